@@ -11,7 +11,7 @@ use crate::fs::read::Wanted;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::plan::idmap::{IdClass, Names};
+use crate::plan::idmap::{IdClass, IdNames};
 use crate::report::event::{Event, Weight};
 use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
@@ -179,7 +179,7 @@ struct LocalAccounts {
     ids: Ids,
 }
 
-impl Names for LocalAccounts {
+impl IdNames for LocalAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
         let name = match class {
             IdClass::User => self.ids.user_name(id),

@@ -47,7 +47,7 @@ impl Has<'_> {
 
 /// The entry whose attributes are set.
 #[derive(Clone, Copy)]
-pub struct Subject<'a> {
+pub struct AttributeTarget<'a> {
     /// The open file itself if `name` is empty, otherwise its directory.
     pub fd: BorrowedFd<'a>,
     /// One path element, or empty.
@@ -60,7 +60,7 @@ pub struct Subject<'a> {
     pub voice: Voice,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> AttributeTarget<'a> {
     fn at(&self) -> At<'a> {
         match self.name {
             b"" => At::Fd(self.fd),
@@ -83,7 +83,7 @@ impl<'a> Subject<'a> {
 /// after them are not set either.
 pub fn finish(
     context: &Context<'_>,
-    subject: Subject<'_>,
+    subject: AttributeTarget<'_>,
     source: &Entry,
     has: Has<'_>,
     mode: u32,
@@ -110,7 +110,7 @@ pub fn finish(
 
 struct Touch<'a, 'b> {
     context: &'a Context<'b>,
-    subject: Subject<'a>,
+    subject: AttributeTarget<'a>,
     source: &'a Entry,
     problems: &'a mut Vec<Problem>,
 }

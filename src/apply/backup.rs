@@ -2,7 +2,7 @@
 
 use crate::apply::Context;
 use crate::apply::attributes;
-use crate::apply::attributes::{Has, Subject};
+use crate::apply::attributes::{AttributeTarget, Has};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, Manner};
@@ -48,7 +48,7 @@ impl BackupDir {
 
 /// The result of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backup {
+pub enum BackupTarget {
     /// The entry is backed up, or need not be.
     Settled,
     /// The run does not copy entries of this kind, and the backup would be on another file system.
@@ -65,9 +65,9 @@ pub fn back_up(
     dir: &Dir,
     path: &RelPath,
     events: &mut Vec<Event>,
-) -> Result<Backup, Problem> {
+) -> Result<BackupTarget, Problem> {
     if context.options.place.backup.is_none() {
-        return Ok(Backup::Settled);
+        return Ok(BackupTarget::Settled);
     }
     let mut is_copied = true;
     let moved = backup_spot(context, dir, path).and_then(|(to, name)| {
@@ -88,13 +88,13 @@ pub fn back_up(
     match moved {
         Ok(()) if !is_copied => {
             events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
-            return Ok(Backup::Skipped);
+            return Ok(BackupTarget::Skipped);
         }
         Ok(()) => tell_backup(context, dir, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(no_backup(context, voice, path, &error, events)),
     }
-    Ok(Backup::Settled)
+    Ok(BackupTarget::Settled)
 }
 
 /// Copies a file that is about to be overwritten in place to its backup name.
@@ -207,7 +207,7 @@ fn copy_across(
     let mut problems = Vec::new();
     let full = || backup_full(context, path);
     let mut finish = |fd, name: &[u8]| {
-        let subject = Subject { fd, name, full: &full, path: path.as_bytes(), voice };
+        let subject = AttributeTarget { fd, name, full: &full, path: path.as_bytes(), voice };
         attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
     };
     if Kind::of_mode(stat.mode) == Some(Kind::File) {
@@ -252,7 +252,7 @@ fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to,
     let Some(dir) = live_parent else { return };
     let entry = looked_at(context, dir, name, live);
     let full = || backup_full(context, path);
-    let subject = Subject { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
+    let subject = AttributeTarget { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
     // Errors are ignored: the directory only has to hold the backups.
     attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
 }

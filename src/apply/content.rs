@@ -2,8 +2,8 @@
 
 use crate::apply::entry::Job;
 use crate::apply::fuzzy_basis::Similar;
-use crate::apply::read_ahead::{Digesting, Next, Ready};
-use crate::apply::{Context, Incoming, Piece, Wire};
+use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
+use crate::apply::{ContentPiece, Context, Incoming, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
 use crate::digest::Comparison;
@@ -118,11 +118,11 @@ impl Pouring<'_, '_, '_> {
         let max_bytes = self.vessel.max_bytes;
         loop {
             match incoming.next().map_err(Spilt::Lost)? {
-                Piece::Data(bytes) => {
+                ContentPiece::Data(bytes) => {
                     end = fits(end, bytes.len() as u64, max_bytes)?;
-                    self.give(Next::Bytes(bytes))?;
+                    self.give(NextPiece::Bytes(bytes))?;
                 }
-                Piece::Copy { offset_bytes, len_bytes } => {
+                ContentPiece::Copy { offset_bytes, len_bytes } => {
                     // A copy without a basis makes the file fail its check.
                     if self.vessel.basis.is_none() {
                         return Err(Spilt::Mismatch);
@@ -132,11 +132,11 @@ impl Pouring<'_, '_, '_> {
                     let mut from = offset_bytes;
                     while from < range_end {
                         let len = self.digesting.good_len(range_end - from);
-                        self.give(Next::Range(from, len))?;
+                        self.give(NextPiece::Range(from, len))?;
                         from += len as u64;
                     }
                 }
-                Piece::Whole(bytes, digest) => {
+                ContentPiece::Whole(bytes, digest) => {
                     if digest::whole(&bytes) != digest {
                         return Err(Spilt::Mismatch);
                     }
@@ -145,19 +145,19 @@ impl Pouring<'_, '_, '_> {
                     }
                     return self.ended();
                 }
-                Piece::End(digest) => {
+                ContentPiece::End(digest) => {
                     while self.write_next()? {}
                     let poured = self.ended()?;
                     return if self.digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
                 }
-                Piece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
-                Piece::Unsent(None) => return Err(Spilt::OtherBeginning),
+                ContentPiece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
+                ContentPiece::Unsent(None) => return Err(Spilt::OtherBeginning),
             }
         }
     }
 
     /// Prepares the next bytes, and writes earlier ones if enough are prepared.
-    fn give(&mut self, next: Next) -> Result<(), Spilt> {
+    fn give(&mut self, next: NextPiece) -> Result<(), Spilt> {
         self.digesting.give(next);
         while self.digesting.is_full() {
             self.write_next()?;
@@ -315,8 +315,8 @@ mod tests {
             By::default()
         }
 
-        fn next(&mut self) -> Result<Piece, Error> {
-            Ok(Piece::Data(vec![1; 1000]))
+        fn next(&mut self) -> Result<ContentPiece, Error> {
+            Ok(ContentPiece::Data(vec![1; 1000]))
         }
     }
 

@@ -1,7 +1,7 @@
 //! Deletes entries, and makes room for others.
 
 use crate::apply::Context;
-use crate::apply::backup::{Backup, back_up, is_backup, tell_backup};
+use crate::apply::backup::{BackupTarget, back_up, is_backup, tell_backup};
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{Entry, Kind};
@@ -103,8 +103,8 @@ impl<'a> Remover<'a> {
         }
         let gone = if keeps {
             match back_up(self.context, Voice::Generator, dir, path, events) {
-                Ok(Backup::Settled) => {}
-                Ok(Backup::Skipped) => return Removed::Stays,
+                Ok(BackupTarget::Settled) => {}
+                Ok(BackupTarget::Skipped) => return Removed::Stays,
                 Err(problem) => {
                     let words = words_of(&problem.line).to_vec();
                     events.push(Event::Problem(problem));

@@ -1,7 +1,7 @@
 //! Carries out the step of one entry that is not a directory.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{Has, Subject};
+use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::{Context, Outcome, Spot, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
@@ -261,8 +261,13 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     let Some(dir) = &job.spot.dir else { return false };
     let mut problems = Vec::new();
     let full = || context.full(job.path.as_bytes());
-    let subject =
-        Subject { fd: dir.fd(), name: job.name(), full: &full, path: job.path.as_bytes(), voice: Voice::Generator };
+    let subject = AttributeTarget {
+        fd: dir.fd(),
+        name: job.name(),
+        full: &full,
+        path: job.path.as_bytes(),
+        voice: Voice::Generator,
+    };
     attributes::finish(
         context,
         subject,
@@ -327,7 +332,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
             told(out);
             let mut problems = Vec::new();
             let full = || context.full(job.path.as_bytes());
-            let subject = Subject {
+            let subject = AttributeTarget {
                 fd: dir.fd(),
                 name: job.name(),
                 full: &full,

@@ -10,7 +10,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::is_temp_name;
 use crate::path::{self, RelPath};
-use crate::plan::fuzzy::{Candidate, Candidates};
+use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
 use crate::plan::{Action, Changes};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -138,7 +138,7 @@ impl Around {
 }
 
 /// Returns the regular files of a directory in order, or none if it cannot be listed.
-fn files_in(dir: &Dir) -> Vec<Candidate> {
+fn files_in(dir: &Dir) -> Vec<FuzzyCandidate> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let listed = read::names(dir, usize::MAX, |entry| {
         // The content of a file that is being written will change.
@@ -152,7 +152,7 @@ fn files_in(dir: &Dir) -> Vec<Candidate> {
     names.sort_unstable();
     let look = |name: Box<[u8]>| {
         let stat = sys::stat(dir.fd(), &name, false).ok()?;
-        let candidate = Candidate { name, len_bytes: stat.len_bytes, mtime: stat.mtime };
+        let candidate = FuzzyCandidate { name, len_bytes: stat.len_bytes, mtime: stat.mtime };
         (Kind::of_mode(stat.mode) == Some(Kind::File)).then_some(candidate)
     };
     names.into_iter().filter_map(look).collect()

@@ -33,7 +33,7 @@ use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
-use crate::walk::{DirPlan, Findings, Listed, NONE, Step, SubDir, Ticket};
+use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, Ticket};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -389,7 +389,7 @@ impl<'a> Generator<'a> {
         let Some(mut below) = below else {
             self.out.head.extend(item);
             self.deletions.pass_by(&mut self.out.head);
-            let plan = Arc::new(DirPlan::of(Listed { path: spot.path.clone(), ..Listed::default() }));
+            let plan = Arc::new(DirPlan::of(ListedDir { path: spot.path.clone(), ..ListedDir::default() }));
             return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.

@@ -211,19 +211,19 @@ pub enum Loss {
 /// The content of one file as it arrives.
 pub trait Incoming {
     /// Waits for the first piece. Returns whether the sender's file begins with other content than the receiver's
-    /// prefix ([`Piece::Unsent`] without a problem).
+    /// prefix ([`ContentPiece::Unsent`] without a problem).
     fn begins_otherwise(&mut self) -> Result<bool, Error>;
     /// Waits for the first piece. Returns why the file does not come, if it does not.
     fn refusal(&mut self) -> Result<Option<Problem>, Error>;
     /// Returns the digest of the content, unless it comes whole in one piece.
     fn digested_by(&self) -> By;
     /// Returns the next piece, or an error if the connection is lost.
-    fn next(&mut self) -> Result<Piece, Error>;
+    fn next(&mut self) -> Result<ContentPiece, Error>;
 }
 
 /// A piece of a file's content.
 #[derive(Debug)]
-pub enum Piece {
+pub enum ContentPiece {
     /// The next bytes.
     Data(Vec<u8>),
     /// The next bytes are a range of the basis.
@@ -242,10 +242,10 @@ pub enum Piece {
     Unsent(Option<Problem>),
 }
 
-impl Piece {
+impl ContentPiece {
     /// Returns whether this is the last piece of the file.
     pub fn is_last(&self) -> bool {
-        matches!(self, Piece::Whole(..) | Piece::End(_) | Piece::Unsent(_))
+        matches!(self, ContentPiece::Whole(..) | ContentPiece::End(_) | ContentPiece::Unsent(_))
     }
 }
 

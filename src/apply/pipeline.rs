@@ -21,7 +21,7 @@ use crate::fs::sys;
 use crate::options::{Options, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
-use crate::plan::idmap::{IdMapper, Names, Powers};
+use crate::plan::idmap::{IdMapper, IdNames, Powers};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
 use crate::walk::Compare;
@@ -57,7 +57,7 @@ pub struct Receiving<'a> {
     /// The events that the client wants.
     pub wants: Wants,
     /// The user and group names of both sides.
-    pub names: &'a (dyn Names + Sync),
+    pub names: &'a (dyn IdNames + Sync),
     /// Compares contents for `-c`.
     pub compare: &'a Compare<'a>,
     /// The peer that has the source, if it is not on this machine.

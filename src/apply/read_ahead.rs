@@ -19,7 +19,7 @@ const PIECE_BYTES: u64 = 128 << 10;
 const SHARED_PIECE_BYTES: u64 = 512 << 10;
 
 /// The next piece of a content.
-pub enum Next {
+pub enum NextPiece {
     /// These bytes.
     Bytes(Vec<u8>),
     /// This many bytes of the basis, from this offset on.
@@ -54,7 +54,7 @@ enum How<'scope> {
 }
 
 struct Beside<'scope> {
-    tasks: Sender<(Next, Vec<u8>)>,
+    tasks: Sender<(NextPiece, Vec<u8>)>,
     ready: Receiver<io::Result<Ready>>,
     thread: ScopedJoinHandle<'scope, ContentHasher>,
     /// How many pieces were given and not taken.
@@ -74,10 +74,10 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     }
 
     /// Adds the next piece. If [`Digesting::is_full`], take one first.
-    pub fn give(&mut self, next: Next) {
+    pub fn give(&mut self, next: NextPiece) {
         self.given_bytes += match &next {
-            Next::Bytes(bytes) => bytes.len() as u64,
-            Next::Range(_, len) => *len as u64,
+            NextPiece::Bytes(bytes) => bytes.len() as u64,
+            NextPiece::Range(_, len) => *len as u64,
         };
         if self.may_share && self.given_bytes > LONG_BYTES {
             self.share();
@@ -137,7 +137,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         let How::Here(hasher, ready) = &self.how else { return };
         debug_assert!(ready.is_empty(), "what is there goes first");
         let (mut hasher, basis) = (hasher.clone(), self.basis);
-        let (tasks, given) = channel::<(Next, Vec<u8>)>();
+        let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();
         let (done, ready) = channel();
         let work = move || {
             for (next, buffer) in given {
@@ -157,12 +157,12 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
 fn prepare(
     hasher: &mut ContentHasher,
     basis: Option<BorrowedFd<'_>>,
-    next: Next,
+    next: NextPiece,
     mut buffer: Vec<u8>,
 ) -> io::Result<Ready> {
     let ready = match next {
-        Next::Bytes(bytes) => Ready { bytes, from: None },
-        Next::Range(from, len) => {
+        NextPiece::Bytes(bytes) => Ready { bytes, from: None },
+        NextPiece::Range(from, len) => {
             let basis = basis.ok_or(io::ErrorKind::NotFound)?;
             buffer.resize(len, 0);
             let mut filled = 0;
@@ -212,8 +212,8 @@ mod tests {
                 while at < len {
                     let count = digesting.good_len((len - at) as u64);
                     digesting.give(match nth % 3 {
-                        0 => Next::Bytes(bytes[at..at + count].to_vec()),
-                        _ => Next::Range(at as u64, count),
+                        0 => NextPiece::Bytes(bytes[at..at + count].to_vec()),
+                        _ => NextPiece::Range(at as u64, count),
                     });
                     (at, nth) = (at + count, nth + 1);
                     while digesting.is_full() {
@@ -234,9 +234,9 @@ mod tests {
         basis.write_all(b"basis").unwrap();
         std::thread::scope(|scope| {
             let mut digesting = Digesting::new(scope, By::Blake3, Some(basis.as_fd()), false);
-            digesting.give(Next::Range(2, 3));
+            digesting.give(NextPiece::Range(2, 3));
             assert_eq!(digesting.take().unwrap().unwrap().bytes, b"sis");
-            digesting.give(Next::Range(2, 4));
+            digesting.give(NextPiece::Range(2, 4));
             assert!(digesting.take().unwrap().is_err());
             assert!(digesting.take().is_none());
         });

@@ -27,7 +27,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The command line, with everything else that its meaning depends on.
-pub struct Call<'a> {
+pub struct Invocation<'a> {
     /// The first word of argv. A program called `rsync` has no subcommands.
     pub program: &'a OsStr,
     /// The arguments after it.
@@ -112,7 +112,7 @@ pub struct Serve {
 ///
 /// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
 /// (`rsync error: …`).
-pub fn read(call: &Call<'_>) -> Result<Request> {
+pub fn read(call: &Invocation<'_>) -> Result<Request> {
     if let Some(verb) = subcommand::read(call.program, call.args) {
         return verb.map(Request::Verb);
     }

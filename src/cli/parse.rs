@@ -165,8 +165,8 @@ impl ArgumentWalk<'_> {
                 self.walked.operands.push(Operand::parse(&value.into_vec()));
                 return !self.walked.args.is_posix || self.take_the_rest();
             }
-            Ok(Some(lexopt::Arg::Short(letter))) => Name::Short(letter),
-            Ok(Some(lexopt::Arg::Long(name))) => Name::Long(name.to_string()),
+            Ok(Some(lexopt::Arg::Short(letter))) => OptionName::Short(letter),
+            Ok(Some(lexopt::Arg::Long(name))) => OptionName::Long(name.to_string()),
             Err(_) => {
                 self.fail_with(b": option does not take an argument");
                 return true;
@@ -176,15 +176,15 @@ impl ArgumentWalk<'_> {
             return true;
         }
         let found = match &name {
-            Name::Short(letter) => by_short(*letter).map(|flag| (flag, Way::On)),
-            Name::Long(name) => by_long(name),
+            OptionName::Short(letter) => by_short(*letter).map(|flag| (flag, Way::On)),
+            OptionName::Long(name) => by_long(name),
         };
         let Some((flag, way)) = found else {
             self.fail_with(b": unknown option");
             self.skip_word();
             return true;
         };
-        let outcome = self.take(flag, way, matches!(name, Name::Long(_)));
+        let outcome = self.take(flag, way, matches!(name, OptionName::Long(_)));
         if let Err(error) = outcome {
             self.fail(error);
         }
@@ -234,10 +234,10 @@ impl ArgumentWalk<'_> {
     }
 
     /// Replaces an alias by its arguments. Returns `false` if there is no alias of that name.
-    fn expand(&mut self, name: &Name) -> bool {
+    fn expand(&mut self, name: &OptionName) -> bool {
         let name = match name {
-            Name::Short(letter) => format!("-{letter}"),
-            Name::Long(name) => format!("--{name}"),
+            OptionName::Short(letter) => format!("-{letter}"),
+            OptionName::Long(name) => format!("--{name}"),
         };
         let Some(alias) = self.aliases.iter().rev().find(|alias| alias.name == name.as_bytes()) else {
             return false;
@@ -301,7 +301,7 @@ impl ArgumentWalk<'_> {
     }
 }
 
-enum Name {
+enum OptionName {
     Short(char),
     Long(String),
 }
@@ -492,7 +492,7 @@ mod tests {
         fn no_command_line_panics(words in proptest::collection::vec(word(), 0..8), popt in "(rsync alias (-Z|--z|-a) [-a-zZ =']{0,12}\n){0,3}") {
             let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
             let none = |_: &str| None;
-            let call = super::super::Call {
+            let call = super::super::Invocation {
                 program: OsStr::new("sparsync"),
                 args: &words,
                 vars: &none,

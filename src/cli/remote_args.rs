@@ -29,7 +29,7 @@ pub struct Far {
 
 /// The operands, sorted.
 #[derive(Debug)]
-pub struct Placed {
+pub struct PlacedOperands {
     /// The sources, on either machine.
     pub sources: Vec<Vec<u8>>,
     /// The destination; `None` lists the sources.
@@ -59,7 +59,7 @@ impl RemoteOperand {
 }
 
 /// Sorts the operands. The last of several is the destination. None of them may be a daemon's.
-pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
+pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
     let dest = if operands.len() > 1 { operands.pop() } else { None };
     let first = match operands.first() {
         Some(Operand::Remote(first)) => first.clone(),
@@ -89,10 +89,10 @@ pub fn place(mut operands: Vec<Operand>) -> Result<Placed> {
             }
         }
     }
-    Ok(Placed { sources, dest, peer: Some(peer(first, true)?) })
+    Ok(PlacedOperands { sources, dest, peer: Some(peer(first, true)?) })
 }
 
-fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<Placed> {
+fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<PlacedOperands> {
     let mut sources = Vec::new();
     for operand in operands {
         match operand {
@@ -105,10 +105,10 @@ fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<Placed> {
     match dest {
         Some(Operand::Remote(remote)) => {
             let dest = path_or_home(remote.path.clone());
-            Ok(Placed { sources, dest: Some(dest), peer: Some(peer(remote, false)?) })
+            Ok(PlacedOperands { sources, dest: Some(dest), peer: Some(peer(remote, false)?) })
         }
-        Some(Operand::Local(path)) => Ok(Placed { sources, dest: Some(path), peer: None }),
-        None => Ok(Placed { sources, dest: None, peer: None }),
+        Some(Operand::Local(path)) => Ok(PlacedOperands { sources, dest: Some(path), peer: None }),
+        None => Ok(PlacedOperands { sources, dest: None, peer: None }),
     }
 }
 
@@ -191,7 +191,7 @@ pub fn words(said: &[GivenOption], args: &Args, options: &Options, sums: Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Call, Copy, Request, Serve, read, settle, settle_as_asked};
+    use super::super::{Copy, Invocation, Request, Serve, read, settle, settle_as_asked};
     use super::*;
     use crate::exit::Exit;
     use crate::options::{ArgStyle, Compression, LinkOwners, Recurse};
@@ -200,7 +200,7 @@ mod tests {
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-        read(&Call {
+        read(&Invocation {
             program: OsStr::new("sparsync"),
             args: &words,
             vars: &vars,

@@ -15,7 +15,7 @@ pub use self::environment::Vars;
 use super::args::Args;
 use super::flags;
 use super::operand::Operand;
-use super::remote_args::{self, Placed, RemoteOperand};
+use super::remote_args::{self, PlacedOperands, RemoteOperand};
 use super::value::{names, shell};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -57,7 +57,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let Placed { sources, dest, peer } = remote_args::place(operands)?;
+    let PlacedOperands { sources, dest, peer } = remote_args::place(operands)?;
     let list_only = args.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;

@@ -16,7 +16,7 @@ use crate::fs::{ids, sys};
 use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
-use crate::transport::net::{HangUp, Kind};
+use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
 use crate::trust::grants::{Grant, Grants, Standing};
 use crate::trust::identity::Identity;
@@ -577,7 +577,7 @@ impl Daemon {
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
         let secs = since.elapsed().as_secs_f32();
         let moved = hang_up.moved_after();
-        let moved = moved.map_or_else(String::new, |bytes| format!(", over {} after {bytes} bytes", Kind::Tls));
+        let moved = moved.map_or_else(String::new, |bytes| format!(", over {} after {bytes} bytes", NetTransport::Tls));
         if from == 0 {
             // Enrollment connects and sends nothing.
             return info!("session {number} of {name} ended after {secs:.1} s: connection test only");
@@ -664,7 +664,7 @@ impl Daemon {
             name: session.grant.name.clone(),
             address: session.address.to_string(),
             transport: match session.hang_up.moved_after() {
-                Some(_) => Kind::Tls.to_string(),
+                Some(_) => NetTransport::Tls.to_string(),
                 None => session.kind.clone(),
             },
             secs: session.since.elapsed().as_secs(),

@@ -24,7 +24,7 @@ mod via_server;
 mod via_shell;
 
 use crate::cli::subcommand::{self, Verb};
-use crate::cli::{self, Call, Request};
+use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -43,7 +43,7 @@ pub fn run(env: &mut Env) -> Exit {
     let vars = |name: &str| env.var(name);
     let args = env.args.clone();
     let program = env.program.clone();
-    let call = Call {
+    let call = Invocation {
         program: &program,
         args: &args,
         vars: &vars,

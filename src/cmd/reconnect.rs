@@ -13,7 +13,7 @@ use crate::filter::Side as FilterSide;
 use crate::options::repeat;
 use crate::report::{Tally, TextReporter};
 use crate::session::Client;
-use crate::transport::net::Kind;
+use crate::transport::net::NetTransport;
 use crate::work::clock::Since;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ impl Attempts<'_> {
             }
         }
         if let Some(bytes) = redial.moved_after().filter(|_| self.side.tells_way()) {
-            reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", Kind::Tls).as_bytes());
+            reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", NetTransport::Tls).as_bytes());
         }
         RunOutcome::Ended(ended)
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sandbox, sys};
 use crate::transport::link::{Patience, PatientReader};
-use crate::transport::net::Kind;
+use crate::transport::net::NetTransport;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
 use crate::trust::enroll_reply::{Granted, Introduction, ServerState};
@@ -305,7 +305,7 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     let address = address.ok_or_else(|| cannot("it reports no address".into()))?;
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
-    let won = race(&own_addresses(address), &Kind::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
+    let won = race(&own_addresses(address), &NetTransport::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
     won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
 }
 
@@ -331,7 +331,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
-    let won = race(&[address], &Kind::BOTH, &dial)
+    let won = race(&[address], &NetTransport::BOTH, &dial)
         .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {}", lost.trouble)))?;
     let mut link = won.link;
     let mut writer = link.writer;

@@ -11,7 +11,7 @@ use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, Floor, race};
 use crate::transport::net::tls_upgrade::Progress;
-use crate::transport::net::{Kind, Trouble};
+use crate::transport::net::{NetTransport, Trouble};
 use crate::transport::shell::{self, Asking};
 use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
@@ -59,7 +59,7 @@ pub struct ServerRoute<'a> {
 }
 
 /// The result of an attempt.
-enum Came {
+enum ShellArrival {
     OfServer(std::result::Result<Linked, Trouble>),
     OfShell(Result<RemoteProgram>, HeldOutput),
 }
@@ -85,17 +85,17 @@ pub fn reach(
     let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
-        let _ = told.send(Came::OfServer(dial_all(&peer, &kinds, &dial)));
+        let _ = told.send(ShellArrival::OfServer(dial_all(&peer, &kinds, &dial)));
     });
 
     let shell_lost = Arc::new(AtomicBool::new(false));
     let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
     let stop = env.stop.clone();
-    let attempt = |tell: Sender<Came>, is_quiet| {
+    let attempt = |tell: Sender<ShellArrival>, is_quiet| {
         let mut said = HeldOutput::default();
         let found = by_shell.connect(is_quiet, &mut said);
         // A send fails only if the server has won and the receiver is gone.
-        let _ = tell.send(Came::OfShell(found, said));
+        let _ = tell.send(ShellArrival::OfShell(found, said));
     };
     let mut contest = Contest { side, server, floor, met, shells: Shells::default(), no_server: None, spare: None };
     let won = std::thread::scope(|scope| {
@@ -195,24 +195,28 @@ impl Contest<'_> {
     }
 
     /// Handles the result of an attempt: returns the winner, or `None` if the race goes on. Fails if no route is left.
-    fn settle(&mut self, came: Came, env: &mut Env) -> Result<Option<RaceWinner>> {
+    fn settle(&mut self, came: ShellArrival, env: &mut Env) -> Result<Option<RaceWinner>> {
         match came {
-            Came::OfServer(Ok(linked)) => Ok(Some(RaceWinner::Server(Box::new(linked)))),
-            Came::OfServer(Err(Trouble::WrongKey(why))) => Err(wrong_key(self.server.peer, self.met.get(), &why)),
-            Came::OfServer(Err(why)) if !self.server.or_shell => Err(unreachable(self.side, self.server.peer, &why)),
-            Came::OfServer(Err(why)) => {
+            ShellArrival::OfServer(Ok(linked)) => Ok(Some(RaceWinner::Server(Box::new(linked)))),
+            ShellArrival::OfServer(Err(Trouble::WrongKey(why))) => {
+                Err(wrong_key(self.server.peer, self.met.get(), &why))
+            }
+            ShellArrival::OfServer(Err(why)) if !self.server.or_shell => {
+                Err(unreachable(self.side, self.server.peer, &why))
+            }
+            ShellArrival::OfServer(Err(why)) => {
                 self.no_server = Some(why);
                 Ok(self.spare.take().map(RaceWinner::of_shell))
             }
-            Came::OfShell(Ok(found), said) if self.no_server.is_some() || self.floor.take() => {
+            ShellArrival::OfShell(Ok(found), said) if self.no_server.is_some() || self.floor.take() => {
                 Ok(Some(RaceWinner::Shell(found, said)))
             }
-            Came::OfShell(Ok(found), said) => {
+            ShellArrival::OfShell(Ok(found), said) => {
                 self.spare = Some((found, said));
                 Ok(None)
             }
-            Came::OfShell(Err(_), _) if self.shells.end() => Ok(None),
-            Came::OfShell(Err(error), said) => {
+            ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
+            ShellArrival::OfShell(Err(error), said) => {
                 said.tell(env);
                 Err(error)
             }
@@ -327,7 +331,7 @@ impl Redial {
 }
 
 /// Connects to the server of a host that is about to be enrolled, and returns the protocol that worked.
-pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<Kind> {
+pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<NetTransport> {
     let met = Arc::new(OnceLock::new());
     let patience = Patience { idle: Some(DIAL_LIMIT), stop: env.stop.clone(), ..Patience::default() };
     let dial = dial(identity, peer, patience, met.clone());
@@ -349,11 +353,11 @@ pub fn dial(identity: &Identity, peer: &Peer, patience: Patience, met: Arc<OnceL
 
 /// Dials all addresses of a peer with each of these protocols. The first connection that succeeds wins.
 pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Result<Linked, Trouble> {
-    let kinds: Vec<Kind> = kinds
+    let kinds: Vec<NetTransport> = kinds
         .iter()
         .filter_map(|route| match route {
-            Route::Quic => Some(Kind::Quic),
-            Route::Tls => Some(Kind::Tls),
+            Route::Quic => Some(NetTransport::Quic),
+            Route::Tls => Some(NetTransport::Tls),
             Route::Ssh => None,
         })
         .collect();
@@ -373,10 +377,10 @@ pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Resul
     race(&addresses, &kinds, dial).map_err(|lost| lost.trouble)
 }
 
-fn route_of(kind: Kind) -> Route {
+fn route_of(kind: NetTransport) -> Route {
     match kind {
-        Kind::Quic => Route::Quic,
-        Kind::Tls => Route::Tls,
+        NetTransport::Quic => Route::Quic,
+        NetTransport::Tls => Route::Tls,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::compiled_rules::{
-    Builder, ChainOptions, Compiled, FilterError, Item, ReadMerge, clean, flatten, join, names_of,
+    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleItem, clean, flatten, join, names_of,
 };
 use super::pattern::Subject;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
@@ -80,7 +80,7 @@ pub struct Chain(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: Arc<ChainOptions>,
-    items: Vec<Item>,
+    items: Vec<RuleItem>,
     /// The global CVS excludes, once there was a `-C` rule. The modifiers of the first one apply to all.
     cvs: Option<Arc<[Rule]>>,
     /// Whether a directory was entered. The parents are scanned with the first one.
@@ -99,7 +99,7 @@ impl Chain {
         while options.root_abs.last() == Some(&b'/') {
             options.root_abs.pop();
         }
-        let mut builder = Builder { options: &options, cvs: None, active: Vec::new() };
+        let mut builder = ChainBuilder { options: &options, cvs: None, active: Vec::new() };
         let mut items = Vec::new();
         for parsed in rules {
             match parsed {
@@ -120,7 +120,7 @@ impl Chain {
         Chain::of(items, cvs, Arc::new(options), false)
     }
 
-    fn of(items: Vec<Item>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
+    fn of(items: Vec<RuleItem>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
         let mut all = Vec::new();
         flatten(&items, &mut all);
         let of = |wanted: fn(&Compiled) -> bool| -> Vec<Arc<Compiled>> {
@@ -146,22 +146,22 @@ impl Chain {
             return Ok(self.clone());
         }
         let inner = &*self.0;
-        let mut builder = Builder { options: &inner.options, cvs: inner.cvs.clone(), active: Vec::new() };
+        let mut builder = ChainBuilder { options: &inner.options, cvs: inner.cvs.clone(), active: Vec::new() };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);
         let mut changed = !inner.entered;
         let mut items = Vec::with_capacity(inner.items.len());
         for item in &inner.items {
             match item {
-                Item::Rule(rule) => items.push(Item::Rule(Arc::clone(rule))),
-                Item::Group(group) => {
+                RuleItem::Rule(rule) => items.push(RuleItem::Rule(Arc::clone(rule))),
+                RuleItem::Group(group) => {
                     let mut group = Arc::clone(group);
                     if !inner.entered {
                         group = builder.scan_parents(group, &dir_abs, read)?;
                     }
                     let entered = builder.enter_group(&group, &dir_abs, None, read)?;
                     changed |= !Arc::ptr_eq(&entered, &group);
-                    items.push(Item::Group(entered));
+                    items.push(RuleItem::Group(entered));
                 }
             }
         }
@@ -219,7 +219,7 @@ impl Chain {
 
     /// Returns whether [`Chain::enter`] can change anything.
     pub fn has_per_dir(&self) -> bool {
-        self.0.items.iter().any(|item| matches!(item, Item::Group(_)))
+        self.0.items.iter().any(|item| matches!(item, RuleItem::Group(_)))
     }
 
     /// Returns whether there are no rules and no per-directory files.

@@ -80,7 +80,7 @@ impl std::error::Error for FilterError {}
 pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
 
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub(super) enum RuleItem {
     Rule(Arc<Compiled>),
     Group(Arc<Group>),
 }
@@ -89,7 +89,7 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) merge: Merge,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<RuleItem>,
 }
 
 #[derive(Debug)]
@@ -109,19 +109,19 @@ impl Compiled {
 }
 
 /// Lists the rules of `items` in order, with those of the groups.
-pub(super) fn flatten<'a>(items: &'a [Item], out: &mut Vec<&'a Arc<Compiled>>) {
+pub(super) fn flatten<'a>(items: &'a [RuleItem], out: &mut Vec<&'a Arc<Compiled>>) {
     for item in items {
         match item {
-            Item::Rule(rule) => out.push(rule),
-            Item::Group(group) => flatten(&group.items, out),
+            RuleItem::Rule(rule) => out.push(rule),
+            RuleItem::Group(group) => flatten(&group.items, out),
         }
     }
 }
 
 /// Lists the file names of all groups in `items`.
-pub(super) fn names_of(items: &[Item], out: &mut Vec<Vec<u8>>) {
+pub(super) fn names_of(items: &[RuleItem], out: &mut Vec<Vec<u8>>) {
     for item in items {
-        if let Item::Group(group) = item {
+        if let RuleItem::Group(group) = item {
             out.push(group.merge.file_name().to_vec());
             names_of(&group.items, out);
         }
@@ -155,16 +155,16 @@ pub(super) fn clean(path: &[u8]) -> Vec<u8> {
 }
 
 /// Builds items from parsed rules.
-pub(super) struct Builder<'a> {
+pub(super) struct ChainBuilder<'a> {
     pub(super) options: &'a ChainOptions,
     pub(super) cvs: Option<Arc<[Rule]>>,
     /// The file names of the existing groups. Each name has only one group, the first.
     pub(super) active: Vec<Vec<u8>>,
 }
 
-impl Builder<'_> {
+impl ChainBuilder<'_> {
     /// Compiles a rule. `base_abs` is the directory of the merge file; `None` for a rule of the whole transfer.
-    pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> Item {
+    pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> RuleItem {
         let root_abs = &self.options.root_abs[..];
         let pattern = match base_abs {
             Some(base_abs) if !rule.xattr => {
@@ -173,7 +173,7 @@ impl Builder<'_> {
             }
             Some(_) | None => Pattern::compile_global(&rule.pattern, root_abs, rule.absolute),
         };
-        Item::Rule(Arc::new(Compiled {
+        RuleItem::Rule(Arc::new(Compiled {
             sender: rule.sides.cover(Side::Sender, self.options.delete_excluded),
             receiver: rule.sides.cover(Side::Receiver, self.options.delete_excluded),
             pattern,
@@ -182,7 +182,7 @@ impl Builder<'_> {
         }))
     }
 
-    pub(super) fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+    pub(super) fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<RuleItem>) {
         let options = self.options;
         let list = self.cvs.get_or_insert_with(|| {
             let home = options.cvs_home.as_deref();
@@ -194,17 +194,23 @@ impl Builder<'_> {
 
     /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
     /// group.
-    pub(super) fn add_group(&mut self, merge: Merge, around: Sides, base_abs: Option<&[u8]>, items: &mut Vec<Item>) {
+    pub(super) fn add_group(
+        &mut self,
+        merge: Merge,
+        around: Sides,
+        base_abs: Option<&[u8]>,
+        items: &mut Vec<RuleItem>,
+    ) {
         if let Some(rule) = merge.own_exclude(around) {
             items.push(self.compile(rule, base_abs, b""));
         }
         if self.active.iter().all(|name| name != merge.file_name()) {
             self.active.push(merge.file_name().to_vec());
-            items.push(Item::Group(Arc::new(Group { merge, items: Vec::new() })));
+            items.push(RuleItem::Group(Arc::new(Group { merge, items: Vec::new() })));
         }
     }
 
-    fn forget(&mut self, items: &[Item]) {
+    fn forget(&mut self, items: &[RuleItem]) {
         let mut gone = Vec::new();
         names_of(items, &mut gone);
         self.active.retain(|name| !gone.contains(name));
@@ -249,7 +255,7 @@ impl Builder<'_> {
         read: &mut ReadMerge<'_>,
     ) -> Result<Arc<Group>, FilterError> {
         let merge = &group.merge;
-        let mut inherited: &[Item] = &group.items;
+        let mut inherited: &[RuleItem] = &group.items;
         if merge.no_inherit {
             self.forget(inherited);
             inherited = &[];
@@ -271,7 +277,7 @@ impl Builder<'_> {
             items = own.items;
             // Groups that the file has just opened are read in its own directory as well.
             for item in &mut items {
-                if let Item::Group(nested) = item {
+                if let RuleItem::Group(nested) = item {
                     let scanned = self.scan_parents(Arc::clone(nested), dir_abs, read)?;
                     *nested = self.enter_nested(&scanned, dir_abs, file, read)?;
                 }
@@ -279,11 +285,11 @@ impl Builder<'_> {
         }
         for item in inherited {
             items.push(match item {
-                Item::Rule(rule) => Item::Rule(Arc::clone(rule)),
-                Item::Group(nested) => {
+                RuleItem::Rule(rule) => RuleItem::Rule(Arc::clone(rule)),
+                RuleItem::Group(nested) => {
                     let entered = self.enter_nested(nested, dir_abs, file, read)?;
                     changed |= !Arc::ptr_eq(&entered, nested);
-                    Item::Group(entered)
+                    RuleItem::Group(entered)
                 }
             });
         }
@@ -378,8 +384,8 @@ impl Builder<'_> {
 
 /// The rules collected from one directory's file so far.
 struct Own<'a> {
-    items: Vec<Item>,
-    inherited: &'a [Item],
+    items: Vec<RuleItem>,
+    inherited: &'a [RuleItem],
     /// The current nesting of files included with `.`.
     depth: usize,
 }

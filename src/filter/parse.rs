@@ -338,7 +338,7 @@ fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &RuleSo
 
 /// The names of rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum RuleName {
     Exclude,
     Include,
     Merge,
@@ -350,20 +350,20 @@ enum Name {
     Clear,
 }
 
-const NAMES: [(Name, u8, &[u8]); 9] = [
-    (Name::Exclude, b'-', b"exclude"),
-    (Name::Include, b'+', b"include"),
-    (Name::Merge, b'.', b"merge"),
-    (Name::DirMerge, b':', b"dir-merge"),
-    (Name::Hide, b'H', b"hide"),
-    (Name::Show, b'S', b"show"),
-    (Name::Protect, b'P', b"protect"),
-    (Name::Risk, b'R', b"risk"),
-    (Name::Clear, b'!', b"clear"),
+const NAMES: [(RuleName, u8, &[u8]); 9] = [
+    (RuleName::Exclude, b'-', b"exclude"),
+    (RuleName::Include, b'+', b"include"),
+    (RuleName::Merge, b'.', b"merge"),
+    (RuleName::DirMerge, b':', b"dir-merge"),
+    (RuleName::Hide, b'H', b"hide"),
+    (RuleName::Show, b'S', b"show"),
+    (RuleName::Protect, b'P', b"protect"),
+    (RuleName::Risk, b'R', b"risk"),
+    (RuleName::Clear, b'!', b"clear"),
 ];
 
 /// Returns the name that a rule starts with, and its length.
-fn name_of(text: &[u8]) -> Option<(Name, usize)> {
+fn name_of(text: &[u8]) -> Option<(RuleName, usize)> {
     NAMES.iter().find_map(|&(name, short, long)| {
         if text.first() == Some(&short) {
             return Some((name, 1));
@@ -376,7 +376,7 @@ fn name_of(text: &[u8]) -> Option<(Name, usize)> {
 fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<Parsed, Complaint> {
     let (name, name_len) = name_of(text).ok_or(Complaint::Unknown)?;
     let mut at = name_len + usize::from(text.get(name_len) == Some(&b','));
-    if name == Name::Clear {
+    if name == RuleName::Clear {
         return if at == text.len() { Ok(Parsed::Clear) } else { Err(Complaint::ClearHasMore) };
     }
     let mods = Mods::parse(text, &mut at, name, inherited)?;
@@ -387,8 +387,8 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
         return Err(Complaint::SidesTwice);
     }
     let sides = if mods.sides_said { mods.sides } else { inherited.sides };
-    let merges = matches!(name, Name::Merge | Name::DirMerge);
-    let include = matches!(name, Name::Include | Name::Show | Name::Risk);
+    let merges = matches!(name, RuleName::Merge | RuleName::DirMerge);
+    let include = matches!(name, RuleName::Include | RuleName::Show | RuleName::Risk);
     if cvs && !merges {
         return Ok(Parsed::Cvs(Cvs { include, sides, absolute, negate, perishable, from_file }));
     }
@@ -402,7 +402,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
     }
     Ok(Parsed::Merge(Merge {
         name: argument.to_vec(),
-        per_dir: name == Name::DirMerge,
+        per_dir: name == RuleName::DirMerge,
         format: mods.format,
         no_inherit: mods.no_inherit,
         word_split: mods.word_split,
@@ -437,12 +437,12 @@ struct Mods {
 
 impl Mods {
     /// Parses the modifiers from `at` on and leaves `at` at the separator or the end.
-    fn parse(text: &[u8], at: &mut usize, name: Name, inherited: Inherited) -> Result<Mods, Complaint> {
-        let merges = matches!(name, Name::Merge | Name::DirMerge);
+    fn parse(text: &[u8], at: &mut usize, name: RuleName, inherited: Inherited) -> Result<Mods, Complaint> {
+        let merges = matches!(name, RuleName::Merge | RuleName::DirMerge);
         let one_sided = match name {
-            Name::Hide | Name::Show => Some(Side::Sender),
-            Name::Protect | Name::Risk => Some(Side::Receiver),
-            Name::Exclude | Name::Include | Name::Merge | Name::DirMerge | Name::Clear => None,
+            RuleName::Hide | RuleName::Show => Some(Side::Sender),
+            RuleName::Protect | RuleName::Risk => Some(Side::Receiver),
+            RuleName::Exclude | RuleName::Include | RuleName::Merge | RuleName::DirMerge | RuleName::Clear => None,
         };
         let mut mods = Mods {
             absolute: inherited.absolute,

@@ -2,7 +2,7 @@
 
 use super::errno;
 use super::root::Dir;
-use super::sys::{self, Listed};
+use super::sys::{self, Dirent};
 use super::trusted_path;
 use super::xattr::{self, At, XattrPolicy};
 use super::{acl, fake_super};
@@ -213,7 +213,7 @@ impl Names {
     /// Returns whether the listing is complete.
     pub fn list_while(&mut self, dir: &Dir, wants_more: impl Fn(usize) -> bool) -> io::Result<bool> {
         let count = Cell::new(self.items.len());
-        let tell = |entry: Listed<'_>| {
+        let tell = |entry: Dirent<'_>| {
             let at = u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
             self.items.push(ListedName { at, len: entry.name.len() as u16, is_dir: entry.is_dir });
             self.bytes.extend_from_slice(entry.name);
@@ -235,11 +235,11 @@ impl Names {
 
 /// Calls `tell` for the names in a directory, at most `enough` of them. Returns whether those were all. If there are
 /// many more, does not read the whole directory.
-pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Listed<'_>)) -> io::Result<bool> {
+pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Dirent<'_>)) -> io::Result<bool> {
     let count = Cell::new(0usize);
     // Listing moves the position of the descriptor, which may have been listed before.
     sys::seek_to(dir.fd(), 0)?;
-    let tell = |entry: Listed<'_>| {
+    let tell = |entry: Dirent<'_>| {
         count.set(count.get() + 1);
         if count.get() <= enough {
             tell(entry);

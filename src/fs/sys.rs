@@ -429,7 +429,7 @@ fn from_stat(s: &fs::Stat) -> Stat {
 }
 
 /// A name in a directory, and its type if the file system reports it.
-pub struct Listed<'a> {
+pub struct Dirent<'a> {
     /// The name; never `.` or `..`.
     pub name: &'a [u8],
     /// Whether it is a directory; `None` if the file system does not report that.
@@ -437,7 +437,7 @@ pub struct Listed<'a> {
 }
 
 /// Calls `tell` for every name in an open directory.
-pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Listed<'_>)) -> io::Result<()> {
+pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Dirent<'_>)) -> io::Result<()> {
     list_while(dir, tell, || true).map(|_| ())
 }
 
@@ -445,7 +445,7 @@ pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Listed<'_>)) -> io::Result<()>
 /// once per few hundred names. Returns whether the listing is complete; if not, another call continues it.
 pub fn list_while(
     dir: BorrowedFd<'_>,
-    mut tell: impl FnMut(Listed<'_>),
+    mut tell: impl FnMut(Dirent<'_>),
     wants_more: impl Fn() -> bool,
 ) -> io::Result<bool> {
     let mut buffer = [const { std::mem::MaybeUninit::<u8>::uninit() }; 32 * 1024];
@@ -471,7 +471,7 @@ pub fn list_while(
             fs::FileType::Unknown => None,
             kind => Some(kind == fs::FileType::Directory),
         };
-        tell(Listed { name, is_dir });
+        tell(Dirent { name, is_dir });
     }
 }
 

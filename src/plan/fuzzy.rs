@@ -20,7 +20,7 @@ const PAIRS_MAX: u64 = 1 << 31;
 
 /// A possible basis file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct FuzzyCandidate {
     /// The file name.
     pub name: Box<[u8]>,
     /// The length. Empty files are never chosen.
@@ -32,14 +32,14 @@ pub struct Candidate {
 /// The files to choose from.
 #[derive(Debug)]
 pub struct Candidates {
-    files: Vec<Candidate>,
+    files: Vec<FuzzyCandidate>,
     by_len: HashMap<u64, Vec<u32>>,
     pairs_left: u64,
 }
 
 impl Candidates {
     /// Creates the set. The order of `files` decides between equals.
-    pub fn new(files: Vec<Candidate>) -> Candidates {
+    pub fn new(files: Vec<FuzzyCandidate>) -> Candidates {
         let mut by_len: HashMap<u64, Vec<u32>> = HashMap::new();
         for (at, file) in files.iter().enumerate().filter(|(_, file)| file.len_bytes > 0) {
             by_len.entry(file.len_bytes).or_default().push(at as u32);
@@ -184,12 +184,12 @@ mod tests {
         }
     }
 
-    fn file(spec: &str) -> Candidate {
+    fn file(spec: &str) -> FuzzyCandidate {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().as_bytes().into();
         let mut number = |unsaid: i64| parts.next().map_or(unsaid, |part| part.parse().expect("a number"));
         let len_bytes = number(50) as u64;
-        Candidate { name, len_bytes, mtime: Time { secs: number(7), nanos: 0 } }
+        FuzzyCandidate { name, len_bytes, mtime: Time { secs: number(7), nanos: 0 } }
     }
 
     /// Returns the file chosen from these for a file of 100 bytes and time 9.

@@ -1,6 +1,6 @@
 //! Maps owners and groups: by `--usermap`, `--groupmap` or `--chown`, else by name, else by number.
 //!
-//! Name lookups ([`Names`]) and setting ids are left to the caller.
+//! Name lookups ([`IdNames`]) and setting ids are left to the caller.
 
 use crate::options::{IdFrom, IdMap, IdTo, Preserve};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub enum IdClass {
 }
 
 /// User and group names on both sides. In a local copy both sides are the same.
-pub trait Names {
+pub trait IdNames {
     /// Returns the sender's name for an id. Not called for 0, and never under `--numeric-ids`.
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>>;
     /// Returns the receiver's name for an id. Called only for 0, whose name is not sent.
@@ -74,7 +74,7 @@ struct Table {
 
 impl IdMapper {
     /// Resolves the right sides of the maps. The caller reports the unknown names.
-    pub fn new(preserve: &Preserve, names: &dyn Names) -> (IdMapper, Vec<Unknown>) {
+    pub fn new(preserve: &Preserve, names: &dyn IdNames) -> (IdMapper, Vec<Unknown>) {
         let mut unknown = Vec::new();
         let users = Table::new(IdClass::User, &preserve.usermap, names, &mut unknown);
         let groups = Table::new(IdClass::Group, &preserve.groupmap, names, &mut unknown);
@@ -89,7 +89,7 @@ impl IdMapper {
     }
 
     /// Returns the local id for an id of the source, whether or not it may be set.
-    pub fn map(&self, class: IdClass, id: u32, names: &dyn Names) -> u32 {
+    pub fn map(&self, class: IdClass, id: u32, names: &dyn IdNames) -> u32 {
         let table = match class {
             IdClass::User => &self.users,
             IdClass::Group => &self.groups,
@@ -107,7 +107,7 @@ impl IdMapper {
     }
 
     /// Like `map`, for a user or group in an ACL: under `--numeric-ids` rsync does not map these.
-    pub fn map_in_acl(&self, class: IdClass, id: u32, names: &dyn Names) -> u32 {
+    pub fn map_in_acl(&self, class: IdClass, id: u32, names: &dyn IdNames) -> u32 {
         if self.numeric_ids { id } else { self.map(class, id, names) }
     }
 
@@ -115,7 +115,7 @@ impl IdMapper {
     /// compared.
     ///
     /// Without super-user powers the owner is never changed, and the group only to one that the process is in.
-    pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn Names) -> (Option<u32>, Option<u32>) {
+    pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn IdNames) -> (Option<u32>, Option<u32>) {
         let uid = (self.keeps_owner && powers.is_super).then(|| self.map(IdClass::User, uid, names));
         let gid = self
             .keeps_group
@@ -126,7 +126,7 @@ impl IdMapper {
 }
 
 impl Table {
-    fn new(class: IdClass, maps: &[IdMap], names: &dyn Names, unknown: &mut Vec<Unknown>) -> Table {
+    fn new(class: IdClass, maps: &[IdMap], names: &dyn IdNames, unknown: &mut Vec<Unknown>) -> Table {
         let mut pairs = Vec::new();
         for map in maps {
             match &map.to {
@@ -140,7 +140,7 @@ impl Table {
         Table { class, pairs, known: RwLock::default() }
     }
 
-    fn look(&self, id: u32, numeric_ids: bool, names: &dyn Names) -> u32 {
+    fn look(&self, id: u32, numeric_ids: bool, names: &dyn IdNames) -> u32 {
         let name = match (numeric_ids, id) {
             (true, _) => None,
             (false, 0) => names.dest_name(self.class, 0),
@@ -258,7 +258,7 @@ mod tests {
         asked: Cell<usize>,
     }
 
-    impl Names for Two {
+    impl IdNames for Two {
         fn source_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
             assert_ne!(id, 0, "the sender's name of 0 is never asked for");
             self.asked.set(self.asked.get() + 1);

@@ -5,7 +5,7 @@ use super::bytes::{Reader, Writer};
 use super::enum_values::{event, rule, seen};
 use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
-use super::list::{self, Names};
+use super::list::{self, EntryNames};
 use super::message::{IdName, Meeting, Roots, Seen, Setup, Told, ToldSub};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule};
@@ -233,11 +233,11 @@ fn put_itself(w: &mut Writer, list: &DirList, is_needed: bool) -> Result<()> {
     if is_needed && list.is_empty() {
         return Err(w.refuse("directory itself", "is missing"));
     }
-    list::put(w, list, Names::Itself)
+    list::put(w, list, EntryNames::Itself)
 }
 
 fn get_itself(r: &mut Reader, is_needed: bool) -> Result<DirList> {
-    let list = list::get(r, Names::Itself)?;
+    let list = list::get(r, EntryNames::Itself)?;
     if is_needed && list.is_empty() {
         return Err(r.refuse("directory itself", "is missing"));
     }
@@ -363,7 +363,7 @@ pub(super) fn put_piece(
     problems: &[Problem],
     notes: &[Vec<u8>],
 ) -> Result<()> {
-    list::put(w, list, Names::Elements)?;
+    list::put(w, list, EntryNames::Elements)?;
     let dirs = dirs_of(list);
     if subs.len() != dirs {
         let what = format_args!("are {} for {dirs} directories in the list", subs.len());
@@ -379,7 +379,7 @@ pub(super) fn put_piece(
 type Piece = (DirList, Vec<ToldSub>, Vec<Problem>, Vec<Vec<u8>>);
 
 pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
-    let list = list::get(r, Names::Elements)?;
+    let list = list::get(r, EntryNames::Elements)?;
     let mut subs = Vec::with_capacity(dirs_of(&list));
     for _ in 0..dirs_of(&list) {
         let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;

@@ -11,7 +11,7 @@ use crate::report::event::Problem;
 
 /// The content of one listing message.
 #[derive(Default)]
-struct Piece {
+struct ListingPiece {
     list: DirList,
     subs: Vec<ToldSub>,
     problems: Vec<Problem>,
@@ -22,7 +22,7 @@ struct Piece {
     xattrs: usize,
 }
 
-impl Piece {
+impl ListingPiece {
     fn is_empty(&self) -> bool {
         self.list.is_empty() && self.problems.is_empty() && self.notes.is_empty()
     }
@@ -52,7 +52,7 @@ pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
     let mut whole = std::mem::take(&mut told.list);
     let mut subs = std::mem::take(&mut told.subs).into_iter();
     let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
-    let mut cutter = Cutter { told: Some(told), piece: Piece::default(), tell };
+    let mut cutter = Cutter { told: Some(told), piece: ListingPiece::default(), tell };
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
         let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
@@ -89,7 +89,7 @@ fn fits(told: &Told) -> bool {
 struct Cutter<'a> {
     /// The fields that only the first message has; `None` once it was emitted.
     told: Option<Told>,
-    piece: Piece,
+    piece: ListingPiece,
     tell: &'a mut dyn FnMut(Message),
 }
 
@@ -103,7 +103,7 @@ impl Cutter<'_> {
     }
 
     fn flush(&mut self, last: bool) {
-        let Piece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
+        let ListingPiece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
         (self.tell)(match self.told.take() {
             Some(told) => Message::Dir(Box::new(Told { list, subs, problems, notes, more: !last, ..told })),
             None => Message::More { list, subs, problems, notes, last },

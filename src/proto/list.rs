@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The names that the entries of a list can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum EntryNames {
     /// Names of directory entries, any number of them.
     Elements,
     /// Only `.`, the directory itself: at most one entry.
@@ -60,12 +60,17 @@ fn shared_len(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// Returns what is wrong with an entry at its position, if anything.
-fn fault_of_entry(before: Option<(&[u8], bool)>, name: &[u8], entry: &Entry, names: Names) -> Option<&'static str> {
+fn fault_of_entry(
+    before: Option<(&[u8], bool)>,
+    name: &[u8],
+    entry: &Entry,
+    names: EntryNames,
+) -> Option<&'static str> {
     match names {
-        Names::Itself if name != b"." => return Some("is not . in the entry of the directory itself"),
-        Names::Itself if !entry.is_dir() => return Some("is . but not a directory"),
-        Names::Itself => {}
-        Names::Elements => {
+        EntryNames::Itself if name != b"." => return Some("is not . in the entry of the directory itself"),
+        EntryNames::Itself if !entry.is_dir() => return Some("is . but not a directory"),
+        EntryNames::Itself => {}
+        EntryNames::Elements => {
             if let Some(fault) = fault_of_name(name) {
                 return Some(fault);
             }
@@ -120,8 +125,8 @@ pub fn unfit(entry: &Entry) -> Option<&'static str> {
 }
 
 /// Encodes a list.
-pub(super) fn put(w: &mut Writer, list: &DirList, names: Names) -> Result<()> {
-    if list.len() > LIST_ENTRIES_MAX || names == Names::Itself && list.len() > 1 {
+pub(super) fn put(w: &mut Writer, list: &DirList, names: EntryNames) -> Result<()> {
+    if list.len() > LIST_ENTRIES_MAX || names == EntryNames::Itself && list.len() > 1 {
         return Err(w.refuse("entries", format_args!("are {}, too many for one list", list.len())));
     }
     w.varint(list.len() as u64);
@@ -265,8 +270,8 @@ fn put_xattrs(w: &mut Writer, xattrs: &[Xattr]) -> Result<()> {
 }
 
 /// Decodes a list. Checks that it is sorted and has no duplicate names.
-pub(super) fn get(r: &mut Reader, names: Names) -> Result<DirList> {
-    let max = if names == Names::Itself { 1 } else { LIST_ENTRIES_MAX };
+pub(super) fn get(r: &mut Reader, names: EntryNames) -> Result<DirList> {
+    let max = if names == EntryNames::Itself { 1 } else { LIST_ENTRIES_MAX };
     let count = r.count("entries", max, ENTRY_MIN_BYTES)?;
     let mut list = DirList::default();
     // A count can be false: reserve only as many entries as usually fit into the bytes left.

@@ -18,7 +18,7 @@ const REMAINING_MAX_SECS: f64 = 9999.0 * 3600.0;
 
 /// What a line reports on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum ProgressScope {
     /// `--progress`: lines for each file.
     File,
     /// `--info=progress2`: one line for the run.
@@ -39,7 +39,7 @@ pub struct ListTotal {
 /// The state of the run, and the lines that show it.
 #[derive(Debug)]
 pub struct Meter {
-    scope: Scope,
+    scope: ProgressScope,
     human: u8,
     /// The size of the list, set by the caller.
     pub total: ListTotal,
@@ -58,7 +58,7 @@ pub struct Meter {
 
 impl Meter {
     /// Creates a meter for a run that has not begun.
-    pub fn new(scope: Scope, human: u8) -> Meter {
+    pub fn new(scope: ProgressScope, human: u8) -> Meter {
         Meter {
             scope,
             human,
@@ -102,15 +102,15 @@ impl Meter {
     }
 
     /// Returns what the lines report on.
-    pub fn scope(&self) -> Scope {
+    pub fn scope(&self) -> ProgressScope {
         self.scope
     }
 
-    /// Appends the last line of a run under [`Scope::Run`], without its newline.
+    /// Appends the last line of a run under [`ProgressScope::Run`], without its newline.
     pub fn finish(&self, out: &mut Vec<u8>, now_ms: i64) {
         match self.scope {
-            Scope::File => {}
-            Scope::Run => self.put_final(out, self.bytes_before, self.total.bytes, now_ms),
+            ProgressScope::File => {}
+            ProgressScope::Run => self.put_final(out, self.bytes_before, self.total.bytes, now_ms),
         }
     }
 
@@ -125,12 +125,12 @@ impl Meter {
                 self.history.push_back((now_ms, bytes));
             }
             // rsync counts a file's time from the last running line of the previous file.
-            (Some((newest_ms, _)), Scope::File) => {
+            (Some((newest_ms, _)), ProgressScope::File) => {
                 self.started_ms = newest_ms;
                 self.history.clear();
                 self.history.push_back((newest_ms, 0));
             }
-            (Some(_), Scope::Run) => return,
+            (Some(_), ProgressScope::Run) => return,
         }
         if first_bytes > 0 {
             let (oldest_ms, oldest_bytes) = self.history[0];
@@ -145,7 +145,7 @@ impl Meter {
         let (bytes, of) = self.position(len_bytes, len_bytes);
         self.bytes_before += len_bytes;
         self.put_final(out, bytes, of, now_ms);
-        if self.scope == Scope::File {
+        if self.scope == ProgressScope::File {
             out.push(b'\n');
         }
     }
@@ -153,8 +153,8 @@ impl Meter {
     /// Returns the bytes done and the total, of the file or the run.
     fn position(&self, done_bytes: u64, len_bytes: u64) -> (u64, u64) {
         match self.scope {
-            Scope::File => (done_bytes, len_bytes),
-            Scope::Run => (self.bytes_before + done_bytes, self.total.bytes),
+            ProgressScope::File => (done_bytes, len_bytes),
+            ProgressScope::Run => (self.bytes_before + done_bytes, self.total.bytes),
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn meter(scope: Scope) -> Meter {
+    fn meter(scope: ProgressScope) -> Meter {
         let total = ListTotal { entries: 11, bytes: 6_000_007, complete: true };
         Meter { total, checked: 2, ..Meter::new(scope, 1) }
     }
@@ -225,7 +225,7 @@ mod tests {
     /// Output of a run with `--bwlimit=1000`; the times are derived from its rates.
     #[test]
     fn lines_of_files_are_the_oracles() {
-        let mut meter = meter(Scope::File);
+        let mut meter = meter(ProgressScope::File);
         assert_eq!(
             lines(
                 &mut meter,
@@ -259,18 +259,18 @@ mod tests {
     #[test]
     fn a_small_file_has_a_running_line_too() {
         assert_eq!(
-            lines(&mut meter(Scope::File), 2, &[(2, 5)]),
+            lines(&mut meter(ProgressScope::File), 2, &[(2, 5)]),
             "~              2 100%    0.00kB/s    0:00:00  ~              2 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=9/11)\n"
         );
         assert_eq!(
-            lines(&mut meter(Scope::File), 100_000, &[(100_000, 5)]),
+            lines(&mut meter(ProgressScope::File), 100_000, &[(100_000, 5)]),
             "~         32,768  32%    0.00kB/s    0:00:00  ~        100,000 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=9/11)\n"
         );
     }
 
     #[test]
     fn lines_of_a_run_are_the_oracles() {
-        let mut meter = meter(Scope::Run);
+        let mut meter = meter(ProgressScope::Run);
         assert_eq!(
             lines(&mut meter, 3_000_000, &[(32768, 0), (1_081_344, 1023), (2_129_920, 2046), (3_000_000, 2830)]),
             "~         32,768   0%    0.00kB/s    0:00:00  \
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn a_run_that_transfers_nothing_ends_with_a_line() {
         let mut out = Vec::new();
-        Meter { checked: 11, ..meter(Scope::Run) }.finish(&mut out, 99);
+        Meter { checked: 11, ..meter(ProgressScope::Run) }.finish(&mut out, 99);
         assert_eq!(out, b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)");
     }
 
     #[test]
     fn an_open_list_and_an_endless_file() {
-        let mut meter = meter(Scope::File);
+        let mut meter = meter(ProgressScope::File);
         meter.total.complete = false;
         let long = lines(&mut meter, u64::MAX, &[(1, 0), (2, 100_000)]);
         assert!(long.contains("  ??:??:??  "), "{long}");
@@ -304,7 +304,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_order_of_events_panics(events: Vec<(u32, u32, i32)>, run: bool) {
-            let mut meter = meter(if run { Scope::Run } else { Scope::File });
+            let mut meter = meter(if run { ProgressScope::Run } else { ProgressScope::File });
             let mut out = Vec::new();
             for (done, len, now_ms) in events {
                 meter.update(&mut out, done.into(), len.into(), now_ms.into());

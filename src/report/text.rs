@@ -18,7 +18,7 @@ use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
 use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
-use super::progress::{ListTotal, Meter, Scope};
+use super::progress::{ListTotal, Meter, ProgressScope};
 use super::tally::Tally;
 use super::times::LocalTimes;
 use crate::exit::Exit;
@@ -127,8 +127,8 @@ impl TextReporter {
         let scope = match output.info.progress {
             _ if output.quiet || facts.list_only => None,
             0 => None,
-            1 => Some(Scope::File),
-            2.. => Some(Scope::Run),
+            1 => Some(ProgressScope::File),
+            2.. => Some(ProgressScope::Run),
         };
         let log_format = output.log_file.as_ref().map_or(Format::DEFAULT, |file| &file.format);
         TextReporter {
@@ -170,7 +170,7 @@ impl TextReporter {
             after_transfer,
             progress: self.meter.is_some(),
             whole_list: self.counts_list(),
-            begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == Scope::File),
+            begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == ProgressScope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
             paths: formats().any(Format::has_what_the_sender_sees),
         }
@@ -435,7 +435,7 @@ impl TextReporter {
     fn finish_progress(&mut self) {
         let now_ms = self.now_ms();
         if let Some(meter) = self.meter.take()
-            && meter.scope() == Scope::Run
+            && meter.scope() == ProgressScope::Run
         {
             self.line.clear();
             meter.finish(&mut self.line, now_ms);

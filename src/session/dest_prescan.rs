@@ -17,7 +17,7 @@ use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::proto::Seen;
 use crate::proto::limits::NAME_MAX_BYTES;
-use crate::session::digest_exchange::{Foretold, Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
+use crate::session::digest_exchange::{Foretold, Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
@@ -420,17 +420,17 @@ impl SurveyProgress {
         {
             let seen = loop {
                 let found = match next {
-                    Next::Tell(seen) => break seen,
-                    Next::Take(ticket) => sights.take(ticket),
-                    Next::GoOn(half) => match sights.go_on(half, &|| !foretold.is_open()) {
+                    SurveyStep::Tell(seen) => break seen,
+                    SurveyStep::Take(ticket) => sights.take(ticket),
+                    SurveyStep::GoOn(half) => match sights.go_on(half, &|| !foretold.is_open()) {
                         Ok(found) => found,
-                        Err(half) => return self.survey.put_back(Next::GoOn(half)),
+                        Err(half) => return self.survey.put_back(SurveyStep::GoOn(half)),
                     },
                 };
                 next = self.survey.took(found, &mut |path, list| self.kept.keep(path, list));
             };
             if let Err(seen) = foretold.push(seen) {
-                return self.survey.put_back(Next::Tell(seen));
+                return self.survey.put_back(SurveyStep::Tell(seen));
             }
         }
     }

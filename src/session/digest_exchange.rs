@@ -88,7 +88,7 @@ pub struct Survey {
     /// The tickets of directories that need not be scanned.
     needless: Vec<Ticket>,
     /// A step that was put back and comes next.
-    back: Option<Next>,
+    back: Option<SurveyStep>,
 }
 
 /// A directory that is being scanned.
@@ -126,7 +126,7 @@ impl Level {
 }
 
 /// The next step of a survey.
-pub enum Next {
+pub enum SurveyStep {
     /// Take this result and pass it to [`Survey::took`].
     Take(Ticket),
     /// Examine this directory further and pass the result to [`Survey::took`].
@@ -142,20 +142,20 @@ impl Survey {
     }
 
     /// Returns the next step; `None` if the survey is complete.
-    pub fn begin(&mut self) -> Option<Next> {
+    pub fn begin(&mut self) -> Option<SurveyStep> {
         if let Some(next) = self.back.take() {
             return Some(next);
         }
         if let Some(first) = self.first.take() {
             self.now = Some(Now::default());
-            return Some(Next::Take(first));
+            return Some(SurveyStep::Take(first));
         }
         loop {
             match self.levels.last_mut()?.left.pop() {
-                Some((_, Ticket::NONE)) => return Some(Next::Tell(Seen::Absent)),
+                Some((_, Ticket::NONE)) => return Some(SurveyStep::Tell(Seen::Absent)),
                 Some((name, ticket)) => {
                     self.now = Some(Now { name, ..Now::default() });
-                    return Some(Next::Take(ticket));
+                    return Some(SurveyStep::Take(ticket));
                 }
                 None => _ = self.levels.pop(),
             }
@@ -164,17 +164,17 @@ impl Survey {
 
     /// Returns the next step for a directory that was taken or examined further. `keep` gets its entries, if all were
     /// examined.
-    pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> Next {
+    pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> SurveyStep {
         let mut now = self.now.take().unwrap_or_default();
         if now.is_needless {
             self.needless.extend(found.tickets);
-            return Next::Tell(Seen::Absent);
+            return SurveyStep::Tell(Seen::Absent);
         }
         let SeenDir { seen, tickets, list, half } = found;
         if let Some(half) = half {
             now.path = Some(half.path.clone());
             self.now = Some(now);
-            return Next::GoOn(half);
+            return SurveyStep::GoOn(half);
         }
         let is_empty = list.as_ref().is_some_and(|(_, list)| list.is_empty());
         // Everything is copied into an empty destination. If it is sent as absent, the files arrive without a request.
@@ -191,7 +191,7 @@ impl Survey {
         if let Some((path, list)) = list {
             keep(path, list);
         }
-        Next::Tell(if lacks_all { Seen::Absent } else { seen })
+        SurveyStep::Tell(if lacks_all { Seen::Absent } else { seen })
     }
 
     /// Whether the sender is known to have no subdirectories in the directory that is being scanned.
@@ -205,7 +205,7 @@ impl Survey {
     }
 
     /// Puts back a step that could not be completed. It comes next again.
-    pub fn put_back(&mut self, next: Next) {
+    pub fn put_back(&mut self, next: SurveyStep) {
         self.back = Some(next);
     }
 
@@ -246,8 +246,8 @@ impl Survey {
     pub fn cut_short(self) -> Vec<Seen> {
         let left = usize::from(self.first.is_some()) + self.levels.iter().map(|level| level.left.len()).sum::<usize>();
         let back = self.back.map(|next| match next {
-            Next::Tell(seen) => seen,
-            Next::Take(_) | Next::GoOn(_) => Seen::Absent,
+            SurveyStep::Tell(seen) => seen,
+            SurveyStep::Take(_) | SurveyStep::GoOn(_) => Seen::Absent,
         });
         back.into_iter().chain(std::iter::repeat_n(Seen::Absent, left)).collect()
     }
@@ -526,9 +526,9 @@ mod tests {
         let mut next = survey.begin()?;
         loop {
             let found = match next {
-                Next::Tell(seen) => return Some(seen),
-                Next::Take(ticket) => tree.take(ticket),
-                Next::GoOn(half) => {
+                SurveyStep::Tell(seen) => return Some(seen),
+                SurveyStep::Take(ticket) => tree.take(ticket),
+                SurveyStep::GoOn(half) => {
                     let is_settled = survey.is_settled();
                     told.iter().for_each(|told| survey.heed(told));
                     let found = tree.go_on(half, &|| is_settled.load(Ordering::Relaxed));
@@ -571,10 +571,10 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        let Some(Next::Take(ticket)) = survey.begin() else { panic!("there is more") };
+        let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("there is more") };
         survey.heed(&tree.told("", |_| false));
         let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("nobody needs it"));
-        assert!(matches!(seen, Next::Tell(Seen::Absent)));
+        assert!(matches!(seen, SurveyStep::Tell(Seen::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
         let rest: Vec<Seen> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
         assert_eq!(rest, [Seen::Absent, Seen::Absent]);

@@ -213,34 +213,34 @@ mod tests {
 
     /// A name that counts its comparisons.
     #[derive(Clone, Copy)]
-    struct Counted(u32);
+    struct CountedEntries(u32);
 
-    impl Ord for Counted {
-        fn cmp(&self, other: &Counted) -> Ordering {
+    impl Ord for CountedEntries {
+        fn cmp(&self, other: &CountedEntries) -> Ordering {
             COMPARED.set(COMPARED.get() + 1);
             self.0.cmp(&other.0)
         }
     }
 
-    impl PartialOrd for Counted {
-        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+    impl PartialOrd for CountedEntries {
+        fn partial_cmp(&self, other: &CountedEntries) -> Option<Ordering> {
             Some(self.cmp(other))
         }
     }
 
-    impl PartialEq for Counted {
-        fn eq(&self, other: &Counted) -> bool {
+    impl PartialEq for CountedEntries {
+        fn eq(&self, other: &CountedEntries) -> bool {
             self.cmp(other).is_eq()
         }
     }
 
-    impl Eq for Counted {}
+    impl Eq for CountedEntries {}
 
     #[test]
     fn directories_that_only_the_sender_has_cost_little_beside_many_of_the_receivers() {
         let many = 20_000;
-        let mut children = Children::new((0..many).map(|n| Counted(2 * n)).collect());
-        assert!((0..many).all(|n| children.pass_to(Counted(2 * n + 1)).is_none()));
+        let mut children = Children::new((0..many).map(|n| CountedEntries(2 * n)).collect());
+        assert!((0..many).all(|n| children.pass_to(CountedEntries(2 * n + 1)).is_none()));
         // A sort and as many searches: log2(20,000) is 14.3, and a pair takes up to two comparisons.
         let compared = COMPARED.get();
         assert!(compared < 100 * u64::from(many), "{compared} comparisons");

@@ -17,17 +17,17 @@ use std::time::Duration;
 /// Wraps a link to count the bytes written and the bytes read.
 pub(super) fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
     let traffic: Arc<[AtomicU64; 2]> = Arc::default();
-    let reader = Box::new(Counted { inner: link.reader, traffic: traffic.clone() });
-    let writer = Box::new(Counted { inner: link.writer, traffic: traffic.clone() });
+    let reader = Box::new(CountedStream { inner: link.reader, traffic: traffic.clone() });
+    let writer = Box::new(CountedStream { inner: link.writer, traffic: traffic.clone() });
     (Link { reader, writer, ..link }, traffic)
 }
 
-struct Counted<T> {
+struct CountedStream<T> {
     inner: T,
     traffic: Arc<[AtomicU64; 2]>,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountedStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedStream<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
         self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);

@@ -5,11 +5,11 @@ mod inbox;
 
 pub use self::inbox::{ReceiverEar, ReceiverInbox};
 
-use self::inbox::Slot;
+use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
-use crate::apply::{Incoming, Loss, Piece, Wire};
+use crate::apply::{ContentPiece, Incoming, Loss, Wire};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -20,19 +20,19 @@ use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::path::RelPath;
-use crate::plan::idmap::{IdClass, Names};
+use crate::plan::idmap::{IdClass, IdNames};
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Voice, Wants, Weight};
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::{Glance, SeenLook, Sight};
-use crate::session::digest_exchange::{Half, Known, Next, Rest, SeenDir, SeenLists, Sights, Survey};
+use crate::session::digest_exchange::{Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
-use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Listed, Scanner, SenderDir, Ticket, enter_dir};
+use crate::walk::{ComparedSource, DestState, DirPlan, Findings, ListedDir, Scanner, SenderDir, Ticket, enter_dir};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -184,7 +184,7 @@ impl PeerAccounts {
     }
 }
 
-impl Names for PeerAccounts {
+impl IdNames for PeerAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
         let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
         told.get(&(class == IdClass::Group, id)).cloned()
@@ -399,7 +399,7 @@ impl<'w> ToldPlans<'w> {
     fn plan(&self, told: Box<Told>, there: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&told.path)?;
         let told = *told;
-        let mut found = Listed {
+        let mut found = ListedDir {
             path: told.path,
             source: told.list,
             subs: told.subs,
@@ -465,7 +465,7 @@ impl Plans for ToldPlans<'_> {
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
         let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
-        let found = Listed { path: parent, source, subs, is_named: true, ..Listed::default() };
+        let found = ListedDir { path: parent, source, subs, is_named: true, ..ListedDir::default() };
         let chain = self.chain_above(&found.path)?;
         // The parent may be long, and only this entry of it matters.
         let mut plan = self.walk.decide_single(found, chain);
@@ -551,9 +551,9 @@ impl ToldPlans<'_> {
             }
             let seen = loop {
                 let found = match next {
-                    Next::Tell(seen) => break seen,
-                    Next::Take(ticket) => sights.take(ticket),
-                    Next::GoOn(half) => self.see_large(sights, half, said)?,
+                    SurveyStep::Tell(seen) => break seen,
+                    SurveyStep::Take(ticket) => sights.take(ticket),
+                    SurveyStep::GoOn(half) => self.see_large(sights, half, said)?,
                 };
                 next = self.heard().lock().survey.took(found, &mut |path, list| {
                     said.entries += list.len();
@@ -620,7 +620,7 @@ impl Wire for Receiver<'_> {
             self.heard.wait(|state| (state.asked == 0).then_some(()))?;
         }
         let mut state = self.heard.lock();
-        let slot = Slot { has_blocks: matches!(basis, Basis::Blocks(_)), ..Slot::default() };
+        let slot = FileSlot { has_blocks: matches!(basis, Basis::Blocks(_)), ..FileSlot::default() };
         state.files.insert((Lane::Asked, file), slot);
         state.asked += 1;
         drop(state);
@@ -640,7 +640,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
-        self.heard.lock().files.insert((Lane::Again, file), Slot::default());
+        self.heard.lock().files.insert((Lane::Again, file), FileSlot::default());
         self.line.say(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
         Ok(self.arriving(Lane::Again, file, false))
     }
@@ -705,7 +705,7 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    fn wait<T>(&self, mut take: impl FnMut(&mut Slot) -> Option<T>) -> Result<T, Error> {
+    fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T, Error> {
         let heard = self.receiver.heard;
         let mut state = heard.lock();
         loop {
@@ -725,7 +725,8 @@ impl Arriving<'_> {
 
 impl Incoming for Arriving<'_> {
     fn begins_otherwise(&mut self) -> Result<bool, Error> {
-        let otherwise = self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, Piece::Unsent(None))))?;
+        let otherwise =
+            self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, ContentPiece::Unsent(None))))?;
         if otherwise {
             self.next()?;
         }
@@ -733,9 +734,9 @@ impl Incoming for Arriving<'_> {
     }
 
     fn refusal(&mut self) -> Result<Option<Problem>, Error> {
-        let refusal = |piece: &Piece| match piece {
-            Piece::Unsent(problem) => problem.clone(),
-            Piece::Data(_) | Piece::Copy { .. } | Piece::Whole(..) | Piece::End(_) => None,
+        let refusal = |piece: &ContentPiece| match piece {
+            ContentPiece::Unsent(problem) => problem.clone(),
+            ContentPiece::Data(_) | ContentPiece::Copy { .. } | ContentPiece::Whole(..) | ContentPiece::End(_) => None,
         };
         self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
     }
@@ -744,7 +745,7 @@ impl Incoming for Arriving<'_> {
         self.by
     }
 
-    fn next(&mut self) -> Result<Piece, Error> {
+    fn next(&mut self) -> Result<ContentPiece, Error> {
         let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
         self.receiver.line.consumed(Class::of(self.lane), cost);
         if piece.is_last() {

@@ -26,7 +26,7 @@ use crate::session::dir_digest::{Children, can_compare, may_send_unasked};
 use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, is_bare};
-use crate::walk::{Listed, SourceDir, Ticket};
+use crate::walk::{ListedDir, SourceDir, Ticket};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use std::cmp::Ordering;
@@ -674,7 +674,7 @@ impl ListingSender<'_, '_, '_> {
     /// Sends a listing. `is_parked`: its directories are closed.
     fn tell(
         &mut self,
-        (listed, is_parked): (Listed, bool),
+        (listed, is_parked): (ListedDir, bool),
         itself: Option<Entry>,
         is_absent: bool,
     ) -> Result<(), Error> {

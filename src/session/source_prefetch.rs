@@ -17,7 +17,7 @@ use crate::session::dir_digest::{Digester, can_compare};
 use crate::walk::run_context::Terms;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
-use crate::walk::{Listed, Look, Scanner, SourceTask, Ticket};
+use crate::walk::{ListedDir, Look, Scanner, SourceTask, Ticket};
 use crate::work::clock::Since;
 use crate::work::thread::spawn;
 use std::cell::RefCell;
@@ -231,7 +231,7 @@ impl Drop for Looking<'_> {
 /// A scanned directory of the source.
 pub struct Found {
     /// Its entries.
-    pub listed: Listed,
+    pub listed: ListedDir,
     /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
     /// The entry index and ticket of each subdirectory that is walked, in order.
@@ -315,7 +315,7 @@ impl Look for SourceLook<'_> {
 
 /// Removes entries that cannot be encoded for a peer and reports them. `tasks` holds the tasks of the subdirectories
 /// with their entry indices.
-fn leave_out_unfit(listed: &mut Listed, tasks: &mut Vec<(u32, SourceTask)>) {
+fn leave_out_unfit(listed: &mut ListedDir, tasks: &mut Vec<(u32, SourceTask)>) {
     if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
         return;
     }

@@ -17,7 +17,7 @@ use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::alternate::{AltDirs, Alternate};
 use crate::walk::{
-    Compare, ComparedSource, DestState, DirPlan, Listed, NONE, SourceDir, Step, SubDir, Ticket, enter, is_included,
+    Compare, ComparedSource, DestState, DirPlan, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter, is_included,
     told_incomplete,
 };
 use crate::work::parallel;
@@ -81,7 +81,7 @@ impl DestWalk<'_> {
     /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
     /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
     /// examined for the directory digest.
-    pub fn decide(&self, found: Listed, there: &DestState, mut chain: Chain, known: Option<DirList>) -> DirPlan {
+    pub fn decide(&self, found: ListedDir, there: &DestState, mut chain: Chain, known: Option<DirList>) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
             self.wanted.adopt(entry);
@@ -119,7 +119,7 @@ impl DestWalk<'_> {
     }
 
     /// Decides a single source directory without listing its parent at the destination.
-    pub fn decide_single(&self, mut found: Listed, chain: Chain) -> DirPlan {
+    pub fn decide_single(&self, mut found: ListedDir, chain: Chain) -> DirPlan {
         let name = found.source.name(&found.source.entries[0]).to_vec();
         match self.see_one(&found.path, &name) {
             Ok(known) => self.decide(found, &DestState::Present, chain, Some(known)),

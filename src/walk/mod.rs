@@ -176,13 +176,13 @@ impl SubDir {
 /// not entered at the destination.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// See [`Listed::problems`].
+    /// See [`ListedDir::problems`].
     pub problems: Vec<Problem>,
-    /// See [`Listed::notes`].
+    /// See [`ListedDir::notes`].
     pub notes: Vec<Vec<u8>>,
     /// See [`DirPlan::tally`].
     pub tally: Tally,
-    /// See [`Listed::fatal`].
+    /// See [`ListedDir::fatal`].
     pub fatal: Option<Error>,
 }
 
@@ -200,7 +200,7 @@ impl Findings {
 
 /// The listing of one source directory.
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct ListedDir {
     /// Its path in the transfer.
     pub path: RelPath,
     /// Its entries, sorted.
@@ -227,7 +227,7 @@ pub struct Listed {
     pub renamed_from: Option<Vec<u8>>,
 }
 
-impl Listed {
+impl ListedDir {
     /// Renames the single entry.
     pub fn rename_only(&mut self, new: &[u8]) {
         let Some(entry) = self.source.entries.pop() else { return };
@@ -259,13 +259,13 @@ pub struct DirPlan {
     pub source: DirList,
     /// The destination's entries, sorted. Those that the source lacks have only a name.
     pub dest: DirList,
-    /// See [`Listed::subs`].
+    /// See [`ListedDir::subs`].
     pub subs: Vec<ToldSub>,
-    /// See [`Listed::places`].
+    /// See [`ListedDir::places`].
     pub places: Vec<Option<SourceDir>>,
-    /// See [`Listed::teller`].
+    /// See [`ListedDir::teller`].
     pub teller: Option<SenderDir>,
-    /// See [`Listed::is_named`].
+    /// See [`ListedDir::is_named`].
     pub is_named: bool,
     /// The destination's directory, if it exists.
     pub dest_dir: Option<Dir>,
@@ -316,8 +316,8 @@ struct Parked {
 
 impl DirPlan {
     /// Creates a plan from the source's listing alone.
-    pub fn of(found: Listed) -> DirPlan {
-        let Listed {
+    pub fn of(found: ListedDir) -> DirPlan {
+        let ListedDir {
             path,
             source,
             subs,

@@ -14,7 +14,8 @@ use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::{
-    Listed, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included, told_incomplete,
+    ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
+    told_incomplete,
 };
 use crate::work::clock::now_unix;
 use crate::work::parallel;
@@ -76,8 +77,8 @@ pub struct Contents<'a> {
 
 impl SourceWalk<'_> {
     /// Lists one directory. Returns the tasks of its subdirectories in order, each with the index of its entry.
-    pub fn list(&self, task: SourceTask) -> (Listed, Vec<(u32, SourceTask)>) {
-        let mut found = Listed { path: task.path.clone(), ..Listed::default() };
+    pub fn list(&self, task: SourceTask) -> (ListedDir, Vec<(u32, SourceTask)>) {
+        let mut found = ListedDir { path: task.path.clone(), ..ListedDir::default() };
         let mut origins = task.origins;
         found.is_named = !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
         found.may_delete = !found.is_named;
@@ -100,7 +101,7 @@ impl SourceWalk<'_> {
         (found, tasks)
     }
 
-    fn list_origin(&self, found: &mut Listed, index: u16, origin: &mut Origin) {
+    fn list_origin(&self, found: &mut ListedDir, index: u16, origin: &mut Origin) {
         let root = &origin.base.root;
         let opened = match origin.listing {
             Listing::All { .. } => root.open_dir(&origin.path),
@@ -161,7 +162,7 @@ impl SourceWalk<'_> {
         found.places.push(Some(place));
     }
 
-    fn list_all(&self, found: &mut Listed, index: u16, place: &SourceDir, origin: &Origin) {
+    fn list_all(&self, found: &mut ListedDir, index: u16, place: &SourceDir, origin: &Origin) {
         let chain = &origin.chain;
         let mut names = Names::default();
         if let Err(error) = names.list(&place.dir) {
@@ -235,7 +236,7 @@ impl SourceWalk<'_> {
     /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
     fn add(
         &self,
-        found: &mut Listed,
+        found: &mut ListedDir,
         index: u16,
         place: &SourceDir,
         (name, called): (&[u8], &[u8]),
@@ -297,7 +298,7 @@ impl SourceWalk<'_> {
     }
 
     /// Digests the content of each long file in the listing.
-    fn digest_long(&self, found: &mut Listed, contents: &Contents<'_>) {
+    fn digest_long(&self, found: &mut ListedDir, contents: &Contents<'_>) {
         let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
         let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
         let files: Vec<usize> = (0..source.len()).filter(|&at| is_long(&source.entries[at])).collect();
@@ -405,7 +406,7 @@ impl SourceWalk<'_> {
     }
 
     /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
-    fn tasks_below(&self, found: &mut Listed, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
+    fn tasks_below(&self, found: &mut ListedDir, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
         let (mut tasks, mut problems) = (Vec::new(), Vec::new());
         // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
         let mut is_first = found.path.is_root() && found.is_named;
@@ -437,7 +438,7 @@ impl SourceWalk<'_> {
     /// Returns the origins of the entries in a subdirectory, and whether the subdirectory is only implied by `-R`.
     fn origins_below(
         &self,
-        (found, problems): (&Listed, &mut Vec<Problem>),
+        (found, problems): (&ListedDir, &mut Vec<Problem>),
         origins: &[Origin],
         node: Option<&Node>,
         (name, entry): (&[u8], &Entry),
@@ -519,7 +520,7 @@ impl SourceWalk<'_> {
 const ORIGINS_MAX: usize = 1 << 16;
 
 /// Drops the origins beyond the maximum and reports it: an entry must not be read from another directory than its own.
-fn leave_out_further(origins: &mut Vec<Origin>, found: &mut Listed) {
+fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
     if origins.len() > ORIGINS_MAX {
         let line = format!(
             "sparsync: skipping {} source directories: more than {ORIGINS_MAX} merge into one: copy them in several runs",
@@ -571,7 +572,7 @@ mod tests {
         let listing = Listing::Named(Arc::new(Vec::new()));
         let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };
         let mut origins = vec![origin; ORIGINS_MAX];
-        let mut found = Listed { may_delete: true, ..Listed::default() };
+        let mut found = ListedDir { may_delete: true, ..ListedDir::default() };
         leave_out_further(&mut origins, &mut found);
         assert!(found.problems.is_empty() && found.may_delete);
         origins.extend_from_within(..3);

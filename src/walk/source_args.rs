@@ -146,7 +146,7 @@ pub struct Gatherer<'a> {
     cwd: &'a [u8],
     rules: &'a Rules,
     bases: HashMap<Vec<u8>, Arc<Base>>,
-    tree: Builder,
+    tree: NodeBuilder,
     out: Gathered,
     entries: usize,
     /// The base and the directories that lead to the last argument under `-R`.
@@ -162,13 +162,13 @@ pub struct Gatherer<'a> {
 }
 
 #[derive(Default)]
-struct Builder {
-    children: BTreeMap<Vec<u8>, Builder>,
+struct NodeBuilder {
+    children: BTreeMap<Vec<u8>, NodeBuilder>,
     all: Vec<(Arc<Base>, RelPath, bool)>,
     named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
 }
 
-impl Builder {
+impl NodeBuilder {
     fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
         let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<NamedEntry>)| Arc::ptr_eq(b, base) && d == dir;
         match self.named.iter_mut().rev().find(same) {
@@ -185,7 +185,7 @@ impl Builder {
         base: &Arc<Base>,
         leading: &[Vec<u8>],
         counts: impl Fn(usize, bool) -> bool,
-    ) -> (&mut Builder, RelPath) {
+    ) -> (&mut NodeBuilder, RelPath) {
         let mut here = self;
         let mut dir = RelPath::root();
         for (depth, part) in leading.iter().enumerate() {
@@ -273,7 +273,7 @@ impl<'a> Gatherer<'a> {
             cwd,
             rules,
             bases: HashMap::new(),
-            tree: Builder::default(),
+            tree: NodeBuilder::default(),
             out,
             entries: 0,
             led: None,
@@ -634,7 +634,7 @@ impl<'a> Gatherer<'a> {
 impl Gatherer<'_> {
     /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
     /// listed again; with incremental recursion only the topmost one is.
-    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut Builder, RelPath) {
+    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut NodeBuilder, RelPath) {
         let shared = match &self.led {
             Some((before, parts)) if Arc::ptr_eq(before, base) => {
                 parts.iter().zip(leading).take_while(|(a, b)| a == b).count()

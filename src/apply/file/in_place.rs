@@ -1,7 +1,7 @@
 //! `--inplace` and `--append` write into the destination's own file, `--write-devices` into a device.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{Has, Subject};
+use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel};
 use crate::apply::entry::Job;
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
@@ -89,7 +89,8 @@ pub(super) fn overwrite(
         sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
     }
     let mut problems = Vec::new();
-    let subject = Subject { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+    let subject =
+        AttributeTarget { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     attributes::finish(context, subject, job.source(), has, mode, &mut problems);

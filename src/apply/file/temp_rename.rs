@@ -2,7 +2,7 @@
 //! file under its final name.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{Has, Subject};
+use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::entry::Job;
@@ -134,7 +134,7 @@ fn finish(
     let mut problems = Vec::new();
     let full = || temp_full(context, job);
     let subject =
-        Subject { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+        AttributeTarget { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
         // Its owner could not be set, so it stays as private as rsync's temporary files.
         let _ = sys::fchmod(pending.fd(), 0o600);

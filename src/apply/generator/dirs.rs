@@ -3,7 +3,7 @@
 //! The rest is left to their [`LastTouch`].
 
 use crate::apply::attributes;
-use crate::apply::attributes::{Has, Subject};
+use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::dir_finalize::{LastTouch, Target};
 use crate::apply::entry::Job;
 use crate::apply::generator::Top;
@@ -275,7 +275,8 @@ impl<'a> DirMaker<'a> {
     ) -> bool {
         let mut problems = Vec::new();
         let full = || model.full.to_vec();
-        let subject = Subject { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
+        let subject =
+            AttributeTarget { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
         attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
         let well = problems.is_empty();
         head.extend(problems.into_iter().map(Event::Problem));

@@ -3,7 +3,7 @@
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::plan::NO_ID;
-use crate::plan::idmap::{IdClass, IdMapper, Names, Powers};
+use crate::plan::idmap::{IdClass, IdMapper, IdNames, Powers};
 use crate::plan::safelink;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct Adoption<'a> {
     /// The mapping of ids.
     pub(super) mapper: &'a IdMapper,
     /// The names that both sides know.
-    pub(super) names: &'a (dyn Names + Sync),
+    pub(super) names: &'a (dyn IdNames + Sync),
     /// Which ids may be set.
     pub(super) powers: Powers<'a>,
 }

@@ -1,6 +1,6 @@
 //! Tests: what command lines resolve to, and which are rejected.
 
-use crate::cli::{Call, Copy, Request, read};
+use crate::cli::{Copy, Invocation, Request, read};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::options::{AltKind, Backup, CheckMode, FilesFrom, Info, Options, Recurse, RuleArg, When};
@@ -10,7 +10,7 @@ fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
     let words: Vec<OsString> =
         line.split_whitespace().map(|word| if word == "''" { "" } else { word }.into()).collect();
     let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-    read(&Call {
+    read(&Invocation {
         program: OsStr::new("sparsync"),
         args: &words,
         vars: &vars,

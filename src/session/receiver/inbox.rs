@@ -1,6 +1,6 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
-use crate::apply::Piece;
+use crate::apply::ContentPiece;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
@@ -9,7 +9,7 @@ use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, Ear, unexpected, wait_for};
-use crate::session::digest_exchange::{Next, Survey};
+use crate::session::digest_exchange::{Survey, SurveyStep};
 use crate::walk::Ticket;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub(super) struct ReceiverState {
     /// How many first requests for files are not answered completely.
     pub(super) asked: usize,
     /// Files that were requested or come without a request, as far as they arrived.
-    pub(super) files: HashMap<(Lane, FileId), Slot>,
+    pub(super) files: HashMap<(Lane, FileId), FileSlot>,
     /// The file in progress on each lane.
     under_way: [Option<FileId>; 3],
     /// For the client: the events of the server.
@@ -57,8 +57,8 @@ pub(super) struct ReceiverState {
 
 /// A file as far as it arrived.
 #[derive(Default)]
-pub(super) struct Slot {
-    pub(super) pieces: VecDeque<(Piece, u64)>,
+pub(super) struct FileSlot {
+    pub(super) pieces: VecDeque<(ContentPiece, u64)>,
     /// It is not needed: discard its data.
     pub(super) declined: bool,
     /// All of it has arrived.
@@ -100,7 +100,7 @@ impl ReceiverInbox {
 
     /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
     /// to send, or the sender no longer needs it.
-    pub(super) fn next(&self) -> Option<(Next, Vec<Ticket>)> {
+    pub(super) fn next(&self) -> Option<(SurveyStep, Vec<Ticket>)> {
         let mut state = self.lock();
         let is_over = state.dirs_ended.is_some() || state.failed.is_some();
         let next = if is_over { None } else { state.survey.begin() };
@@ -233,7 +233,14 @@ impl ReceiverEar<'_> {
     }
 
     /// Handles a piece of a file.
-    fn piece(&self, state: &mut ReceiverState, lane: Lane, file: FileId, piece: Piece, cost: u64) -> Result<(), Error> {
+    fn piece(
+        &self,
+        state: &mut ReceiverState,
+        lane: Lane,
+        file: FileId,
+        piece: ContentPiece,
+        cost: u64,
+    ) -> Result<(), Error> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         match lane {
@@ -303,7 +310,7 @@ impl ReceiverEar<'_> {
                 if state.under_way[lane as usize].is_some() {
                     return Err(unexpected("file inside of another file"));
                 }
-                (lane, file, Piece::Whole(data, digest))
+                (lane, file, ContentPiece::Whole(data, digest))
             }
             Message::Begin { file, lane } => {
                 self.expect(state, lane, file)?;
@@ -316,16 +323,16 @@ impl ReceiverEar<'_> {
                 }
                 return Ok(());
             }
-            Message::Data { lane, data } => (lane, under_way(lane)?, Piece::Data(data)),
+            Message::Data { lane, data } => (lane, under_way(lane)?, ContentPiece::Data(data)),
             Message::Copy { lane, offset_bytes, len_bytes } => {
-                (lane, under_way(lane)?, Piece::Copy { offset_bytes, len_bytes })
+                (lane, under_way(lane)?, ContentPiece::Copy { offset_bytes, len_bytes })
             }
-            Message::End { lane, digest } => (lane, under_way(lane)?, Piece::End(digest)),
+            Message::End { lane, digest } => (lane, under_way(lane)?, ContentPiece::End(digest)),
             Message::Unsent { file, lane, problem } => {
                 if state.under_way[lane as usize].is_some_and(|other| other != file) {
                     return Err(unexpected("end of a file that was not begun"));
                 }
-                (lane, file, Piece::Unsent(problem))
+                (lane, file, ContentPiece::Unsent(problem))
             }
             _ => return Err(unexpected("message that is not part of a file")),
         };
@@ -405,7 +412,7 @@ mod tests {
     #[test]
     fn what_was_told_before_a_survey_goes_on_cuts_it_short() {
         let mut survey = Survey::of(Ticket::of(0), [7; 16]);
-        assert!(matches!(survey.begin(), Some(Next::Take(_))));
+        assert!(matches!(survey.begin(), Some(SurveyStep::Take(_))));
         let mut list = DirList::default();
         list.push_name(b"file", false);
         let seen = Seen::Dir { digest: None, children: vec![1, 2] };
@@ -415,7 +422,9 @@ mod tests {
         let heard = ReceiverInbox::default();
         heard.lock().dirs.push(Box::default(), 0);
         heard.begin(survey);
-        let Some((Next::Tell(Seen::Absent), needless)) = heard.next() else { panic!("nobody wants to know more") };
+        let Some((SurveyStep::Tell(Seen::Absent), needless)) = heard.next() else {
+            panic!("nobody wants to know more")
+        };
         assert_eq!(needless.len(), 2);
         // Once all listings have arrived, the sender needs nothing more.
         heard.lock().dirs_ended = Some(Tally::default());

@@ -2,7 +2,7 @@
 
 use super::bridge::{Engine, wait};
 use super::tcp_liveness::{SessionName, Signs, Watch};
-use super::{BEGINS, HangUp, Kind, Trouble, migration, quic, tls, tls_upgrade};
+use super::{BEGINS, HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
@@ -190,7 +190,7 @@ pub struct DialWinner {
     /// The link; the server's first bytes have arrived.
     pub link: Link,
     /// Its transport.
-    pub kind: Kind,
+    pub kind: NetTransport,
     /// The progress of a session that can move to TLS; `None` if it cannot.
     pub lanes: Option<Arc<tls_upgrade::Progress>>,
     /// The address of the server.
@@ -217,7 +217,7 @@ pub struct Lost {
 ///
 /// A server with the right key that does not admit this client ends the race, because it would refuse every attempt. A
 /// server with a wrong key does not while other attempts are left: an address may have passed to another machine.
-pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<DialWinner, Lost> {
+pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Lost> {
     let lost = |trouble| Lost { trouble, story: Vec::new() };
     let engine = Engine::start("client network").map_err(|error| lost(broken(error)))?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
@@ -235,15 +235,15 @@ pub fn race(peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<DialWin
         turns: 0,
     };
     // A dial over QUIC alone must not move to TLS.
-    let may_move = Kind::BOTH.iter().all(|kind| kinds.contains(kind));
+    let may_move = NetTransport::BOTH.iter().all(|kind| kinds.contains(kind));
     let by_quic = if may_move { client_config_for(&dial.tls, &[ALPN_LANES, ALPN]) } else { dial.tls.clone() };
     let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
     for (rank, &peer) in peers.iter().enumerate() {
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + dial.kind_step * step as u32;
             let tls = match kind {
-                Kind::Quic => by_quic.clone(),
-                Kind::Tls => by_tls.clone(),
+                NetTransport::Quic => by_quic.clone(),
+                NetTransport::Tls => by_tls.clone(),
             };
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
@@ -335,7 +335,7 @@ struct Speaker {
 }
 
 /// Transport and address.
-type DialRoute = (Kind, SocketAddr);
+type DialRoute = (NetTransport, SocketAddr);
 
 /// The result of an attempt, or of its first bytes.
 struct Report {
@@ -468,10 +468,10 @@ enum AnsweredServer {
     Tls(tls::Tunnel, Option<SessionName>),
 }
 
-async fn reach(kind: Kind, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn reach(kind: NetTransport, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     match kind {
-        Kind::Quic => reach_by_quic(peer, tls).await,
-        Kind::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
+        NetTransport::Quic => reach_by_quic(peer, tls).await,
+        NetTransport::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
     }
 }
 

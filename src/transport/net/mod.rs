@@ -34,23 +34,23 @@ const BEGINS: [u8; 1] = [1];
 
 /// The network transport of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NetTransport {
     /// QUIC, over UDP.
     Quic,
     /// TLS over TCP.
     Tls,
 }
 
-impl Kind {
+impl NetTransport {
     /// Both, in the order in which they are tried by default.
-    pub const BOTH: [Kind; 2] = [Kind::Quic, Kind::Tls];
+    pub const BOTH: [NetTransport; 2] = [NetTransport::Quic, NetTransport::Tls];
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for NetTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Quic => "QUIC",
-            Kind::Tls => "TLS over TCP",
+            NetTransport::Quic => "QUIC",
+            NetTransport::Tls => "TLS over TCP",
         })
     }
 }

@@ -5,7 +5,7 @@ use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
 pub use super::quic::Lasting;
 use super::tcp_liveness::{ASKS, NamedSessions};
-use super::{BEGINS, HangUp, Kind, quic, tls as over_tls, tls_upgrade};
+use super::{BEGINS, HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
@@ -30,7 +30,7 @@ pub struct Guest {
     /// Its address when it connected.
     pub address: SocketAddr,
     /// Its transport.
-    pub kind: Kind,
+    pub kind: NetTransport,
     /// Ends the session from any thread.
     pub hang_up: HangUp,
 }
@@ -287,13 +287,13 @@ impl Acceptor {
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
-            return self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
+            return self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
         };
         let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Quic, hang_up });
+        self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
     }
 
     async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
@@ -339,7 +339,7 @@ impl Acceptor {
             self.named.put(pin, name, hang_up.watched());
         }
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
-        self.let_in(Guest { reader, writer, parting, pin, address, kind: Kind::Tls, hang_up });
+        self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
     }
 
     /// Returns the patience of one session.

@@ -7,7 +7,7 @@ use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, Lost, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
 use super::server::{Guest, Lasting, Listener, listen};
 use super::test_relay::Relay;
-use super::{Kind, Trouble};
+use super::{NetTransport, Trouble};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::trust::Pin;
@@ -55,15 +55,15 @@ impl World {
     }
 
     /// Returns both ends of a session; the server has sent one byte, which the client has not read yet.
-    fn meet(&self, kind: Kind, patience: Patience) -> (Link, Guest) {
+    fn meet(&self, kind: NetTransport, patience: Patience) -> (Link, Guest) {
         self.meet_at(self.address(), kind, patience)
     }
 
-    fn meet_at(&self, address: SocketAddr, kind: Kind, patience: Patience) -> (Link, Guest) {
+    fn meet_at(&self, address: SocketAddr, kind: NetTransport, patience: Patience) -> (Link, Guest) {
         self.meet_by(address, kind, self.dial(patience))
     }
 
-    fn meet_by(&self, address: SocketAddr, kind: Kind, dial: Dial) -> (Link, Guest) {
+    fn meet_by(&self, address: SocketAddr, kind: NetTransport, dial: Dial) -> (Link, Guest) {
         std::thread::scope(|scope| {
             let near = scope.spawn(move || dial_by(kind, address, &dial));
             let mut guest = self.listener.accept(LONG).unwrap().expect("a guest comes");
@@ -77,7 +77,7 @@ fn lasting(far: &Identity) -> Lasting {
     Lasting(far.secret_for("tests"))
 }
 
-fn dial_by(kind: Kind, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
+fn dial_by(kind: NetTransport, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
     race(&[address], &[kind], dial).map(|won| won.link).map_err(|lost| lost.trouble)
 }
 
@@ -86,9 +86,9 @@ fn patient() -> Patience {
 }
 
 /// Runs the case over each transport.
-fn each(case: impl Fn(Kind)) {
-    case(Kind::Quic);
-    case(Kind::Tls);
+fn each(case: impl Fn(NetTransport)) {
+    case(NetTransport::Quic);
+    case(NetTransport::Tls);
 }
 
 /// First bytes that are known in advance.
@@ -211,7 +211,7 @@ fn who_shows_no_key_turns_nobody_away() {
             // A plaintext alert: access denied.
             let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 49]);
         });
-        let trouble = dial_by(Kind::Tls, address, &world.dial(patient())).err().unwrap();
+        let trouble = dial_by(NetTransport::Tls, address, &world.dial(patient())).err().unwrap();
         assert!(matches!(trouble, Trouble::Broken(_)), "{trouble:?}");
     });
 }
@@ -223,8 +223,8 @@ fn nobody_there_is_said_in_time() {
         // Bound, but never read from or accepted on.
         let udp = std::net::UdpSocket::bind(HERE).unwrap();
         let address = match kind {
-            Kind::Quic => udp.local_addr().unwrap(),
-            Kind::Tls => std::net::TcpListener::bind(HERE).unwrap().local_addr().unwrap(),
+            NetTransport::Quic => udp.local_addr().unwrap(),
+            NetTransport::Tls => std::net::TcpListener::bind(HERE).unwrap().local_addr().unwrap(),
         };
         let begun = Since::now();
         let limit = Duration::from_millis(200);
@@ -250,7 +250,7 @@ fn who_is_not_heard_at_first_says_it_again_before_long() {
     let relay = Relay::to(world.address());
     // The datagrams of the first two seconds.
     relay.lose_first(4);
-    let (_link, _guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    let (_link, _guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
     // Each attempt has a socket, and the first one checked for a closed port with another.
     assert!(relay.clients() > 2, "{}", relay.clients());
 }
@@ -320,7 +320,7 @@ fn who_writes_learns_that_nobody_reads() {
         let Link { reader, writer, .. } = link;
         drop(reader);
         // TCP cannot signal that only the reader is gone.
-        let kept = [writer].into_iter().find(|_| kind == Kind::Quic);
+        let kept = [writer].into_iter().find(|_| kind == NetTransport::Quic);
         let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
         drop(kept);
@@ -346,7 +346,7 @@ fn a_server_hangs_up_and_says_why() {
         });
         let error = link.reader.read(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        if kind == Kind::Quic {
+        if kind == NetTransport::Quic {
             assert!(error.to_string().contains("revoked"), "{error}");
         }
     });
@@ -355,7 +355,7 @@ fn a_server_hangs_up_and_says_why() {
 #[test]
 fn a_server_that_ends_takes_its_conversations_with_it() {
     let world = World::new();
-    let (mut link, guest) = world.meet(Kind::Quic, patient());
+    let (mut link, guest) = world.meet(NetTransport::Quic, patient());
     link.reader.read_exact(&mut [0]).unwrap();
     drop(world);
     assert!(link.reader.read(&mut [0; 8]).is_err(), "an end that was not said is no end");
@@ -378,7 +378,7 @@ fn a_server_that_drains_goes_on_with_those_that_it_has() {
 }
 
 /// Runs a race while the server sends a byte to each guest.
-fn race_with(world: &World, peers: &[SocketAddr], kinds: &[Kind], dial: &Dial) -> Result<DialWinner, Lost> {
+fn race_with(world: &World, peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Lost> {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(peers, kinds, dial));
         let mut guests = Vec::new();
@@ -398,8 +398,8 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
     // Nothing listens at the first address, which is tried first.
     let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
     let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
-    let won = race_with(&world, &[closed, world.address()], &Kind::BOTH, &dial).ok().unwrap();
-    assert_eq!((won.kind, won.address), (Kind::Quic, world.address()));
+    let won = race_with(&world, &[closed, world.address()], &NetTransport::BOTH, &dial).ok().unwrap();
+    assert_eq!((won.kind, won.address), (NetTransport::Quic, world.address()));
     assert_eq!(won.story.last().unwrap(), &format!("{} over QUIC: chosen", world.address()));
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
@@ -408,7 +408,7 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
 #[test]
 fn the_kind_that_is_named_first_has_the_head_start() {
     let world = World::new();
-    for kinds in [[Kind::Tls, Kind::Quic], [Kind::Quic, Kind::Tls]] {
+    for kinds in [[NetTransport::Tls, NetTransport::Quic], [NetTransport::Quic, NetTransport::Tls]] {
         let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
         let won = race_with(&world, &[world.address()], &kinds, &dial).ok().unwrap();
         assert_eq!(won.kind, kinds[0]);
@@ -431,8 +431,8 @@ fn tls_wins_a_race_where_udp_is_blocked() {
         let _ = io::copy(&mut &far, &mut &near);
     });
     let begun = Since::now();
-    let won = race_with(&world, &[address], &Kind::BOTH, &world.dial(patient())).ok().unwrap();
-    assert_eq!((won.kind, won.address), (Kind::Tls, address));
+    let won = race_with(&world, &[address], &NetTransport::BOTH, &world.dial(patient())).ok().unwrap();
+    assert_eq!((won.kind, won.address), (NetTransport::Tls, address));
     assert!(begun.elapsed() >= KIND_STEP && begun.elapsed() < LONG);
     let mut link = won.link;
     link.reader.read_exact(&mut [0]).unwrap();
@@ -444,20 +444,20 @@ fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
     let dial = Dial { limit: 2 * KIND_STEP, ..world.dial(patient()) };
-    let lost = race(&[address], &Kind::BOTH, &dial).err().unwrap();
+    let lost = race(&[address], &NetTransport::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::Silent(_)), "{:?}", lost.trouble);
     assert_eq!(lost.story.len(), 2, "{:?}", lost.story);
     // A wrong key at one address is more important than silence at another.
     let stranger = Identity::passing().unwrap();
     let limit = Duration::from_secs(3);
     let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), limit, ..dial };
-    let lost = race_with(&world, &[address, world.address()], &Kind::BOTH, &dial).err().unwrap();
+    let lost = race_with(&world, &[address, world.address()], &NetTransport::BOTH, &dial).err().unwrap();
     assert!(matches!(lost.trouble, Trouble::WrongKey(_)), "{:?}", lost.story);
-    assert!(race(&[], &Kind::BOTH, &dial).is_err());
+    assert!(race(&[], &NetTransport::BOTH, &dial).is_err());
 }
 
 /// Accepts guests until one uses this transport.
-fn guest_over(world: &World, kind: Kind) -> Guest {
+fn guest_over(world: &World, kind: NetTransport) -> Guest {
     std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a guest comes"))
         .find(|guest| guest.kind == kind)
         .unwrap()
@@ -475,7 +475,7 @@ fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
     let world = World::new();
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
+        let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
         let mut first = world.listener.accept(LONG).unwrap().expect("a guest comes");
         // By now the other attempt has completed its handshake too.
         assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one speaks");
@@ -490,7 +490,7 @@ fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
     let world = World::new();
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(&[world.address()], &Kind::BOTH, &dial));
+        let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
         let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
         first.hang_up.now("not you");
         let mut next = world.listener.accept(LONG).unwrap().expect("another one comes");
@@ -521,16 +521,16 @@ fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
         // QUIC has begun its session when TLS begins.
-        let racing = scope.spawn(|| race(&[relay.address], &Kind::BOTH, &dial));
+        let racing = scope.spawn(|| race(&[relay.address], &NetTransport::BOTH, &dial));
         let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
         // Like a network that blocks QUIC once it has recognized it.
         relay.shut(true);
         let mut next = match first.kind {
-            Kind::Quic => world.listener.accept(LONG).unwrap().expect("the other one takes over"),
-            Kind::Tls => first,
+            NetTransport::Quic => world.listener.accept(LONG).unwrap().expect("the other one takes over"),
+            NetTransport::Tls => first,
         };
         next.writer.write_all(b"!").unwrap();
-        assert_eq!(racing.join().unwrap().ok().unwrap().kind, Kind::Tls);
+        assert_eq!(racing.join().unwrap().ok().unwrap().kind, NetTransport::Tls);
     });
 }
 
@@ -539,7 +539,7 @@ fn where_nobody_answers_somebody_else_may_speak() {
     let world = World::new();
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(&[world.address()], &[Kind::Quic], &dial));
+        let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
         let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
         assert!(!dial.floor.take(), "the server may answer yet");
         let begun = Since::now();
@@ -593,7 +593,7 @@ fn who_leaves_in_peace_waits_for_nobody() {
     // Over QUIC it waits on a path this short; tests/turns.rs tests a long one.
     let world = World::new();
     let soon = || {
-        let (link, mut guest) = world.meet_at(world.address(), Kind::Tls, patient());
+        let (link, mut guest) = world.meet_at(world.address(), NetTransport::Tls, patient());
         let Link { mut reader, mut writer, leave, .. } = link;
         reader.read_exact(&mut [0]).unwrap();
         // A blocked reader does not prevent it.
@@ -619,8 +619,8 @@ fn a_race_that_is_given_up_is_told_at_once() {
     let patience = patient();
     let dial = world.dial(patience.clone());
     std::thread::scope(|scope| {
-        let racing = scope.spawn(|| race(&[world.address()], &[Kind::Quic], &dial));
-        let guest = guest_over(&world, Kind::Quic);
+        let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
+        let guest = guest_over(&world, NetTransport::Quic);
         patience.beaten.store(true, Ordering::Relaxed);
         assert_eq!(racing.join().unwrap().err().unwrap().trouble, Trouble::Stopped);
         hears_the_end(guest);
@@ -631,7 +631,9 @@ fn a_race_that_is_given_up_is_told_at_once() {
 fn a_race_ends_where_the_server_does_not_admit() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
-    let lost = race(&[world.address(), mute.local_addr().unwrap()], &Kind::BOTH, &world.dial(patient())).err().unwrap();
+    let lost = race(&[world.address(), mute.local_addr().unwrap()], &NetTransport::BOTH, &world.dial(patient()))
+        .err()
+        .unwrap();
     assert!(matches!(lost.trouble, Trouble::NotAdmitted), "{:?}", lost.story);
 }
 
@@ -643,8 +645,8 @@ fn a_server_takes_as_many_conversations_as_it_shall() {
         let (link, guest) = world.meet(kind, patient());
         let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
         match kind {
-            Kind::Quic => assert_eq!(trouble, Some(Trouble::Busy)),
-            Kind::Tls => assert!(trouble.is_some()),
+            NetTransport::Quic => assert_eq!(trouble, Some(Trouble::Busy)),
+            NetTransport::Tls => assert!(trouble.is_some()),
         }
         drop((link, guest));
         // The slot is freed when both ends have closed, which takes a moment.
@@ -715,7 +717,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
     let relay = Relay::to(world.address());
     for client_speaks in [true, false] {
         relay.lead_to(world.address());
-        let (mut link, _guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        let (mut link, _guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
         link.reader.read_exact(&mut [0]).unwrap();
         relay.lead_to(again.addresses()[0]);
         let begun = Since::now();
@@ -754,7 +756,7 @@ fn first_word(world: &World) -> Vec<u8> {
     let dial = world.dial(patience.clone());
     let mut word = vec![0; 1 << 16];
     std::thread::scope(|scope| {
-        scope.spawn(|| dial_by(Kind::Quic, address, &dial).is_err());
+        scope.spawn(|| dial_by(NetTransport::Quic, address, &dial).is_err());
         let len = mute.recv(&mut word).unwrap();
         word.truncate(len);
         patience.beaten.store(true, Ordering::Relaxed);
@@ -786,13 +788,13 @@ fn clients_of_quic_that_say_one_word_keep_nobody_out() {
 fn a_key_has_as_many_conversations_as_it_may() {
     let limits = Limits { sessions_per_key: 1, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-    let first = world.meet(Kind::Quic, patient());
-    let trouble = dial_by(Kind::Quic, world.address(), &world.dial(patient())).err();
+    let first = world.meet(NetTransport::Quic, patient());
+    let trouble = dial_by(NetTransport::Quic, world.address(), &world.dial(patient())).err();
     assert!(trouble.as_ref().is_some_and(|trouble| trouble.to_string().contains("this key")), "{trouble:?}");
     let other = Identity::passing().unwrap();
     let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
     std::thread::scope(|scope| {
-        let near = scope.spawn(|| dial_by(Kind::Quic, world.address(), &dial));
+        let near = scope.spawn(|| dial_by(NetTransport::Quic, world.address(), &dial));
         world.listener.accept(LONG).unwrap().expect("another key").writer.write_all(b"!").unwrap();
         assert!(near.join().unwrap().is_ok());
     });
@@ -804,7 +806,7 @@ fn who_hears_nothing_is_not_waited_for_for_ever() {
     let limits = Limits { last_words_max: Duration::from_millis(100), ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = Relay::to(world.address());
-    let (link, mut guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    let (link, mut guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
     // The client keeps sending, but receives nothing.
     relay.mute(true);
     guest.writer.write_all(&bytes(1 << 20)).unwrap();
@@ -818,7 +820,7 @@ fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
     let world = World::new();
     let relay = Relay::to(world.address());
     let (link, Guest { reader: mut far_reader, writer: far_writer, .. }) =
-        world.meet_at(relay.address, Kind::Quic, patient());
+        world.meet_at(relay.address, NetTransport::Quic, patient());
     // Nothing that the client sends is acknowledged any more.
     relay.mute(true);
     let Link { reader, mut writer, parting, .. } = link;
@@ -839,7 +841,7 @@ fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
 fn a_place_is_taken_until_the_last_word_was_heard() {
     let world = World::new();
     let relay = Relay::to(world.address());
-    let (mut link, mut guest) = world.meet_at(relay.address, Kind::Quic, patient());
+    let (mut link, mut guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
     relay.mute(true);
     let sent = bytes(1 << 20);
     guest.writer.write_all(&sent).unwrap();
@@ -898,7 +900,7 @@ fn a_client_that_gets_another_address_goes_on() {
     for up in [true, false] {
         let world = World::new();
         let relay = Relay::to(world.address());
-        let (link, guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        let (link, guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Since::now();
         send(link, guest, up, || {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
@@ -915,7 +917,7 @@ fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
     let case = |up| {
         let world = World::new();
         let relay = Relay::to(world.address());
-        let (link, guest) = world.meet_at(relay.address, Kind::Quic, patient());
+        let (link, guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Mutex::new(Since::now());
         send(link, guest, up, || {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));

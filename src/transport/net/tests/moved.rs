@@ -36,7 +36,7 @@ impl Met {
     fn by(world: &World, address: SocketAddr, dial: Dial) -> Met {
         let dial = Dial { kind_step: LONG, ..dial };
         std::thread::scope(|scope| {
-            let racing = scope.spawn(|| race(&[address], &Kind::BOTH, &dial));
+            let racing = scope.spawn(|| race(&[address], &NetTransport::BOTH, &dial));
             let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
             guest.writer.write_all(b"!").unwrap();
             let won = racing.join().unwrap().ok().unwrap();
@@ -289,7 +289,7 @@ fn a_conversation_with_two_connections_has_one_place() {
     let is_let_in = || {
         let dial = world.dial(patient());
         let dialled = std::thread::scope(|scope| {
-            let near = scope.spawn(|| dial_by(Kind::Quic, world.address(), &dial));
+            let near = scope.spawn(|| dial_by(NetTransport::Quic, world.address(), &dial));
             while !near.is_finished() {
                 if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
                     let _ = guest.writer.write_all(b"!");
@@ -399,7 +399,7 @@ fn a_server_that_drains_moves_nobody_and_keeps_them() {
 #[test]
 fn one_that_wants_quic_or_does_not_know_better_gets_it() {
     let world = open_world();
-    let (near, guest) = world.meet(Kind::Quic, patient());
+    let (near, guest) = world.meet(NetTransport::Quic, patient());
     assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "it did not ask for more");
     drop((near, guest));
     // A server that only supports the basic protocol.
@@ -410,7 +410,9 @@ fn one_that_wants_quic_or_does_not_know_better_gets_it() {
         listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
     let address = listener.addresses()[0];
     let old = World { listener, near: world.near, far: world.far };
-    let won = race_with(&old, &[address], &Kind::BOTH, &Dial { lanes: after(1), ..old.dial(patient()) }).ok().unwrap();
+    let won = race_with(&old, &[address], &NetTransport::BOTH, &Dial { lanes: after(1), ..old.dial(patient()) })
+        .ok()
+        .unwrap();
     assert!(won.lanes.is_none());
 }
 

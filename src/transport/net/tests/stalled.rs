@@ -29,7 +29,7 @@ fn meet(near: Signs, far: Signs) -> (World, Link, Guest, Relay) {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = relay_of_both(&world, Ends::Lost);
     let dial = Dial { signs: near, ..world.dial(Patience { idle: Some(LONG), ..patient() }) };
-    let (link, guest) = world.meet_by(relay.address, Kind::Tls, dial);
+    let (link, guest) = world.meet_by(relay.address, NetTransport::Tls, dial);
     (world, link, guest, relay)
 }
 
@@ -169,7 +169,7 @@ fn one_without_a_name_is_as_good() {
         listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
     let old = World { listener, near: world.near, far: world.far };
     let dial = Dial { signs: Signs { standing: hopeless, ..SIGNS }, ..old.dial(patient()) };
-    let (mut link, mut guest) = old.meet_by(old.address(), Kind::Tls, dial);
+    let (mut link, mut guest) = old.meet_by(old.address(), NetTransport::Tls, dial);
     link.writer.write_all(b"hello").unwrap();
     guest.reader.read_exact(&mut heard).unwrap();
     assert_eq!(&heard, b"hello");
