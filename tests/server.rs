@@ -361,7 +361,7 @@ fn a_restart_that_would_fail_ends_no_server() {
     let pid = scene.status("pid");
     let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port)).unwrap();
     let told = scene.fails("restart --listen=127.0.0.1", 10);
-    assert!(told.contains(&format!("cannot listen at port {own_port}")), "{told}");
+    assert!(told.contains(&format!("cannot listen on port {own_port}")), "{told}");
     assert_eq!(scene.status("pid"), pid);
     drop(taken);
     scene.well(&format!("restart --port {port}"));

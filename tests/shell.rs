@@ -801,6 +801,20 @@ fn a_forced_command_that_rewrites_paths_is_obeyed() {
     assert!(scene.path("jail/old/a").exists() && !Path::new("/old").exists());
 }
 
+/// The attempt that finds a stock rsync behind a forced command prints nothing, whatever that rsync prints as it ends.
+#[test]
+fn a_stock_rsync_behind_a_forced_command_is_found_silently() {
+    let scene = Scene::new();
+    let script = "echo \"$1\" >> asked
+        case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
+        [ $(wc -l < asked) = 2 ] && echo noise >&2
+        exec sh -c \"$*\"";
+    assert_eq!(ended(&scene.shell(script, "-a src/ far:dst", &[])), (Some(0), String::new()));
+    // The installed rsync makes the third login.
+    assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\nrsync\n"));
+    assert!(scene.path("dst/a").exists());
+}
+
 #[test]
 fn a_session_gets_no_more_than_a_forced_command_says() {
     let scene = Scene::new();

@@ -203,6 +203,75 @@ fn every_test_file_is_declared_and_no_test_is_ignored() {
     report("tests", faults);
 }
 
+/// Words of the project's former private language. Standard terms replace them; the glossary in docs/ARCHITECTURE.md has
+/// the terms.
+const BANNED_WORDS: [&str; 7] = ["nobody", "whoever", "somebody", "is told", "are told", "to be had", "knock"];
+/// File names that cannot be guessed, in favour of the field's terms.
+const BANNED_NAMES: [&str; 37] = [
+    "adopt",
+    "ahead",
+    "beside",
+    "budget",
+    "ceiling",
+    "crew",
+    "digesting",
+    "ear",
+    "far",
+    "fill",
+    "gate",
+    "handover",
+    "holder",
+    "introduction",
+    "lanes",
+    "late",
+    "leaving",
+    "lifeline",
+    "line",
+    "moment",
+    "once",
+    "opening",
+    "operator",
+    "pump",
+    "remarks",
+    "roam",
+    "room",
+    "seen",
+    "sight",
+    "silence",
+    "similar",
+    "squeeze",
+    "survey",
+    "talk",
+    "telling",
+    "terms",
+    "verb",
+];
+
+#[test]
+fn words_and_file_names_are_standard() {
+    let mut faults = Vec::new();
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs can be read");
+    let pages = docs.map(|entry| entry.expect("docs can be read").path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let texts = pages.chain(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
+    let texts = texts.map(|path| File {
+        text: std::fs::read_to_string(&path).expect("a page can be read"),
+        name: path.display().to_string(),
+    });
+    for file in sources().into_iter().chain(texts) {
+        for (at, line) in file.text.lines().enumerate() {
+            for word in BANNED_WORDS.iter().filter(|word| line.contains(**word)) {
+                faults.push(file.fault(at + 1, &format!("`{word}`")));
+            }
+        }
+        let stem = file.name.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+        if BANNED_NAMES.contains(&stem) {
+            faults.push(file.fault(1, "the file needs the field's term as its name"));
+        }
+    }
+    report("docs/ARCHITECTURE.md, glossary", faults);
+}
+
 /// A Rust source file, named relative to `src` or `tests`.
 struct File {
     name: String,

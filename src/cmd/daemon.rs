@@ -130,7 +130,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         gives_way: AtomicBool::new(false),
         home: home(env),
         held: Mutex::default(),
-        supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::nobody() },
+        supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::none() },
         too_large: Mutex::default(),
     });
     let asked = server.clone();
@@ -736,7 +736,7 @@ mod tests {
             for _ in 0..2000 {
                 let lock = take_lock(&places).ok();
                 is_done.fetch_or(lock.is_none(), Ordering::Relaxed);
-                assert!(lock.is_some(), "nobody runs");
+                assert!(lock.is_some(), "no server runs");
                 assert_eq!(pid(&places), Some(std::process::id()));
                 assert!(matches!(take_lock(&places), Err(Unable::Runs)));
             }

@@ -44,7 +44,7 @@ impl Once {
         let lifeline = Lifeline::hold(asked.link);
         let guest = door.wait(&listener, &lifeline, &env.stop)?;
         if !lifeline.guard(guest.hang_up.clone()) {
-            return Err(nobody(Exit::Stream));
+            return Err(no_client(Exit::Stream));
         }
         let link = Link {
             reader: Box::new(guest.reader),
@@ -105,19 +105,19 @@ impl EphemeralAddress {
                     listener.drain();
                     return Ok(guest);
                 }
-                Ok(None) if stop.load(Ordering::Relaxed) => return Err(nobody(Exit::Signal)),
+                Ok(None) if stop.load(Ordering::Relaxed) => return Err(no_client(Exit::Signal)),
                 Ok(None) if cut.load(Ordering::Relaxed) || since.elapsed() >= COMES_WITHIN => {
-                    return Err(nobody(Exit::Stream));
+                    return Err(no_client(Exit::Stream));
                 }
                 Ok(None) => {}
-                Err(_) => return Err(nobody(Exit::SocketIo)),
+                Err(_) => return Err(no_client(Exit::SocketIo)),
             }
         }
     }
 }
 
 /// Returns an error without a message: no peer is left that could receive one.
-fn nobody(exit: Exit) -> Error {
+fn no_client(exit: Exit) -> Error {
     Error::new(exit, "")
 }
 

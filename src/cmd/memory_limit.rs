@@ -146,7 +146,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn what_nobody_holds_is_shared() {
+    fn free_memory_is_shared() {
         let settled = settle(4096 * MIB, 72 * MIB, &[100 * MIB; 2]);
         let meant = BudgetDecision { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
         assert_eq!(settled, meant);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn where_little_is_left_nobody_comes_and_where_it_is_too_much_who_holds_most_ends() {
+    fn little_memory_rejects_clients_and_too_little_ends_the_largest() {
         let held = [20 * MIB, 50 * MIB, 4 * MIB];
         let full = settle(104 * MIB, 5 * MIB, &held);
         assert_eq!((full.window_bytes, full.ends), (0, None));

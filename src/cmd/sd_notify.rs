@@ -21,7 +21,7 @@ impl Supervisor {
     }
 
     /// Returns no supervisor: all reports are ignored.
-    pub fn nobody() -> Supervisor {
+    pub fn none() -> Supervisor {
         Supervisor(None)
     }
 

@@ -113,6 +113,8 @@ impl<'a> ByShell<'a> {
             Some(Answers::ForcedCommand) => 1,
             None => 0,
         };
+        // If several programs are tried, an attempt that leads to the installed rsync must print nothing.
+        let stderr = if self.programs.len() - skipped == 1 { Stderr::Inherited } else { Stderr::Held };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
@@ -128,7 +130,6 @@ impl<'a> ByShell<'a> {
                 paths: side.far_paths(),
             }
             .argv();
-            let stderr = if is_last { Stderr::Inherited } else { Stderr::Held };
             let mut shell = Shell::start(&argv, self.umask, stderr).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
@@ -158,7 +159,7 @@ impl<'a> ByShell<'a> {
                     if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {
                         shell.show_stderr();
                         remember(None);
-                        return Err(self.nobody(ended));
+                        return Err(self.no_program(ended));
                     }
                 }
                 // A forced command may have printed something else.
@@ -174,7 +175,7 @@ impl<'a> ByShell<'a> {
                 }
             }
         }
-        Err(self.nobody(ShellExit::Code(Exit::CmdNotFound.code())))
+        Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
     }
 
     fn tell_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {
@@ -188,7 +189,7 @@ impl<'a> ByShell<'a> {
     }
 
     /// Returns the error for a shell that ended before the remote side sent anything.
-    fn nobody(&self, ended: ShellExit) -> Error {
+    fn no_program(&self, ended: ShellExit) -> Error {
         let role = self.side.role();
         if self.patience.stop.load(Ordering::Relaxed) {
             return Error::new(Exit::Signal, "").by(role);

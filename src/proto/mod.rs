@@ -14,7 +14,7 @@ pub mod native;
 
 pub use dialect::{Dialect, Speech};
 pub use fragment::{Joiner, cut};
-#[allow(unused_imports, reason = "for whoever looks at first bytes without `sniff`")]
+#[allow(unused_imports, reason = "for code that reads first bytes without `sniff`")]
 pub use greeting::{MAGIC, VERSIONS};
 pub use greeting::{Sniffed, agree, decode_greeting, encode_greeting, sniff};
 pub use list::unfit;

@@ -706,7 +706,7 @@ mod tests {
         };
         assert!(is_told(Exit::Signal, false));
         assert!(!is_told(Exit::Signal, true), "the peer wanted it to stop");
-        assert!(!is_told(Exit::Stream, false), "nobody is there");
+        assert!(!is_told(Exit::Stream, false), "the peer is gone");
     }
 
     #[test]

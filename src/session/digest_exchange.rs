@@ -573,7 +573,7 @@ mod tests {
         next(&mut survey, &tree, None).unwrap();
         let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("there is more") };
         survey.heed(&tree.told("", |_| false));
-        let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("nobody needs it"));
+        let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("not needed"));
         assert!(matches!(seen, SurveyStep::Tell(Seen::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
         let rest: Vec<Seen> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();

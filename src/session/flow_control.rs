@@ -388,7 +388,7 @@ mod tests {
                 waiting = 0;
                 assert!(
                     hearing.grant().is_some_and(|granted| saying.granted(granted)),
-                    "whoever waits is granted more"
+                    "a waiting sender is granted more"
                 );
             }
         }

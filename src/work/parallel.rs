@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_results_come_in_order_whoever_had_them() {
+    fn shared_results_come_in_order() {
         let items: Vec<usize> = (0..1000).collect();
         for threads in [1, 2, 7, 2000] {
             assert_eq!(share(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());

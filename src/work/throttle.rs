@@ -62,7 +62,7 @@ mod tests {
         let mut spent = Duration::ZERO;
         for nth in 1..=5 {
             spent = spent_then(spent, at(3), piece, rate);
-            assert_eq!(spent, at(100 * nth), "one behind the other, whoever comes early");
+            assert_eq!(spent, at(100 * nth), "one after the other");
         }
         // A short delay is made up for.
         assert_eq!(spent_then(spent, spent + at(20), piece, rate), spent + at(100));

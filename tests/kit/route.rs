@@ -44,6 +44,21 @@ pub enum Shell {
     Once,
 }
 
+/// The words of `SPARSYNC_TEST_ROUTES`. `quic` runs each case over one direction of QUIC.
+const ROUTE_WORDS: [&str; 11] = [
+    "local",
+    "push",
+    "pull",
+    "quic",
+    "quic-push",
+    "quic-pull",
+    "tls-push",
+    "tls-pull",
+    "once-push",
+    "once-pull",
+    "sshd",
+];
+
 impl Route {
     /// The routes that every case runs on, as far as they were chosen.
     pub const ALL: &[Route] = &[
@@ -66,7 +81,12 @@ impl Route {
     pub fn is_chosen(self, case: &str) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
         let choice = CHOICE.get_or_init(|| {
-            std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic-push,quic-pull,sshd".into())
+            let choice =
+                std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic-push,quic-pull,sshd".into());
+            // A word that chooses nothing would let every case pass without a run.
+            let unknown = choice.split(',').find(|word| !ROUTE_WORDS.contains(word));
+            assert_eq!(unknown, None, "SPARSYNC_TEST_ROUTES: expected {}", ROUTE_WORDS.join(", "));
+            choice
         });
         let word = match self {
             Route::Local => "local",

@@ -116,7 +116,7 @@ fn attributes_of_entries() {
     refused("an extra of nothing", &extra("00 00"), "extra flags are empty");
     refused("unknown extra", &extra("00 08"), "extra flags has unknown bits (0x08)");
     refused("a long target", &extra(&format!("01 00 8120|{}", "74".repeat(4097))), "target is 4097 bytes long");
-    refused("attributes of nobody", &extra("20 04"), "there were none before");
+    refused("attributes to repeat", &extra("20 04"), "there were none before");
     refused("no attributes, the same", &extra("02 04 01"), "absent attributes as unchanged");
     refused("unsorted attributes", &extra("20 00 02 01|62 00 01|61 00"), "out of sort order");
     refused("an attribute twice", &extra("20 00 02 01|61 00 01|61 00"), "out of sort order");
@@ -359,7 +359,7 @@ fn pieces_that_do_not_fit() {
 }
 
 #[test]
-fn nobody_says_what_nobody_accepts() {
+fn senders_send_only_accepted_messages() {
     let says = |message: Message| {
         let mut out = b"before".to_vec();
         let error = Native::new(1).encode(&message, &mut out).unwrap_err();

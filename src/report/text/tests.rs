@@ -515,7 +515,7 @@ fn lists_ignore_formats() {
 }
 
 #[test]
-fn nobody_asks_for_what_nobody_sees() {
+fn events_that_are_not_shown_are_not_requested() {
     let wants = |output: &Output| Run::new(output, FACTS).reporter.wants();
     assert_eq!(wants(&output(0, 0, None)), Wants::default());
     assert_eq!(wants(&Output { quiet: true, ..output(2, 2, Some("%i %C")) }), Wants::default());

@@ -422,9 +422,7 @@ mod tests {
         let heard = ReceiverInbox::default();
         heard.lock().dirs.push(Box::default(), 0);
         heard.begin(survey);
-        let Some((SurveyStep::Tell(Seen::Absent), needless)) = heard.next() else {
-            panic!("nobody wants to know more")
-        };
+        let Some((SurveyStep::Tell(Seen::Absent), needless)) = heard.next() else { panic!("unexpected wait") };
         assert_eq!(needless.len(), 2);
         // Once all listings have arrived, the sender needs nothing more.
         heard.lock().dirs_ended = Some(Tally::default());

@@ -380,7 +380,7 @@ fn a_large_directory_that_is_spoken_of_again_and_again() {
 }
 
 #[test]
-fn wants_without_end_and_nobody_who_reads() {
+fn wants_without_end_and_no_reader() {
     let stage = Stage::new();
     stage.has("a", &"x".repeat(60_000));
     let ended = serve(&stage, &["-r"], true, |peer| {

@@ -294,19 +294,14 @@ refused!(
     "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]
 );
-refused!(data_that_nobody_wants, Protocol, "unrequested", [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]);
+refused!(unrequested_data, Protocol, "unrequested", [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]);
 refused!(
     data_on_the_lane_of_second_tries,
     Protocol,
     "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Again, file(0, 0))]
 );
-refused!(
-    a_beginning_that_nobody_wants,
-    Protocol,
-    "unrequested",
-    [Message::Begin { file: file(0, 7), lane: Lane::Asked }]
-);
+refused!(an_unrequested_beginning, Protocol, "unrequested", [Message::Begin { file: file(0, 7), lane: Lane::Asked }]);
 refused!(data_of_no_file, Protocol, "data outside of a file", [Message::Data { lane: Lane::Asked, data: vec![1] }]);
 refused!(
     a_copy_of_no_file,
@@ -316,7 +311,7 @@ refused!(
 );
 refused!(an_end_of_no_file, Protocol, "data outside of a file", [Message::End { lane: Lane::Early, digest: [0; 16] }]);
 refused!(
-    an_unsent_that_nobody_wants,
+    an_unrequested_unsent,
     Protocol,
     "unrequested",
     [Message::Unsent { file: file(3, 3), lane: Lane::Asked, problem: None }]
@@ -470,7 +465,7 @@ fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
 }
 
 #[test]
-fn directories_without_end_that_nobody_takes() {
+fn directories_without_end_that_are_not_taken() {
     let stage = Stage::new();
     let mut taken = 0;
     let ended = push(&stage, &["-r"], |peer| {
@@ -601,7 +596,7 @@ macro_rules! unrequested {
 }
 
 unrequested!(
-    a_name_that_nobody_asked_for,
+    an_unrequested_name,
     pull(&["-r"], &["x/d"]),
     "unrequested file-list name: .bashrc",
     [dir(0, "", &[(".bashrc", FILE), ("d", DIR)])]

@@ -366,7 +366,7 @@ fn large_directories_are_spoken_of_by_what_both_know() {
 
 /// A program that does not support the content of devices would replace a device by a file.
 #[test]
-fn nobody_is_asked_for_devices_who_does_not_know_of_them() {
+fn devices_are_requested_only_from_peers_that_know_them() {
     let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
     assert_eq!(new.features & 1 << 13, CONTENT_OF_DEVICES, "the bit of the protocol");
     let file = [("a".to_owned(), "text".to_owned())];

@@ -22,7 +22,7 @@ struct Counts {
     of_key: HashMap<Pin, usize>,
     half_open: usize,
     /// Handshakes of the current second, by network.
-    knocks: HashMap<IpAddr, u32>,
+    attempts: HashMap<IpAddr, u32>,
     second: Since,
     /// Handshakes that can be aborted in favor of others, the oldest first.
     waiting: VecDeque<Waiting>,
@@ -81,7 +81,7 @@ impl Room {
             sessions: 0,
             of_key: HashMap::new(),
             half_open: 0,
-            knocks: HashMap::new(),
+            attempts: HashMap::new(),
             second: Since::now(),
             waiting: VecDeque::new(),
             next: 0,
@@ -101,7 +101,7 @@ impl Room {
     /// Decides about a new connection. `is_shown`: the address was validated; `may_belong`: it may belong to a session
     /// that has a slot. If all slots for handshakes are taken, in total or for its network, the oldest handshake that
     /// can be aborted gives up its slot.
-    pub fn knock(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Admission {
+    pub fn admit(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Admission {
         let limits = &self.limits;
         let mut counts = self.lock();
         if limits.is_full(counts.sessions) && !may_belong {
@@ -111,15 +111,15 @@ impl Room {
             return Admission::ShowAddress;
         }
         if counts.second.elapsed() >= Duration::from_secs(1) {
-            counts.knocks.clear();
+            counts.attempts.clear();
             counts.second = Since::now();
         }
         let network = network(address);
-        let is_one_of_many = counts.knocks.len() >= ADDRESSES_MAX && !counts.knocks.contains_key(&network);
-        let knocks =
-            counts.knocks.entry(if is_one_of_many { Ipv6Addr::UNSPECIFIED.into() } else { network }).or_default();
-        *knocks += 1;
-        if *knocks > limits.handshakes_per_sec {
+        let is_one_of_many = counts.attempts.len() >= ADDRESSES_MAX && !counts.attempts.contains_key(&network);
+        let attempts =
+            counts.attempts.entry(if is_one_of_many { Ipv6Addr::UNSPECIFIED.into() } else { network }).or_default();
+        *attempts += 1;
+        if *attempts > limits.handshakes_per_sec {
             return Admission::Ignore;
         }
         let of_network = counts.waiting.iter().filter(|waits| waits.network == network).count();
@@ -260,53 +260,53 @@ mod tests {
     fn there_are_as_many_places_as_the_limits_say() {
         let limits = Limits { sessions: 1, half_open: 3, retry_from: 2, handshakes_per_sec: 1000, ..Limits::default() };
         let room = Room::new(&limits);
-        let knock = |is_shown| room.knock([127, 0, 0, 1].into(), is_shown, false);
-        let first = begins(knock(false)).unwrap();
-        let second = begins(knock(false)).unwrap();
-        assert!(matches!(knock(false), Admission::ShowAddress));
-        let third = begins(knock(true)).unwrap();
-        assert!(matches!(knock(true), Admission::Ignore), "three handshakes are open");
+        let admit = |is_shown| room.admit([127, 0, 0, 1].into(), is_shown, false);
+        let first = begins(admit(false)).unwrap();
+        let second = begins(admit(false)).unwrap();
+        assert!(matches!(admit(false), Admission::ShowAddress));
+        let third = begins(admit(true)).unwrap();
+        assert!(matches!(admit(true), Admission::Ignore), "three handshakes are open");
         let session = first.come_in(KEYS[0]).ok().unwrap();
         assert_eq!(second.come_in(KEYS[1]).err(), Some(Unwelcome::Full), "there is one conversation already");
-        assert!(matches!(knock(true), Admission::Refuse));
+        assert!(matches!(admit(true), Admission::Refuse));
         drop(third);
         drop(session);
-        assert!(begins(knock(false)).is_some());
+        assert!(begins(admit(false)).is_some());
         let counts = room.lock();
         assert_eq!((counts.sessions, counts.half_open), (0, 0));
     }
 
     #[test]
-    fn nobody_new_comes_below_a_ceiling_of_nothing() {
+    fn a_window_limit_of_zero_rejects_new_clients() {
         let limits = Limits { ceiling: Ceiling::shared().unwrap(), ..Limits::default() };
         let room = Room::new(&limits);
-        let knock = |may_belong| room.knock([127, 0, 0, 1].into(), true, may_belong);
-        let first = begins(knock(false)).unwrap();
+        let admit = |may_belong| room.admit([127, 0, 0, 1].into(), true, may_belong);
+        let first = begins(admit(false)).unwrap();
         limits.ceiling.set(0).unwrap();
-        assert!(matches!(knock(false), Admission::Refuse));
-        assert_eq!(begins(knock(true)).unwrap().come_in(KEYS[0]).err(), Some(Unwelcome::Full));
+        assert!(matches!(admit(false), Admission::Refuse));
+        assert_eq!(begins(admit(true)).unwrap().come_in(KEYS[0]).err(), Some(Unwelcome::Full));
         limits.ceiling.set(1).unwrap();
-        assert!(first.come_in(KEYS[0]).is_ok() && begins(knock(false)).is_some());
+        assert!(first.come_in(KEYS[0]).is_ok() && begins(admit(false)).is_some());
     }
 
     #[test]
     fn the_oldest_handshake_that_may_be_is_given_up_for_another() {
         let room = Room::new(&Limits { half_open: 3, ..Limits::default() });
-        let knock = || begins(room.knock([127, 0, 0, 1].into(), true, false));
+        let admit = || begins(room.admit([127, 0, 0, 1].into(), true, false));
         let given_up = Arc::new(Mutex::new(Vec::new()));
-        let mut places: Vec<_> = (0..3).map(|_| knock().unwrap()).collect();
+        let mut places: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
         for (number, place) in places.iter_mut().enumerate().skip(1) {
             let given_up = given_up.clone();
             place.can_be_given_up(move || given_up.lock().unwrap().push(number));
         }
         let last = places.pop().unwrap();
-        let new = knock().unwrap();
+        let new = admit().unwrap();
         assert_eq!(*given_up.lock().unwrap(), [1]);
         let given = places.pop().unwrap().come_in(KEYS[0]);
         assert_eq!(given.err(), Some(Unwelcome::GivenUp), "its place is another's");
         let session = last.come_in(KEYS[0]).ok().unwrap();
-        let more = knock().unwrap();
-        assert!(knock().is_none(), "those who wait are none that could be given up");
+        let more = admit().unwrap();
+        assert!(admit().is_none(), "those who wait are none that could be given up");
         assert_eq!(*given_up.lock().unwrap(), [1]);
         drop((new, more, session, places));
         let counts = room.lock();
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn one_key_does_not_take_the_places_of_others() {
         let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
-        let come_in = |key| begins(room.knock([127, 0, 0, 1].into(), true, false)).unwrap().come_in(key);
+        let come_in = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().come_in(key);
         let sessions = [come_in(KEYS[0]).ok().unwrap(), come_in(KEYS[0]).ok().unwrap()];
         assert_eq!(come_in(KEYS[0]).err(), Some(Unwelcome::TooManyOfKey));
         let other = come_in(KEYS[1]).ok().unwrap();
@@ -334,7 +334,7 @@ mod tests {
         let places: Vec<_> = ["192.0.2.9", "2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"]
             .into_iter()
             .map(|address| {
-                let mut place = begins(room.knock(address.parse().unwrap(), true, false)).unwrap();
+                let mut place = begins(room.admit(address.parse().unwrap(), true, false)).unwrap();
                 let given_up = given_up.clone();
                 place.can_be_given_up(move || given_up.lock().unwrap().push(address));
                 place
@@ -349,11 +349,11 @@ mod tests {
     #[test]
     fn one_address_does_not_take_the_time_of_others() {
         let room = Room::new(&Limits { handshakes_per_sec: 2, ..Limits::default() });
-        let knock = |address: &str| begins(room.knock(address.parse().unwrap(), true, false)).is_some();
-        assert_eq!([1, 2, 3].map(|_| knock("192.0.2.1")), [true, true, false]);
-        assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(knock), [true, true, false], "one network");
-        assert!(knock("192.0.2.2"));
-        (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.knock(std::net::Ipv4Addr::from(n).into(), true, false)));
-        assert!(room.lock().knocks.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
+        let admit = |address: &str| begins(room.admit(address.parse().unwrap(), true, false)).is_some();
+        assert_eq!([1, 2, 3].map(|_| admit("192.0.2.1")), [true, true, false]);
+        assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(admit), [true, true, false], "one network");
+        assert!(admit("192.0.2.2"));
+        (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.admit(std::net::Ipv4Addr::from(n).into(), true, false)));
+        assert!(room.lock().attempts.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
     }
 }

@@ -62,7 +62,10 @@ pub fn listen(
     let (sender, guests) = sync_channel(limits.sessions);
     let mut config = quic::server_config(tls.clone())?;
     // Incoming connections are answered at once, so few of them wait and little of their data must be buffered.
-    config.max_incoming(limits.half_open).incoming_buffer_size(KNOCK_BYTES).incoming_buffer_size_total(KNOCKS_BYTES);
+    config
+        .max_incoming(limits.half_open)
+        .incoming_buffer_size(HANDSHAKE_BUFFER_MAX_BYTES)
+        .incoming_buffer_size_total(HANDSHAKE_BUFFERS_MAX_BYTES);
     let room = Room::new(limits);
     let door = Acceptor {
         config,
@@ -129,8 +132,8 @@ fn everywhere<T>(port: u16, take: impl Fn(SocketAddr) -> io::Result<T>) -> io::R
 }
 
 /// How much data is buffered of each incoming connection before it is answered, and of all of them.
-const KNOCK_BYTES: u64 = 64 << 10;
-const KNOCKS_BYTES: u64 = 4 << 20;
+const HANDSHAKE_BUFFER_MAX_BYTES: u64 = 64 << 10;
+const HANDSHAKE_BUFFERS_MAX_BYTES: u64 = 4 << 20;
 
 /// Binds both sockets of an address. If the port is 0, finds one that is free for both.
 fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
@@ -233,7 +236,7 @@ impl Acceptor {
         while let Some(incoming) = endpoint.accept().await {
             sys::count_client();
             let is_shown = incoming.remote_address_validated();
-            match self.room.knock(incoming.remote_address().ip(), is_shown, false) {
+            match self.room.admit(incoming.remote_address().ip(), is_shown, false) {
                 Admission::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
                 Admission::ShowAddress => drop(incoming.retry()),
                 Admission::Refuse => incoming.refuse(),
@@ -249,7 +252,7 @@ impl Acceptor {
                 Ok((socket, address)) => {
                     sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
-                    if let Admission::Begin(place) = self.room.knock(address.ip(), true, may_belong) {
+                    if let Admission::Begin(place) = self.room.admit(address.ip(), true, may_belong) {
                         begin(place, |place| self.clone().welcome_tls(socket, address, place));
                     }
                 }

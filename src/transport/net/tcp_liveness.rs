@@ -240,7 +240,7 @@ mod tests {
         assert!([0, 1, 2, 3].map(repeated).into_iter().all(|standing| !doubted(standing)), "TCP itself is quick");
         assert!(doubted(repeated(4)));
         assert!(!doubted(TcpStanding { silent: Duration::from_millis(700), ..repeated(9) }), "something was heard");
-        assert!(!doubted(TcpStanding { silent: Duration::from_secs(60), ..NONE }), "nobody said anything");
+        assert!(!doubted(TcpStanding { silent: Duration::from_secs(60), ..NONE }), "both sides were silent");
         assert!(!doubted(TcpStanding { repeats: 2, ..repeated(4) }), "on a slow way it takes longer");
         assert!(!doubted(asked(2)) && doubted(asked(3)));
     }

@@ -149,7 +149,7 @@ fn each_end_stops_speaking_on_its_own() {
         got.clear();
         reader.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"! thanks");
-        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0, "the end is said as often as somebody asks");
+        assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0, "each further read returns the end");
     });
 }
 
@@ -181,7 +181,7 @@ fn a_server_with_another_key_is_told_nothing() {
         let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..world.dial(patient()) };
         let trouble = dial_by(kind, world.address(), &dial).err();
         assert!(matches!(trouble, Some(Trouble::WrongKey(_))), "{trouble:?}");
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
     });
 }
 
@@ -195,12 +195,12 @@ fn a_client_that_is_not_admitted_hears_so() {
             let trouble = dial_by(kind, world.address(), &dial).err();
             assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
         }
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
     });
 }
 
 #[test]
-fn who_shows_no_key_turns_nobody_away() {
+fn clients_without_a_key_block_no_others() {
     let world = World::new();
     let liar = std::net::TcpListener::bind(HERE).unwrap();
     let address = liar.local_addr().unwrap();
@@ -217,7 +217,7 @@ fn who_shows_no_key_turns_nobody_away() {
 }
 
 #[test]
-fn nobody_there_is_said_in_time() {
+fn silence_is_reported_in_time() {
     each(|kind| {
         let world = World::new();
         // Bound, but never read from or accepted on.
@@ -235,7 +235,7 @@ fn nobody_there_is_said_in_time() {
 }
 
 #[test]
-fn that_nobody_is_there_is_heard_where_somebody_says_so() {
+fn a_refused_connection_is_reported() {
     each(|kind| {
         let world = World::new();
         let address = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
@@ -313,7 +313,7 @@ fn a_parting_lasts_as_long_as_a_farewell() {
 }
 
 #[test]
-fn who_writes_learns_that_nobody_reads() {
+fn a_writer_learns_that_its_reader_is_gone() {
     each(|kind| {
         let world = World::new();
         let (link, mut guest) = world.meet(kind, patient());
@@ -439,7 +439,7 @@ fn tls_wins_a_race_where_udp_is_blocked() {
 }
 
 #[test]
-fn a_race_that_nobody_wins_ends_in_time_and_says_what_matters_most() {
+fn a_lost_race_ends_in_time_with_the_best_reason() {
     let world = World::new();
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
@@ -535,7 +535,7 @@ fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
 }
 
 #[test]
-fn where_nobody_answers_somebody_else_may_speak() {
+fn a_silent_address_does_not_block_the_next() {
     let world = World::new();
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
@@ -559,7 +559,7 @@ fn who_has_not_the_floor_says_nothing() {
         let dial = world.dial(patient());
         assert!(dial.floor.take() && !dial.floor.take());
         assert_eq!(dial_by(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody came in");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
     });
 }
 
@@ -589,7 +589,7 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
 }
 
 #[test]
-fn who_leaves_in_peace_waits_for_nobody() {
+fn a_clean_close_does_not_wait() {
     // Over QUIC it waits on a path this short; tests/turns.rs tests a long one.
     let world = World::new();
     let soon = || {
@@ -732,7 +732,7 @@ fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
 }
 
 #[test]
-fn peers_that_say_nothing_keep_nobody_out() {
+fn silent_peers_do_not_block_others() {
     let limits = Limits { half_open: 4, retry_from: 4, ..Limits::default() };
     let soon = || {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
@@ -746,7 +746,7 @@ fn peers_that_say_nothing_keep_nobody_out() {
         });
         begun.elapsed() < HANDSHAKE
     };
-    assert!(at_least_once(soon), "somebody waited for the mute ones");
+    assert!(at_least_once(soon), "a client waited for the silent ones");
 }
 
 /// Returns the first datagram of a QUIC client; each begins a handshake of its own.
@@ -765,7 +765,7 @@ fn first_word(world: &World) -> Vec<u8> {
 }
 
 #[test]
-fn clients_of_quic_that_say_one_word_keep_nobody_out() {
+fn quic_clients_that_send_one_packet_do_not_block_others() {
     let limits = Limits { half_open: 4, retry_from: 100, ..Limits::default() };
     let soon = || {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
@@ -781,7 +781,7 @@ fn clients_of_quic_that_say_one_word_keep_nobody_out() {
         });
         begun.elapsed() < HANDSHAKE
     };
-    assert!(at_least_once(soon), "somebody waited for the mute ones");
+    assert!(at_least_once(soon), "a client waited for the silent ones");
 }
 
 #[test]

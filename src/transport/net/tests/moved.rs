@@ -388,7 +388,7 @@ fn where_tcp_is_shut_or_mute_quic_goes_on() {
 }
 
 #[test]
-fn a_server_that_drains_moves_nobody_and_keeps_them() {
+fn a_draining_server_keeps_sessions_and_moves_none() {
     let world = open_world();
     let Met { link, near, guest } = Met::that(&world, after(1 << 20));
     world.listener.drain();
@@ -461,14 +461,14 @@ fn lanes_config(who: &Identity, world: &World) -> Arc<rustls::ClientConfig> {
 }
 
 #[test]
-fn a_conversation_is_moved_by_whoever_has_it_and_by_nobody_else() {
+fn only_the_owner_moves_a_session() {
     let world = open_world();
     let thief = Identity::passing().unwrap();
     let asked = Asked::of(&world);
     let (token, other) = (asked.token(), Asked::of(&world));
     assert_ne!(token, other.token());
     assert!(asked.ask(&world, &world.near, [7; 32]).is_err(), "no conversation has this name");
-    assert!(asked.ask(&world, &thief, token).is_err(), "somebody else's key");
+    assert!(asked.ask(&world, &thief, token).is_err(), "another client's key");
     assert_eq!(asked.guest.hang_up.moved_after(), None);
     assert_eq!(asked.ask(&world, &world.near, token).unwrap(), [1]);
     assert!(until(LONG, || asked.guest.hang_up.moved_after().is_some()));
@@ -478,7 +478,7 @@ fn a_conversation_is_moved_by_whoever_has_it_and_by_nobody_else() {
     let token = other.token();
     other.conversation.connection.close(0u32.into(), b"");
     assert!(until(LONG, || asked.ask(&world, &world.near, token).is_err()));
-    assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "nobody of these came in");
+    assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "none of these came in");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn config(who: &Identity, world: &World, alpn: &[u8]) -> Arc<rustls::ClientConfi
 }
 
 #[test]
-fn a_conversation_is_ended_by_whoever_has_it_and_by_nobody_else() {
+fn only_the_owner_ends_a_session() {
     let world = open_world();
     let (name, other) = ([7; 32], [8; 32]);
     let mut met = ByHand::that_says(&world, ALPN_NAMED, &[&BEGINS[..], &name, b"hello"].concat());
