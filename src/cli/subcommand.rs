@@ -683,6 +683,9 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
     let Some(action) = operands.next() else {
         return Err(words.wrong(&format!("missing subcommand: {SUBCOMMANDS}")));
     };
+    if action == "grant" && !got.starts && start != Start::default() {
+        return Err(words.wrong("--listen, --port and --memory require --start"));
+    }
     let for_whom = |operands: &mut dyn Iterator<Item = String>, what: &str| {
         operands.next().ok_or_else(|| words.wrong(&format!("{action}: missing {what}")))
     };

@@ -545,6 +545,8 @@ struct GrantJson<'a> {
     read_only: bool,
     expires: Option<Moment>,
     expired: bool,
+    allow_setuid: bool,
+    no_munge: bool,
 }
 
 fn roots_shown(grant: &Grant) -> Vec<String> {
@@ -564,6 +566,8 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
                 read_only: grant.read_only,
                 expires: grant.expires,
                 expired: !grant.stands(now),
+                allow_setuid: grant.allow_setuid,
+                no_munge: grant.no_munge,
             })
             .collect();
         tell(env, &to_json(&told)?)?;
