@@ -137,17 +137,18 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
+        // rsync would read a sparsync:// URL as a path on a host named sparsync.
+        let is_ours = walked.operands.iter().any(Operand::is_server);
         // rsync reports an error beside a remote operand, because it may know options that sparsync does not.
-        if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours) {
+        if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours || is_ours) {
             return Err(error);
         }
-        if !call.native_shell || walked.error.is_some() || remote_args::names_a_daemon(&walked.operands) {
+        let is_handed_over = !call.native_shell && !is_ours;
+        if is_handed_over || walked.error.is_some() || remote_args::names_a_daemon(&walked.operands) {
             return Ok(Request::Handover(walked.error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
         if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args, call.vars, true)) {
-            // rsync would read a sparsync:// URL as a path on a host named sparsync.
-            let is_ours = walked.operands.iter().any(Operand::is_server);
             return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
         }
     }

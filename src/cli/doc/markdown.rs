@@ -12,8 +12,8 @@ pub fn options_markdown() -> String {
          - **yes**: as in rsync, on a local copy and over ssh.\n\
          - **over ssh**: as in rsync over ssh; on a local copy it changes nothing, as in rsync.\n\
          - **no effect**: accepted; it changes nothing.\n\
-         - **not yet**: a local copy ends with exit 4 before anything is touched, and names the option; over ssh the \
-         run is handed to the installed rsync.\n\
+         - **not yet**: the installed rsync does the whole run, in a local copy too. Without one, or with a \
+         `sparsync://` URL, the run ends with exit 4 before anything is changed, and the message names the option.\n\
          - **refused**: rsync refuses it on Linux, and so does sparsync.\n\
          - **rsync**: the whole run is handed to the installed rsync.\n\n\
          A run with a daemon's operand, and one whose far end has only rsync, is handed to the installed rsync with all its \

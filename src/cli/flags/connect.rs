@@ -54,8 +54,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('M'),
         arity: Arity::Value("OPT"),
         help: "pass OPT to the remote side only",
-        man: "A local copy of rsync's gives it to the receiving process; not carried out yet there. \
-              With --log-file in it the run is the installed rsync's.",
+        man: "In a local copy, and with --log-file in it, the installed rsync does the run.",
         support: Support::NotYet,
         reach: FlagScope::Here,
         set: |args, given| {
@@ -236,20 +235,20 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "max-alloc",
         arity: Arity::Value("SIZE"),
-        help: "limit a single allocation (checked, not needed here)",
+        help: "limit the listing of one directory that a peer sends",
+        man: "1G unless given, 0: no limit. A run that would exceed it ends with exit 22.",
         set: |args, given| {
             args.max_alloc = Some(given.value.to_vec());
             Ok(())
         },
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         ..Flag::SWITCH
     },
     Flag {
         long: "protocol",
         arity: Arity::Value("NUM"),
         help: "use an older protocol",
-        man: "31 and 32 are the same. With an older one a local copy ends with exit 4, and a run over ssh is handed to the \
-              installed rsync.",
+        man: "31 and 32 are the same. With an older one the installed rsync does the run.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())
