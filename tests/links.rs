@@ -217,6 +217,25 @@ synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
 });
 
 // ── hard links ──────────────────────────────────────────────────────────────────────────────────
+
+/// Names of one file in several directories, beside directories in which nothing is to be done.
+synctest!(hard_links_between_directories_beside_unchanged_ones, |w: World| {
+    w.source("a/x b/y==a/x c/z d/u e/v==d/u e/w").dest("a/x b/y c/z d/u e/v e/w");
+    w.once().agree(&["-aiH", "--delete"]).exits(0);
+    w.agree(&["-aiH", "--delete"]).exits(0);
+});
+
+synctest!(hard_links_that_only_the_destination_has, |w: World| {
+    w.source("a/x b/y c/z d/u").dest("a/x b/y==a/x c/z d/u e/v==d/u");
+    w.once().agree(&["-aiH", "--delete"]).exits(0);
+    w.agree(&["-aiHAX", "--delete"]).exits(0);
+});
+
+synctest!(hard_links_of_which_one_name_is_new, |w: World| {
+    w.source("a/x b/y==a/x c/z d/u==a/x").dest("a/x b/y==a/x c/z d/old");
+    w.once().agree(&["-aiH", "--delete-delay"]).exits(0);
+    w.agree(&["-aiH", "--delete-after"]).exits(0);
+});
 macro_rules! joins {
     ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {

@@ -150,6 +150,17 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
 }
 
+/// Only a directory that has an ACL costs more than its digest.
+#[test]
+fn an_idle_push_with_acls_and_attributes_sends_digests() {
+    let trees = Trees::wide();
+    let push = || trees.run(&["-aAX", "--delete"], ["src/", "far:dst"]);
+    push();
+    let cost = push();
+    cost.pinned(&[("said-Dir", 0), ("said-Roots", 1), ("heard-Digests", 1)]);
+    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+}
+
 #[test]
 fn an_idle_pull_is_one_exchange_after_the_greeting() {
     let trees = Trees::wide();

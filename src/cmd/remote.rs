@@ -24,7 +24,7 @@ use crate::report::Tally;
 use crate::report::event::Wants;
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
-use crate::session::dir_digest::can_compare;
+use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
@@ -185,7 +185,7 @@ impl RemoteCopy {
         let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.server_sends) else { return None };
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
-        let compares = !self.lists_only() && can_compare(&self.options, wants);
+        let compares = !self.lists_only() && Shortcuts::of(&self.options, wants).compare;
         let whole = guessed_name(argument, &self.options).filter(|_| compares)?;
         Some((whole, if dest.is_empty() { b"." } else { dest }))
     }

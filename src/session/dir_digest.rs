@@ -3,52 +3,13 @@
 //! A digest covers everything that a comparison would examine, so equal digests mean that nothing would be done. If
 //! digests differ although nothing would be done, that costs only a few bytes.
 
-use crate::apply::pipeline::needs_whole_list;
 use crate::digest::KeyedHasher;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
-use crate::options::{CheckMode, Options, Recurse, RemoveSource, When};
+use crate::options::Options;
 use crate::path::RelPath;
 use crate::plan::keeps_time;
 use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::report::event::Wants;
-
-/// Whether digests can replace listings under these options. This requires that nothing is done or reported for equal
-/// entries, and that each side can compute its digest without the other.
-pub fn can_compare(options: &Options, wants: Wants) -> bool {
-    let preserve = &options.preserve;
-    options.select.recurse == Recurse::Full
-        // Such a file has names in other directories, too.
-        && !preserve.hard_links
-        && options.check.mode != CheckMode::Digest
-        && options.check.mode != CheckMode::IgnoreTimes
-        && options.check.window_secs <= 0
-        && !needs_whole_list(options, wants)
-        && !(wants.unchanged || wants.progress)
-        && options.select.remove_source == RemoveSource::No
-        && options.delta.alt_dest.is_none()
-        && !preserve.acls
-        && !preserve.atimes
-        && preserve.usermap.is_empty()
-        && preserve.groupmap.is_empty()
-        && !preserve.keep_dirlinks
-        && !preserve.munge_links
-        && options.output.debug.filter == 0
-        && !matches!(options.delete.when, Some(When::Before | When::After))
-}
-
-/// Whether the sender may send the data of files in a directory that the receiver lacks before it is requested.
-pub fn may_send_unasked(options: &Options, wants: Wants) -> bool {
-    !options.dry_run
-        // Only one of several names of a file is requested.
-        && !options.preserve.hard_links
-        && !needs_whole_list(options, wants)
-        && options.delta.alt_dest.is_none()
-        && options.select.max_size_bytes.is_none()
-        && options.select.min_size_bytes.is_none()
-        && !options.check.existing_only
-        && options.place.append.is_none()
-}
 
 /// Computes directory digests.
 pub struct Digester<'a> {
@@ -92,6 +53,10 @@ impl Digester<'_> {
             Kind::Special => preserve.specials,
         };
         if !is_kept || entry.is_unsettled() {
+            return None;
+        }
+        // An ACL may contain ids that each side maps itself.
+        if entry.acls() != (b"", b"") {
             return None;
         }
         let bits = match (kind, preserve.perms, preserve.executability) {
@@ -205,9 +170,15 @@ fn put_number(text: &mut Vec<u8>, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flist::entry::{Stat, Time};
+    use crate::options::{CheckMode, Preserve, Recurse};
+    use crate::plan::{Action, Policy, Reason, decide};
+    use crate::report::event::Wants;
+    use crate::session::shortcuts::Shortcuts;
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::cmp::Ordering;
+    use std::sync::Arc;
 
     thread_local!(static COMPARED: Cell<u64> = const { Cell::new(0) });
 
@@ -245,6 +216,109 @@ mod tests {
         let compared = COMPARED.get();
         assert!(compared < 100 * u64::from(many), "{compared} comparisons");
         assert_eq!(children.left(), many as usize);
+    }
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        const MODES: [u32; 8] = [0o100644, 0o100755, 0o100600, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
+        let numbers = (0..2u32, 0..2u32, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
+        (0..MODES.len(), numbers, 0..3u8, any::<[bool; 2]>()).prop_map(
+            |(mode, (uid, gid, secs, nanos, len_bytes, rdev), target, [has_xattr, has_acl])| {
+                let mtime = Time { secs, nanos };
+                let stat = Stat { mode: MODES[mode], uid, gid, mtime, len_bytes, nlink: 1, ..Stat::default() };
+                let mut entry = Entry::of(&stat);
+                let extra = entry.extra_mut();
+                extra.rdev = rdev;
+                extra.target = Some(vec![b'a' + target].into());
+                extra.xattrs = has_xattr.then(|| Arc::new(vec![(b"user.x"[..].into(), b"1"[..].into())]));
+                extra.acl = (has_acl && target == 2).then(|| vec![1, 2].into());
+                entry
+            },
+        )
+    }
+
+    /// Two entries that differ in at most two attributes, so that their digests are often equal.
+    fn pair() -> impl Strategy<Value = (Entry, Entry)> {
+        (entry(), entry(), 0..8, 0..8).prop_map(|(source, other, first, second)| {
+            let mut dest = source.clone();
+            for attribute in [first, second] {
+                match attribute {
+                    0 => dest.mode = other.mode,
+                    1 => dest.uid = other.uid,
+                    2 => dest.gid = other.gid,
+                    3 => dest.mtime = other.mtime,
+                    4 => dest.len_bytes = other.len_bytes,
+                    5 => dest.extra.clone_from(&other.extra),
+                    6 => dest.mode ^= 0o100,
+                    _ => {}
+                }
+            }
+            (source, dest)
+        })
+    }
+
+    fn options() -> impl Strategy<Value = Options> {
+        (any::<[bool; 14]>(), -1..1i64, 0..3u8).prop_map(|(on, window_secs, mode)| {
+            let mut options = Options::default();
+            options.select.recurse = Recurse::Full;
+            let preserve = &mut options.preserve;
+            [
+                preserve.links,
+                preserve.perms,
+                preserve.executability,
+                preserve.owner,
+                preserve.group,
+                preserve.times,
+                ..,
+            ] = on;
+            [.., preserve.omit_dir_times, preserve.omit_link_times, preserve.devices, preserve.specials, _, _, _, _] =
+                on;
+            [.., preserve.acls, preserve.hard_links, preserve.numeric_ids, _] = on;
+            preserve.xattrs = u8::from(on[13]);
+            options.check.window_secs = window_secs;
+            options.check.mode =
+                [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest][usize::from(mode)];
+            options
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// The law of the shortcut: if two digests are equal, comparing the entries would find nothing to do.
+        #[test]
+        fn equal_digests_imply_that_every_decision_is_keep(
+            (source, dest) in pair(), options in options(), owners in any::<bool>(),
+        ) {
+            if !Shortcuts::of(&options, Wants::default()).compare {
+                return Ok(());
+            }
+            let ids = Ids::new();
+            let digester = Digester { key: [7; 16], options: &options, owners, ids: &ids };
+            let digest = |entry: &Entry| {
+                let mut list = DirList::default();
+                list.push_entry(b"name", entry.clone());
+                digester.digest(&RelPath::root(), &list, &|_| true)
+            };
+            let (one, other) = (digest(&source), digest(&dest));
+            if one.is_none() || one != other {
+                return Ok(());
+            }
+            // An ordinary user cannot change owners, so the receiver does not compare them.
+            let preserve = Preserve { owner: options.preserve.owner && owners, ..options.preserve.clone() };
+            let policy = Policy {
+                check: options.check.clone(),
+                preserve,
+                append: false,
+                max_size_bytes: None,
+                min_size_bytes: None,
+                list_only: false,
+                may_make_devices: owners,
+                same_acls: |one, other| one == other,
+            };
+            let decision = decide(&source, Some(&dest), None, false, &policy);
+            let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
+            prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
+        }
     }
 
     proptest! {

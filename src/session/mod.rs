@@ -4,6 +4,8 @@ pub mod flow_control;
 
 pub mod connection;
 
+pub mod shortcuts;
+
 pub mod dir_digest;
 
 pub mod digest_exchange;
@@ -47,11 +49,11 @@ use crate::report::{Reporter, Tally, TextReporter};
 use crate::session::connection::{Connection, Ear};
 use crate::session::dest_prescan::Glance;
 use crate::session::digest_exchange::{FORETOLD_MAX_BYTES, Foretold, Known};
-use crate::session::dir_digest::may_send_unasked;
 use crate::session::handshake::{Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
 use crate::session::receiver::{Receiver, ReceiverEar};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Outset, Sender};
+use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Early, Looking};
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, Squeeze, Squeezer};
@@ -679,7 +681,7 @@ fn receiver_ear<'a>(
     line: &'a Connection,
     hears_events: bool,
 ) -> ReceiverEar<'a> {
-    let takes_unasked = may_send_unasked(terms.options, wants);
+    let takes_unasked = Shortcuts::of(terms.options, wants).unasked;
     ReceiverEar {
         heard,
         line,

@@ -22,7 +22,8 @@ use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, Ear, unexpected};
-use crate::session::dir_digest::{Children, can_compare, may_send_unasked};
+use crate::session::dir_digest::Children;
+use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, is_bare};
@@ -149,7 +150,7 @@ impl<'a> Sender<'a> {
                 whole_passed: 0,
                 owed: Owed::default(),
                 next_id: 0,
-                unasked: may_send_unasked(options, self.wants),
+                unasked: Shortcuts::of(options, self.wants).unasked,
                 buffer: Vec::new(),
                 keeps: !options.dry_run,
             };
@@ -186,7 +187,7 @@ impl<'a> Sender<'a> {
     }
 
     fn audience(&self) -> Audience {
-        Audience { compares: can_compare(self.terms.options, self.wants), is_super: self.receiver_is_super }
+        Audience { compares: Shortcuts::of(self.terms.options, self.wants).compare, is_super: self.receiver_is_super }
     }
 
     /// Answers the requests on a lane, in order, until the receiver has everything.
@@ -485,7 +486,7 @@ pub struct Outset {
 pub fn outset(terms: &Terms<'_>, wants: Wants, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
     let PrefetchStart { gathered, top, .. } = start;
     let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if can_compare(terms.options, wants) { whole_paths(gathered) } else { Vec::new() };
+    let whole = if Shortcuts::of(terms.options, wants).compare { whole_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
         named.name(&entry, &mut ids);

@@ -13,7 +13,8 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
 use crate::session::dest_prescan::Glance;
-use crate::session::dir_digest::{Digester, can_compare};
+use crate::session::dir_digest::Digester;
+use crate::session::shortcuts::Shortcuts;
 use crate::walk::run_context::Terms;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
@@ -61,7 +62,7 @@ impl<'a> Aim<'a> {
     /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
     /// the digests made so far are computed again.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
-        let audience = Audience { compares: can_compare(terms.options, Wants::default()), is_super };
+        let audience = Audience { compares: Shortcuts::of(terms.options, Wants::default()).compare, is_super };
         Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
     }
 

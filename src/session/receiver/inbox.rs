@@ -279,7 +279,8 @@ impl ReceiverEar<'_> {
             self.begin_dir(state, told)?;
         }
         state.joining_cost += cost;
-        let held_bytes = state.joiner.held_bytes() + state.joining_cost;
+        // What was decoded is counted once; this piece is not decoded yet.
+        let held_bytes = state.joiner.held_bytes() + cost;
         if let Some(max_bytes) = self.max_alloc_bytes.filter(|&max_bytes| held_bytes > max_bytes) {
             return Err(too_long(state.joiner.path(), max_bytes));
         }
