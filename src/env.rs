@@ -35,6 +35,8 @@ pub struct Env {
     pub stop: Arc<AtomicBool>,
     /// Set only by these signals and by the deadline.
     pub asked: Arc<AtomicBool>,
+    /// Set only by these signals. A second signal ends the process at once.
+    signalled: Arc<AtomicBool>,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
     pub timed_out: Arc<AtomicBool>,
 }
@@ -59,6 +61,7 @@ impl Env {
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
             asked: Arc::new(AtomicBool::new(false)),
+            signalled: Arc::new(AtomicBool::new(false)),
             timed_out: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -78,7 +81,8 @@ impl Env {
     /// once.
     pub fn hear_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-            signal_hook::flag::register_conditional_shutdown(signal, 20, self.asked.clone())?;
+            signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
+            signal_hook::flag::register(signal, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.asked.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }

@@ -151,20 +151,34 @@ fn a_deadline_ends_a_run_in_the_middle_of_a_file() {
     script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
     let program = oracle::under_test().display();
     let far = format!("-e ./shell --rsync-path={program}");
-    for (to, way) in [
+    let ways = [
         ("here", "src/ here/".to_owned()),
         ("push", format!("{far} src/ h:$PWD/push/")),
         ("pull", format!("{far} h:$PWD/src/ pull/")),
-    ] {
+    ];
+    // The whole copy takes 32 s at this rate. The deadline leaves a busy machine time to begin.
+    let ends = |(to, way): &(&str, String)| {
         let line = format!("exec timeout -s KILL 60 {program} -a --partial --bwlimit=2000 --stop-after=1 {way}");
         let mut run = Command::new("sh");
-        run.args(["-c", &line]).current_dir(dir.path()).env("SPARSYNC_MINUTE_SECS", "2").env("LC_ALL", "C");
+        run.args(["-c", &line]).current_dir(dir.path()).env("SPARSYNC_MINUTE_SECS", "6").env("LC_ALL", "C");
         let output = run.output().expect("there is a shell");
         let said = text(&output.stderr);
         assert!(output.status.code() == Some(30) && said.starts_with("stopping at requested limit\n"), "{to}: {said}");
         let kept = std::fs::metadata(dir.path().join(to).join("f")).expect("the partial file is kept").len();
         assert!(kept > 0 && kept < 64 << 20, "{to}: {kept}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for way in &ways {
+            scope.spawn(|| ends(way));
+        }
+    });
+    // The deadline also ends the wait for a remote shell.
+    script(dir.path(), "mute", "exec sleep 60");
+    let mut run = Command::new(oracle::under_test());
+    run.args(["-a", "-e", "./mute", "--stop-after=1", "src/", "h:x"]).current_dir(dir.path());
+    let output = run.env("SPARSYNC_MINUTE_SECS", "1").env("LC_ALL", "C").output().expect("it can be started");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(30) && said.starts_with("stopping at requested limit\n"), "{said}");
 }
 
 #[test]
@@ -184,7 +198,7 @@ fn few_open_files_are_enough() {
         format!("{far} h:$PWD/src/ $OUT.pull/"),
     ];
     for way in ways {
-        for (code, said) in both(dir.path(), &format!("ulimit -n 18; exec \"$0\" -a {way}")) {
+        for (code, said) in both(dir.path(), &format!("ulimit -n 24; exec \"$0\" -a {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
         }
     }

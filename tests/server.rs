@@ -183,19 +183,22 @@ fn ends_within(mut client: Child, limit: Duration) {
 #[test]
 fn a_panic_in_the_network_thread_ends_no_session() {
     let scene = Scene::new();
-    let started =
-        scene.command("server", "server start --port 0").env("SPARSYNC_PANIC_AT_CLIENT", "2").output().unwrap();
+    let trigger = scene.path("panic");
+    let mut start = scene.command("server", "server start --port 0");
+    let started = start.env("SPARSYNC_PANIC_AT_CLIENT", &trigger).output().unwrap();
     assert!(started.status.success(), "{started:?}");
     let pid = scene.status("pid");
     scene.enroll("--root=TOP");
     let mut first = scene.silent_client();
-    // The second connection meets the panic; the client falls back to TLS or tries again.
+    std::fs::write(&trigger, "").unwrap();
+    // The next connection meets the panic; the client falls back to TLS or tries again.
     for name in ["second", "third"] {
         let copied = scene.command("client", &format!("-a src/ host:TOP/{name}")).output().unwrap();
         assert!(copied.status.success(), "{copied:?}");
     }
     let copied = scene.command("client", "-a --transport=quic src/ host:TOP/fourth").output().unwrap();
     assert!(copied.status.success(), "{copied:?}");
+    assert!(!trigger.exists(), "no client met the panic");
     assert_eq!(scene.status("pid"), pid);
     assert!(first.try_wait().unwrap().is_none(), "the first session was ended");
     first.kill().unwrap();
@@ -359,7 +362,8 @@ fn a_restart_that_would_fail_ends_no_server() {
     let own_port = scene.status("port").parse().unwrap();
     scene.well("restart --listen=::1");
     let pid = scene.status("pid");
-    let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port)).unwrap();
+    // If another test has the port just now, it is taken as well.
+    let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port));
     let told = scene.fails("restart --listen=127.0.0.1", 10);
     assert!(told.contains(&format!("cannot listen on port {own_port}")), "{told}");
     assert_eq!(scene.status("pid"), pid);

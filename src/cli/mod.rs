@@ -122,9 +122,16 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let is_posix = (call.vars)("POSIXLY_CORRECT").is_some();
     let args = Args { umask: call.umask, now_unix_secs: call.now_unix_secs, is_posix, ..Args::default() };
     let mut walked = parse::walk(call.args, &aliases, args);
+    // rsync would read a sparsync:// URL as a path on a host named sparsync.
+    let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
+    let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
     let Args { tell, version, handover, .. } = walked.args;
     if handover {
-        return Ok(serve(call.args, walked).map_or(Request::Handover(None), Request::Serve));
+        return match serve(call.args, walked) {
+            Some(serve) => Ok(Request::Serve(serve)),
+            None if is_ours => Err(not_for_rsync()),
+            None => Ok(Request::Handover(None)),
+        };
     }
     match tell {
         Some(Tell::Help) => return Ok(Request::Help),
@@ -137,14 +144,15 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
-        // rsync would read a sparsync:// URL as a path on a host named sparsync.
-        let is_ours = walked.operands.iter().any(Operand::is_server);
         // rsync reports an error beside a remote operand, because it may know options that sparsync does not.
         if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours || is_ours) {
             return Err(error);
         }
-        let is_handed_over = !call.native_shell && !is_ours;
-        if is_handed_over || walked.error.is_some() || remote_args::names_a_daemon(&walked.operands) {
+        let names_a_daemon = remote_args::names_a_daemon(&walked.operands);
+        if is_ours && names_a_daemon {
+            return Err(not_for_rsync());
+        }
+        if !call.native_shell && !is_ours || walked.error.is_some() || names_a_daemon {
             return Ok(Request::Handover(walked.error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
@@ -183,7 +191,8 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
     if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
         let words = "sparsync: --files-from with a list on the receiving machine is not supported";
-        return Ok(Request::Handover(Some(Error::new(Exit::Unsupported, words))));
+        let error = Error::new(Exit::Unsupported, words);
+        return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
     }
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }

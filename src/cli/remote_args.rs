@@ -406,7 +406,14 @@ mod tests {
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
         assert_eq!(refusal.message, b"sparsync: invalid --transport value `foo`: expected auto, quic, tls or ssh");
         // The installed rsync does not know such a URL.
-        assert!(request("--bogus a sparsync://h/b", &[]).is_err());
+        for line in [
+            "--bogus a sparsync://h/b",
+            "--files-from=:/list a sparsync://h/b",
+            "--config=x sparsync://h/b .",
+            "h::m sparsync://h/b",
+        ] {
+            assert!(request(line, &[]).is_err(), "{line}");
+        }
         let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
         assert_eq!(refusal.message, b"sparsync: --remote-option=--log-file is not supported yet");

@@ -19,7 +19,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Runs a copy or a listing between local paths.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
@@ -162,10 +161,7 @@ pub fn close(
             exit
         }
         Err(error) => {
-            let error = match error.exit == Exit::Signal && env.timed_out.load(Ordering::SeqCst) {
-                true => Error::new(Exit::Timeout, "stopping at requested limit").by("sender"),
-                false => error,
-            };
+            let error = super::by_deadline(env).filter(|_| error.exit == Exit::Signal).unwrap_or(error);
             reporter.interrupted(tally);
             if !error.message.is_empty() {
                 trusted_path::lines(&error.message).for_each(|line| reporter.error(line));

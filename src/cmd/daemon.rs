@@ -252,17 +252,15 @@ pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Re
     Identity::load_or_make(places)?;
     Grants::load(places)?;
     let port = port_of(places, start);
-    let is_held = |port: u16| running.iter().any(|at| at.port() == port);
-    let holds_all = running.iter().any(|at| at.ip().is_unspecified() && at.port() == port);
+    let on_port = || running.iter().filter(|at| at.port() == port);
+    // An IPv6 socket for all addresses also takes the IPv4 ones.
+    let covers = |all: &SocketAddr, at: &SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || at.is_ipv4());
     let mut wanted = places_of(start, port);
-    if running.is_empty() || holds_all || wanted.is_empty() && is_held(port) {
+    let is_everywhere = wanted.is_empty();
+    wanted.retain(|at| !on_port().any(|own| own == at || covers(own, at)));
+    let is_held = if is_everywhere { on_port().next().is_some() } else { wanted.is_empty() };
+    if running.is_empty() || is_held {
         return Ok(());
-    }
-    if !wanted.is_empty() {
-        wanted.retain(|at| !running.contains(at));
-        if wanted.is_empty() {
-            return Ok(());
-        }
     }
     are_free(&wanted, port).map_err(|error| cannot_listen(port, &error))
 }

@@ -93,9 +93,18 @@ fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
     })
 }
 
+/// Returns the error of a run that the deadline of `--stop-after` or `--stop-at` has stopped, in place of that of a signal;
+/// `None` if the deadline has not passed.
+fn by_deadline(env: &Env) -> Option<Error> {
+    let is_over = env.timed_out.load(std::sync::atomic::Ordering::SeqCst);
+    is_over.then(|| Error::new(Exit::Timeout, "stopping at requested limit").by("sender"))
+}
+
 /// Prints the error that ended the run, followed by rsync's closing line. Subcommands print no closing line: rsync has
 /// none of them.
 fn fail(env: &mut Env, error: &Error) -> Exit {
+    let by_deadline = by_deadline(env).filter(|_| error.exit == Exit::Signal);
+    let error = by_deadline.as_ref().unwrap_or(error);
     let mut text = error.message.clone();
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');

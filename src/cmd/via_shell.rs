@@ -165,6 +165,7 @@ impl<'a> ByShell<'a> {
                 // A forced command may have printed something else.
                 Ok(ShellAnswer::TooNoisy) if !is_last => {}
                 Ok(ShellAnswer::TooNoisy) => {
+                    shell.show_stderr();
                     let words =
                         "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
                     return Err(Error::new(Exit::Protocol, words).by(side.role()));

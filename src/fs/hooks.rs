@@ -7,7 +7,7 @@
 //!   the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
-//! `SPARSYNC_PANIC_AT_CLIENT=n` panics in the network thread of a server when the n-th client connects.
+//! `SPARSYNC_PANIC_AT_CLIENT=path` panics in the network thread of a server when a client connects and that file exists.
 //! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
@@ -158,11 +158,11 @@ pub fn enter_link() -> Result<(), Errno> {
     }
 }
 
-/// Counts a client that connects to a server, and panics at the one that the environment names.
+/// Panics if the file that the environment names exists when a client connects to a server. Removes it, so this happens
+/// once.
 pub fn enter_client() {
-    static CLIENTS: AtomicU64 = AtomicU64::new(0);
-    let nth = CLIENTS.fetch_add(1, Relaxed) + 1;
-    assert_ne!(number("SPARSYNC_PANIC_AT_CLIENT"), Some(nth), "SPARSYNC_PANIC_AT_CLIENT");
+    let is_due = var("SPARSYNC_PANIC_AT_CLIENT").is_some_and(|file| std::fs::remove_file(file).is_ok());
+    assert!(!is_due, "SPARSYNC_PANIC_AT_CLIENT");
 }
 
 /// Returns how many seconds a minute of `--stop-after` has; `None`: 60.

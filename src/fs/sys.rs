@@ -129,7 +129,12 @@ fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result
         match enter(call).map_err(io::Error::from).and_then(|()| make()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if lacks_descriptors(&error) && wait_for_descriptor(&mut waited) => {}
-            other => return other,
+            other => {
+                if !waited.is_zero() && other.is_ok() {
+                    WAITS_IN_VAIN.store(false, Relaxed);
+                }
+                return other;
+            }
         }
     }
 }
@@ -139,14 +144,13 @@ fn lacks_descriptors(error: &io::Error) -> bool {
 }
 
 /// Waits a moment for a free file descriptor. Returns `false` once that took [`DESCRIPTOR_WAIT_MAX`] in vain: then all
-/// threads probably wait for each other, so the process does not wait again.
+/// threads probably wait for each other, and no call waits any more until one that waited has succeeded.
 #[cold]
 fn wait_for_descriptor(waited: &mut Duration) -> bool {
-    static IN_VAIN: AtomicBool = AtomicBool::new(false);
     if *waited >= DESCRIPTOR_WAIT_MAX {
-        IN_VAIN.store(true, Relaxed);
+        WAITS_IN_VAIN.store(true, Relaxed);
     }
-    if IN_VAIN.load(Relaxed) {
+    if WAITS_IN_VAIN.load(Relaxed) {
         return false;
     }
     std::thread::sleep(DESCRIPTOR_WAIT);
@@ -157,7 +161,8 @@ fn wait_for_descriptor(waited: &mut Duration) -> bool {
 /// The pause between two attempts to get a file descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(1);
 /// How long a call waits for a file descriptor.
-const DESCRIPTOR_WAIT_MAX: Duration = Duration::from_secs(1);
+const DESCRIPTOR_WAIT_MAX: Duration = Duration::from_secs(3);
+static WAITS_IN_VAIN: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether listings must omit types, as on some file systems. Only for tests in debug builds.
 #[inline(always)]
