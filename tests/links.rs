@@ -218,7 +218,7 @@ synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
 
 // ── hard links ──────────────────────────────────────────────────────────────────────────────────
 
-/// Names of one file in several directories, beside directories in which nothing is to be done.
+// Names of one file in several directories, beside directories in which nothing is to be done.
 synctest!(hard_links_between_directories_beside_unchanged_ones, |w: World| {
     w.source("a/x b/y==a/x c/z d/u e/v==d/u e/w").dest("a/x b/y c/z d/u e/v e/w");
     w.once().agree(&["-aiH", "--delete"]).exits(0);

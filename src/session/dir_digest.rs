@@ -306,7 +306,7 @@ mod tests {
             // An ordinary user cannot change owners, so the receiver does not compare them.
             let preserve = Preserve { owner: options.preserve.owner && owners, ..options.preserve.clone() };
             let policy = Policy {
-                check: options.check.clone(),
+                check: options.check,
                 preserve,
                 append: false,
                 max_size_bytes: None,

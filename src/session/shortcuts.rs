@@ -27,8 +27,8 @@ impl Shortcuts {
         let Options { select, check, preserve, delete, place, delta, output, connect, dry_run } = options;
         let whole_list = needs_whole_list(options, wants);
         let by_run = Shortcuts {
-            compare: !whole_list && !(wants.unchanged || wants.progress),
-            unasked: !whole_list && !dry_run,
+            compare: !(whole_list || wants.unchanged || wants.progress),
+            unasked: !(whole_list || *dry_run),
         };
         let by_policies = [
             by_select(select),
