@@ -486,7 +486,7 @@ fn directories_without_end_that_are_not_taken() {
 
 #[test]
 fn a_directory_without_end_is_bounded() {
-    for (max_alloc_bytes, exit) in [(None, Exit::Protocol), (Some(1 << 26), Exit::Malloc)] {
+    for (max_alloc_bytes, exit) in [(None, Exit::Protocol), (Some(1 << 23), Exit::Malloc)] {
         let error = directory_without_end(max_alloc_bytes);
         assert_eq!(error.exit, exit, "{error}");
     }
