@@ -506,7 +506,7 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
     };
     let hear = |message: Message, cost: u64| crate::session::connection::Ear::hear(&ear, message, cost);
     hear(said_roots(), 1).unwrap();
-    hear(open_ended(0, "", &[]), 1 << 24).unwrap();
+    hear(open_ended(0, "", &[]), 1).unwrap();
     let ended = (0..1000).find_map(|_| hear(more(&[], false), 1 << 24).err());
     ended.expect("it is too long")
 }
