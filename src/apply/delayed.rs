@@ -5,6 +5,7 @@ use crate::apply::entry::{Job, link_over};
 use crate::apply::partial::open_or_make;
 use crate::apply::remove_source::{Leaving, leaving};
 use crate::apply::{Context, backup};
+use crate::flist::order;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
@@ -71,7 +72,9 @@ pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
 
 /// Gives all waiting files their final names.
 pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
-    let files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+    // Appliers record them as they finish; messages come in list order.
+    files.sort_by(|one, other| order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false)));
     let staging_name = context.staging_name();
     let Some(root) = context.dest else { return };
     // Files of one directory are adjacent, so only one directory is open at a time.
