@@ -235,7 +235,7 @@ pub fn settle_as_asked(
 ) -> Result<Options> {
     let said: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
     let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
-    // The client must not choose whom this side trusts. Its user can, with --remote-option or --rsync-path.
+    // The client must not choose which users this side trusts. Its user can, with --remote-option or --rsync-path.
     if walked.args.insecure_links {
         return Err(Error::new(
             Exit::Protocol,

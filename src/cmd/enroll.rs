@@ -1,6 +1,6 @@
 //! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
-use super::server_cli::NOBODY;
+use super::server_cli::NO_SUCH_GRANT;
 use super::via_server::{self, SshFacts};
 use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, ServerAction, Start};
 use crate::env::Env;
@@ -291,7 +291,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
     };
     match there {
         Ok((ShellExit::Code(0), _)) => told += &format!("{host} revoked the grant of this machine's key\n"),
-        Ok((ShellExit::Code(code), _)) if code == NOBODY.code() => {
+        Ok((ShellExit::Code(code), _)) if code == NO_SUCH_GRANT.code() => {
             told += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {

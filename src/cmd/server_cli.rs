@@ -35,7 +35,7 @@ use std::time::Duration;
 /// The exit code of `status` if no server runs, as with `systemctl status`.
 const NOT_RUNNING: Exit = Exit::Other(3);
 /// The exit code of `revoke` if there was no such grant.
-pub const NOBODY: Exit = Exit::Other(6);
+pub const NO_SUCH_GRANT: Exit = Exit::Other(6);
 /// How long a server may take to listen, and then to answer.
 const START_MAX: Duration = Duration::from_secs(10);
 /// How long `stop --now` waits before it kills the server, `stop` before it suggests `--now`, and `start` for a server
@@ -735,7 +735,7 @@ fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
     let gone = Grants::change(places, |grants| grants.revoke(who))?;
     if gone.is_empty() {
         let words = format!("sparsync: cannot revoke `{who}`: no grant has this name or key");
-        return Err(Error::new(NOBODY, words).with_hint("`sparsync server grants` lists all grants"));
+        return Err(Error::new(NO_SUCH_GRANT, words).with_hint("`sparsync server grants` lists all grants"));
     }
     for grant in gone {
         tell(env, &format!("sparsync: revoked the grant of {} ({})", grant.name, grant.pin))?;

@@ -153,7 +153,7 @@ impl<'a> ByShell<'a> {
                     remember(Some(Answers::Rsync));
                     return Ok(RemoteProgram::Rsync);
                 }
-                Ok(ShellAnswer::Nobody) => {
+                Ok(ShellAnswer::Silent) => {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
                     let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
                     if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {

@@ -126,7 +126,7 @@ struct ConnectionState {
     shut: Option<Error>,
     /// Write what is buffered, then end.
     ending: bool,
-    /// The peer does not read any more: it sent [`Message::Fail`] or hung up.
+    /// The peer has stopped reading: it sent [`Message::Fail`] or hung up.
     is_deaf: bool,
     /// The error of the last write to the peer.
     write_error: Option<Error>,

@@ -256,7 +256,7 @@ pub enum ShellAnswer {
     /// A stock rsync, which waits for the client's version.
     Rsync,
     /// No answer: the stream ended without a greeting.
-    Nobody,
+    Silent,
     /// No answer: the noise exceeds its limit.
     TooNoisy,
     /// No answer before the timeout of `--timeout`, or before the run was stopped.
@@ -377,7 +377,7 @@ impl Shell {
                 Sniffed::Rsync { .. } => return Ok(ShellAnswer::Rsync),
                 Sniffed::Hopeless => {
                     noise.write_all(&heard)?;
-                    return Ok(if count == 0 { ShellAnswer::Nobody } else { ShellAnswer::TooNoisy });
+                    return Ok(if count == 0 { ShellAnswer::Silent } else { ShellAnswer::TooNoisy });
                 }
                 Sniffed::NeedMore => {}
             }
