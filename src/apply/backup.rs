@@ -15,12 +15,12 @@ use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
 use crate::report::event::{Event, Problem, Voice};
+use parking_lot::Mutex;
 use std::io::{
     self,
     ErrorKind::{CrossesDevices, PermissionDenied},
 };
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
 /// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
 pub struct BackupDir {
@@ -37,7 +37,7 @@ impl BackupDir {
     }
 
     fn root(&self) -> io::Result<Root> {
-        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut root = self.root.lock();
         if root.is_none() {
             let dir = Dir::new(trusted_path::make_dirs(&self.path, self.mode, self.owners)?);
             *root = Some(Root::new(dir, self.path.clone(), Follow::Never));

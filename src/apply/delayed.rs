@@ -11,7 +11,7 @@ use crate::fs::sys;
 use crate::path::RelPath;
 use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A complete file in the staging directory, which gets its final name at the end.
 pub struct DelayedFile {
@@ -52,7 +52,7 @@ pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
         replaces: job.replaces() || context.options.place.inplace,
         leaving: leaving(context, job).map(Leaving::parked),
     };
-    context.delayed.lock().unwrap_or_else(PoisonError::into_inner).push(delayed);
+    context.delayed.lock().push(delayed);
 }
 
 /// Stages another name of a file that waits for its final name.
@@ -66,13 +66,13 @@ pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader
 
 /// Returns whether a file waits for its final name.
 pub fn is_delayed(context: &Context<'_>, path: &RelPath) -> bool {
-    let delayed = context.delayed.lock().unwrap_or_else(PoisonError::into_inner);
+    let delayed = context.delayed.lock();
     delayed.iter().rev().any(|file| file.path == *path)
 }
 
 /// Gives all waiting files their final names.
 pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
-    let mut files = std::mem::take(&mut *context.delayed.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut files = std::mem::take(&mut *context.delayed.lock());
     // Appliers record them as they finish; messages come in list order.
     files.sort_by(|one, other| order::compare_paths((one.path.as_bytes(), false), (other.path.as_bytes(), false)));
     let staging_name = context.staging_name();

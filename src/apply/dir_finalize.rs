@@ -5,8 +5,9 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::report::event::{Problem, Voice};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// The state that all last touches share.
 #[derive(Default)]
@@ -80,7 +81,7 @@ impl LastTouch {
         }
         let failed = |what: &str, error: std::io::Error| {
             let problem = Problem::about(Voice::Generator, what, &target.full, &error);
-            self.notes.problems.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(problem);
+            self.notes.problems.lock().push(problem);
         };
         let (dir, name) = match target.reach() {
             Ok(reached) => reached,

@@ -12,9 +12,9 @@ use crate::fs::write::is_temp_name;
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
 use crate::plan::{Action, Changes};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 
 /// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
 /// Further ones are opened again by name; a wrong one costs a second transfer.
@@ -27,7 +27,7 @@ pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 impl Chosen {
     /// Stores the choice for the file at this path.
     pub fn put(&self, path: &RelPath, mut similar: Similar) {
-        let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = self.0.lock();
         if chosen.len() >= HELD_MAX {
             similar.held = None;
         }
@@ -36,7 +36,7 @@ impl Chosen {
 
     /// Takes the choice for the file at this path.
     pub fn take(&self, path: &RelPath) -> Option<Similar> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path)
+        self.0.lock().remove(path)
     }
 }
 

@@ -35,7 +35,7 @@ use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, Ticket};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of file data after which a batch is handed over. A large file ends its batch.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -141,7 +141,7 @@ impl<'a> Generator<'a> {
         self.context.go_on()?;
         let head = &mut self.out.head;
         delayed::place_delayed(self.context, head);
-        let mut again = std::mem::take(&mut *self.context.again.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut again = std::mem::take(&mut *self.context.again.lock());
         again.sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
         head.extend(again.into_iter().map(|(_, event)| event));
         // Deletions that happen earlier cannot know yet that a file is unreadable, and with `--delete-delay` rsync does

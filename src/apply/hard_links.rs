@@ -9,9 +9,10 @@ use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, Reason};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::work::latch::Gate;
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of a hard-link group that is placed first.
 pub struct Leader {
@@ -46,14 +47,14 @@ impl Leader {
 
     /// Closes the directory of a placed leader: more leaders are remembered than directories can be open.
     fn leave(&self) {
-        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spot = self.spot.lock();
         // It can be opened again by its path, unless its final mode will prevent that.
         *spot = spot.take().filter(|spot| spot.last.shuts());
     }
 
     /// Returns what must be remembered of a placed leader besides its path. `None`: more than [`PlacedLeader`] is needed.
     pub fn rest(&mut self) -> Option<PlacedLeader> {
-        let is_left = self.spot.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_left = self.spot.get_mut().is_none();
         let is_bare = is_left && self.dest_inode.is_none() && self.hit_inode.is_none();
         let (is_delayed, is_stale) = (*self.is_delayed.get_mut(), *self.is_stale.get_mut());
         is_bare.then_some(PlacedLeader { is_delayed, is_stale })
@@ -69,7 +70,7 @@ impl Leader {
 
     /// Returns its directory.
     fn dir(&self, context: &Context<'_>, hands: &mut file::Hands) -> io::Result<Option<Dir>> {
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let spot = self.spot.lock().clone();
         match (spot, context.dest) {
             (Some(spot), _) => Ok(spot.dir.clone()),
             (None, Some(root)) => hands.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),

@@ -36,10 +36,11 @@ use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::format::Format;
 use crate::report::tally::Tally;
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// What all code that writes to the destination needs. Shared by all appliers.
 pub struct Context<'a> {

@@ -29,7 +29,8 @@ use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
 use crate::work::throttle::Throttle;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Receives the events of a run in list order.
 pub trait EventSink: Send {

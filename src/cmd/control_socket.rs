@@ -6,6 +6,7 @@ use crate::fs::sys;
 use crate::trust::paths::Places;
 use crate::trust::{Pin, files};
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,7 +14,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SOCKET: &str = "control";
@@ -155,13 +155,9 @@ struct LastErrors {
 }
 
 impl Errors {
-    fn lock(&self) -> MutexGuard<'_, LastErrors> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an error, unless it repeats the last one. Drops the oldest one if there are too many.
     pub fn push(&self, error: String) {
-        let errors = &mut self.lock().errors;
+        let errors = &mut self.0.lock().errors;
         if errors.back() == Some(&error) {
             return;
         }
@@ -173,12 +169,12 @@ impl Errors {
 
     /// Records the last rejected client, apart from the errors: strangers must not push errors out.
     pub fn turned_away(&self, words: String) {
-        self.lock().turned_away = Some(words);
+        self.0.lock().turned_away = Some(words);
     }
 
     /// Returns the last rejected client and all errors, the newest last.
     pub fn all(&self) -> Vec<String> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         kept.turned_away.iter().chain(&kept.errors).cloned().collect()
     }
 }

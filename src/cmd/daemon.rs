@@ -6,7 +6,7 @@
 
 use super::control_socket::{self, Errors, Question, SessionStatus, Status};
 use super::memory_limit::Budget;
-use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, lock, thread};
+use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, thread};
 use super::{OPEN_FILES_MAX, port_owner, sd_notify::Supervisor, server_log};
 use crate::cli::subcommand::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
@@ -24,6 +24,7 @@ use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -33,8 +34,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -307,7 +308,7 @@ impl GrantCheck {
     /// Returns the grants in force, and the error if the file cannot be read. In that case the last readable list stays
     /// in force, with its revocations and expiry dates.
     fn grants(&self) -> (Arc<Grants>, Option<Error>) {
-        let mut last_good = lock(&self.last_good);
+        let mut last_good = self.last_good.lock();
         let mistake = match self.grants.get() {
             Ok(grants) => {
                 *last_good = grants;
@@ -319,7 +320,7 @@ impl GrantCheck {
     }
 
     fn hears_of_a_stranger(&self) -> Option<u64> {
-        lock(&self.strangers).one_more()
+        self.strangers.lock().one_more()
     }
 }
 
@@ -376,7 +377,7 @@ struct RunningSession {
 
 impl RunningSession {
     fn end(&self, why: &str) {
-        let _ = lock(&self.child).kill();
+        let _ = self.child.lock().kill();
         self.hang_up.now(why);
     }
 }
@@ -426,7 +427,7 @@ impl Daemon {
             }
             if draining.is_none() && (self.drain.load(Ordering::Relaxed) || signalled.load(Ordering::Relaxed)) {
                 let by = if signalled.load(Ordering::Relaxed) { "a signal" } else { "`sparsync server`" };
-                info!("shutdown requested by {by}: no new clients; running sessions: {}", lock(&self.sessions).len());
+                info!("shutdown requested by {by}: no new clients; running sessions: {}", self.sessions.lock().len());
                 self.drain.store(true, Ordering::Relaxed);
                 self.supervisor.ending();
                 listener.drain();
@@ -441,7 +442,7 @@ impl Daemon {
                 return self.end_all("the server is restarting");
             }
             // Clients that have not received everything stay connected a little longer than their sessions run.
-            let is_quiet = draining.is_some() && lock(&self.sessions).is_empty();
+            let is_quiet = draining.is_some() && self.sessions.lock().is_empty();
             quiet = quiet.filter(|_| is_quiet).or_else(|| is_quiet.then(Since::now));
             if quiet.is_some_and(|since| listener.conversations() == 0 || since.elapsed() > LAST_WORDS_MAX) {
                 return;
@@ -450,14 +451,14 @@ impl Daemon {
     }
 
     fn end_all(&self, why: &str) {
-        lock(&self.sessions).iter().for_each(|session| session.end(why));
+        self.sessions.lock().iter().for_each(|session| session.end(why));
         self.wait_for_sessions(LEAVING_MAX);
     }
 
     /// Makes all sessions inform their clients that the server was stopped, then ends those that are still running.
     fn stop_all(&self) {
-        for session in lock(&self.sessions).iter() {
-            let _ = env::tell_session_to_stop(lock(&session.child).id());
+        for session in self.sessions.lock().iter() {
+            let _ = env::tell_session_to_stop(session.child.lock().id());
         }
         self.wait_for_sessions(STOPPING_MAX);
         self.end_all("the server was stopped");
@@ -465,14 +466,14 @@ impl Daemon {
 
     fn wait_for_sessions(&self, limit: Duration) {
         let waits = Since::now();
-        while !lock(&self.sessions).is_empty() && waits.elapsed() < limit {
+        while !self.sessions.lock().is_empty() && waits.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// Ends the sessions whose grant was revoked, changed or has expired.
     fn watch(&self) {
-        let sessions = lock(&self.sessions);
+        let sessions = self.sessions.lock();
         if sessions.is_empty() {
             return;
         }
@@ -490,8 +491,8 @@ impl Daemon {
 
     /// Shares the remaining memory among sessions, and ends the session that holds most if the budget is exceeded.
     fn keep_budget(&self) {
-        let sessions = lock(&self.sessions);
-        let pids: Vec<_> = sessions.iter().map(|session| lock(&session.child).id()).collect();
+        let sessions = self.sessions.lock();
+        let pids: Vec<_> = sessions.iter().map(|session| session.child.lock().id()).collect();
         let kept = match self.budget.keep(&pids) {
             Ok(kept) => kept,
             Err(error) => return error!("{}", String::from_utf8_lossy(&cannot_share(&error).message)),
@@ -507,7 +508,7 @@ impl Daemon {
                 "session {number} of {name} from {address} ended: it uses the most of {held} bytes, over --memory={most}"
             );
             if ends.is_alone_too_much {
-                let mut told = lock(&self.too_large);
+                let mut told = self.too_large.lock();
                 told.retain(|(pin, since)| *pin != grant.pin && since.elapsed() < TOLD_WITHIN);
                 told.push((grant.pin, Since::now()));
             }
@@ -548,7 +549,7 @@ impl Daemon {
         info!("session {number} of {name} from {address} over {kind} started");
         let (bytes, child, since) = (Arc::new(Bytes::default()), Arc::new(Mutex::new(child)), Since::now());
         let pin = grant.pin;
-        lock(&self.sessions).push(RunningSession {
+        self.sessions.lock().push(RunningSession {
             number,
             run: None,
             grant,
@@ -569,7 +570,7 @@ impl Daemon {
             ProxyEnd::Never => Duration::ZERO,
         };
         let ended = proxy::leave(&child, grace);
-        lock(&self.sessions).retain(|session| session.number != number);
+        self.sessions.lock().retain(|session| session.number != number);
         let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
@@ -589,7 +590,7 @@ impl Daemon {
     /// attempts of one run must not change a tree at once. Returns `false` if this session must not begin, because a
     /// later one exists already or an earlier one does not end.
     fn replace_sessions(&self, number: u64, pin: &Pin, run: RunKey) -> bool {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         let is_of_run = |session: &RunningSession| session.grant.pin == *pin && session.run == Some(run);
         if sessions.iter().any(|session| session.number > number && is_of_run(session)) {
             return false;
@@ -602,7 +603,7 @@ impl Daemon {
         }
         drop(sessions);
         let waits = Since::now();
-        while lock(&self.sessions).iter().any(is_earlier) {
+        while self.sessions.lock().iter().any(is_earlier) {
             if waits.elapsed() >= LEAVING_MAX {
                 error!("cannot start session {number}: an earlier session of the same run does not end");
                 return false;
@@ -644,7 +645,7 @@ impl Daemon {
 
     /// Returns whether the last session of this key was too large and its client has not learned that yet.
     fn was_too_large(&self, pin: &Pin) -> bool {
-        let mut told = lock(&self.too_large);
+        let mut told = self.too_large.lock();
         let at = told.iter().position(|(known, since)| known == pin && since.elapsed() < TOLD_WITHIN);
         at.is_some_and(|at| {
             told.swap_remove(at);
@@ -653,7 +654,7 @@ impl Daemon {
     }
 
     fn status(&self) -> Status {
-        let sessions = lock(&self.sessions);
+        let sessions = self.sessions.lock();
         let count = |of: &dyn Fn(&Bytes) -> &AtomicU64| {
             let running: u64 = sessions.iter().map(|session| of(&session.bytes).load(Ordering::Relaxed)).sum();
             of(&self.bytes).load(Ordering::Relaxed) + running
@@ -711,7 +712,7 @@ impl Daemon {
                 Question::GiveWay => self.gives_way.store(true, Ordering::Relaxed),
             }
             // The client reads to the end of the stream, which comes when this process ends.
-            lock(&self.held).push(stream);
+            self.held.lock().push(stream);
         }
     }
 }

@@ -4,12 +4,12 @@ use crate::env;
 use crate::proto::decode_greeting;
 use crate::transport::net::server::Guest;
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::io::{self, BufRead, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 use tracing::error;
@@ -148,7 +148,7 @@ pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
     let mut is_killed = false;
     loop {
         // The lock is not held while waiting: other threads need it to end the session.
-        let ended = lock(child).try_wait();
+        let ended = child.lock().try_wait();
         match ended {
             Ok(Some(status)) => return status.to_string(),
             Ok(None) => {}
@@ -156,7 +156,7 @@ pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
         }
         if !is_killed && waits.elapsed() >= grace {
             is_killed = true;
-            let _ = lock(child).kill();
+            let _ = child.lock().kill();
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -165,9 +165,4 @@ pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
 /// Returns a builder for a thread whose start may fail: the system limits their number.
 pub fn thread(name: &str) -> Builder {
     Builder::new().name(name.into())
-}
-
-/// Locks a mutex, even if a thread panicked while it held the lock.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,11 +8,12 @@ use crate::trust::files;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
 use crate::work::clock;
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -73,7 +74,7 @@ impl Lines {
         let Readers::Log(places) = &self.readers else {
             return;
         };
-        let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turning = self.turning.lock();
         if sys::fstat(io::stderr().as_fd()).is_ok_and(|stat| stat.len_bytes > MAX_BYTES) {
             // If no new log can be opened, the old one keeps growing.
             let _ = open(places).map(|new| env::become_stderr(new.as_fd()));

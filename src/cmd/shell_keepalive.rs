@@ -3,9 +3,10 @@
 
 use crate::transport::Link;
 use crate::transport::net::HangUp;
+use parking_lot::Mutex;
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A peer that sends nothing for this long after the remote shell has ended is gone as well. Longer than a client needs
@@ -47,7 +48,7 @@ impl Lifeline {
     /// From now on, the end of the shell starts a check whether this peer still sends anything: QUIC may find another
     /// path after the shell's connection is lost. Returns `false` if the shell has ended already.
     pub fn guard(&self, peer: HangUp) -> bool {
-        let mut guarded = self.state.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guarded = self.state.peer.lock();
         let is_there = !self.state.cut.load(Ordering::Relaxed);
         *guarded = Some(peer).filter(|_| is_there);
         is_there
@@ -56,7 +57,7 @@ impl Lifeline {
 
 impl KeepaliveState {
     fn end(&self) {
-        let guarded = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let guarded = self.peer.lock();
         let Some(peer) = guarded.clone() else {
             return self.cut.store(true, Ordering::Relaxed);
         };

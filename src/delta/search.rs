@@ -1,8 +1,8 @@
 //! Finds the parts of a source that the basis already has.
 
+use parking_lot::Mutex;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 
 use super::Op;
 use super::index::Index;
@@ -200,7 +200,7 @@ impl<'a> SearchPlan<'a> {
 
     /// Takes back a buffer that is no longer in use.
     fn give_back(&self, bytes: Vec<u8>) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        self.spare.lock().push(bytes);
     }
 
     /// Reads and searches one segment.
@@ -208,7 +208,7 @@ impl<'a> SearchPlan<'a> {
         let offset = number * self.segment_len;
         let reach = (self.index.row() as u64) * u64::from(self.index.signature().block_len());
         let wanted = (self.segment_len + reach).min(self.len - offset) as usize;
-        let mut bytes = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut bytes = self.spare.lock().pop().unwrap_or_default();
         bytes.resize(wanted, 0);
         let filled = fill_at(read_at, offset, &mut bytes)?;
         bytes.truncate(filled);

@@ -1,7 +1,7 @@
 //! The signature of a basis: its length and a tag for each block.
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use super::block::{HEADER_BYTES, TAG_MAX_BYTES, TAG_MIN_BYTES, blocks_max, covered_len, nearest, tag_len};
 use super::rolling::Sum;
@@ -86,7 +86,7 @@ impl Signature {
         };
         // Each thread takes the next share. If no thread can be started, this one processes all of them.
         let shares = Mutex::new(shares);
-        let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let next = || shares.lock().pop();
         let take_all = || std::iter::from_fn(next).try_for_each(take);
         std::thread::scope(|scope| {
             let start = |_| std::thread::Builder::new().spawn_scoped(scope, take_all).ok();

@@ -2,11 +2,12 @@
 //!
 //! What the names are used for is left to the caller; see `plan::idmap`.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use uzers::os::unix::UserExt as _;
 
 /// A name as returned by the name service.
@@ -23,8 +24,7 @@ pub struct Ids {
 }
 
 fn once<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, look: impl FnOnce(&K) -> V) -> V {
-    // Every insert is complete, so the map behind a poisoned lock is still valid.
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = cache.lock();
     if let Some(known) = cache.get(&key) {
         return known.clone();
     }

@@ -3,8 +3,8 @@
 //! Name lookups ([`IdNames`]) and setting ids are left to the caller.
 
 use crate::options::{IdFrom, IdMap, IdTo, Preserve};
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 
 /// Whether an id is a user's or a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,12 +97,11 @@ impl IdMapper {
         if self.numeric_ids && table.pairs.is_empty() {
             return id;
         }
-        // Inserts are atomic, so the data behind a poisoned lock is still valid.
-        if let Some(known) = table.known.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(known) = table.known.read().get(&id) {
             return *known;
         }
         let mapped = table.look(id, self.numeric_ids, names);
-        table.known.write().unwrap_or_else(PoisonError::into_inner).insert(id, mapped);
+        table.known.write().insert(id, mapped);
         mapped
     }
 

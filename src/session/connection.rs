@@ -13,11 +13,11 @@ use crate::transport::compression::AsItIs;
 use crate::transport::link::{Moved, Parting};
 use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The size of the output buffer at which senders wait for the writer.
@@ -192,7 +192,7 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
         if let Some(found) = take(&mut state) {
             return found;
         }
-        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        changed.wait(&mut state);
     }
 }
 
@@ -245,22 +245,18 @@ impl Connection {
 
     /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Connection {
-        self.lock().saying = Class::ALL.map(|class| Credit::of(class, true));
+        self.state.lock().saying = Class::ALL.map(|class| Credit::of(class, true));
         self
     }
 
     /// From now on limits a class to what the peer has memory for; see [`Credit::spare`].
     pub fn spare(&self, class: Class) {
-        self.lock().saying[class as usize].spare();
+        self.state.lock().saying[class as usize].spare();
     }
 
     /// Returns the flag that is set while the data being written must not be compressed.
     pub fn as_it_is(&self) -> AsItIs {
         self.as_it_is.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a message once its window and the buffer have room.
@@ -270,7 +266,7 @@ impl Connection {
 
     /// Sends a message like [`Connection::say`]. With `as_it_is` it is not worth compressing.
     pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Err(error) = state.check() {
                 return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
@@ -284,7 +280,7 @@ impl Connection {
                 self.to_write.notify_one();
             }
             let waits = Since::now();
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
             self.note_wait(usize::from(may_say), waits);
         }
     }
@@ -293,7 +289,7 @@ impl Connection {
     pub fn has_said(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
-            self.lock().saying[class as usize].say(bytes, taken_bytes(message, bytes));
+            self.state.lock().saying[class as usize].say(bytes, taken_bytes(message, bytes));
         }
         self.note_said(message, len_bytes);
     }
@@ -301,9 +297,9 @@ impl Connection {
     /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
     /// wait for the caller.
     pub fn say_later(&self, message: &Message) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
         }
         state.check()?;
         if state.later.is_empty() && state.may_say(message) {
@@ -342,11 +338,11 @@ impl Connection {
 
     /// Records a wait; `at` is an index in [`WAITS`].
     fn note_wait(&self, at: usize, waits: Since) {
-        self.profile().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
+        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
     }
 
     fn note_said(&self, message: &Message, len_bytes: usize) {
-        let mut profile = self.profile();
+        let mut profile = self.profile.lock();
         profile.has_said = true;
         let row = profile.messages.entry(name_of(message)).or_default();
         row.add(SAID, len_bytes as u64, self.begun.elapsed());
@@ -354,7 +350,7 @@ impl Connection {
 
     /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
     pub fn consumed(&self, class: Class, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let hearing = &mut state.hearing[class as usize];
         hearing.consumed(bytes, || self.ceiling.bytes());
         if hearing.may_grant() {
@@ -365,7 +361,7 @@ impl Connection {
 
     /// Counts a received message. Fails if it exceeds the window.
     fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
-        if self.lock().hearing[class as usize].heard(cost) {
+        if self.state.lock().hearing[class as usize].heard(cost) {
             return Ok(());
         }
         Err(Error::new(Exit::Protocol, format!("sparsync: protocol error: {class:?} messages exceed the window")))
@@ -373,13 +369,13 @@ impl Connection {
 
     /// Notes that the peer waits for a grant.
     fn blocked(&self, class: Class) {
-        self.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
+        self.state.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
         self.to_write.notify_one();
     }
 
     /// Handles a grant of the peer.
     fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.saying[class as usize].granted(bytes) {
             let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
@@ -404,26 +400,26 @@ impl Connection {
 
     /// Ends sending. Threads that wait for room get this error.
     pub fn shut(&self, error: Error) {
-        self.lock().shut.get_or_insert(error);
+        self.state.lock().shut.get_or_insert(error);
         self.room.notify_all();
         self.to_write.notify_all();
     }
 
     /// Returns the error of the last write, if it failed.
     pub fn write_error(&self) -> Option<Error> {
-        self.lock().write_error.clone()
+        self.state.lock().write_error.clone()
     }
 
     /// Fails if the last messages could not be written, unless the peer had closed its end.
     pub fn check_written(&self) -> Result<(), Error> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
     }
 
     /// Sends the reason why the run ends, after everything that is buffered, and regardless of room. Returns `false`
     /// without sending anything if the peer failed first or is gone.
     pub fn fail(&self, error: &Error) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_deaf || state.ending {
             return false;
         }
@@ -440,7 +436,7 @@ impl Connection {
 
     /// Lets the writer end once everything is written.
     pub fn end(&self) {
-        self.lock().ending = true;
+        self.state.lock().ending = true;
         self.to_write.notify_all();
     }
 
@@ -449,26 +445,24 @@ impl Connection {
     pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
         let mut out = Vec::new();
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             loop {
                 self.put_grants(&mut state);
                 if !state.buffer.is_empty() || state.ending {
                     break;
                 }
-                state = match quiet_for {
-                    None => self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner),
+                match quiet_for {
+                    None => self.to_write.wait(&mut state),
                     Some(quiet_for) => {
-                        let waited = self.to_write.wait_timeout(state, quiet_for);
-                        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                        self.to_write.wait_for(&mut state, quiet_for);
                         let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
                             let ConnectionState { dialect, buffer, .. } = &mut *state;
                             let _ = dialect.encode(&Message::Ping, buffer);
                         }
-                        state
                     }
-                };
+                }
             }
             // Right after a write more messages are likely, so a burst is sent in few writes. A message after a pause
             // is sent at once.
@@ -478,8 +472,7 @@ impl Connection {
                 if is_enough || rest.is_zero() {
                     break;
                 }
-                let waited = self.to_write.wait_timeout(state, rest);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                self.to_write.wait_for(&mut state, rest);
             }
             let over = state.buffer.is_empty();
             std::mem::swap(&mut state.buffer, &mut out);
@@ -496,7 +489,7 @@ impl Connection {
                 let is_hang_up = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
                 let error = Error::new(Exit::Stream, message);
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.is_deaf = true;
                 state.write_error = Some(error.clone());
                 state.has_hung_up = is_hang_up;
@@ -507,7 +500,7 @@ impl Connection {
             self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
             out.shrink_to(2 * BUFFER_MAX_BYTES);
-            self.lock().last_write = Since::now();
+            self.state.lock().last_write = Since::now();
         }
     }
 
@@ -580,7 +573,7 @@ impl Connection {
                 let Some(message) = dialect.decode(&mut input)? else { break };
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
-                let mut profile = self.profile();
+                let mut profile = self.profile.lock();
                 if std::mem::take(&mut profile.has_said) {
                     profile.turns += 1;
                 }
@@ -593,7 +586,7 @@ impl Connection {
                     message => {
                         sys::note_work();
                         if let Message::Fail { .. } = message {
-                            self.lock().is_deaf = true;
+                            self.state.lock().is_deaf = true;
                         }
                         if let Some(class) = class_of(&message) {
                             self.heard(class, cost)?;
@@ -634,17 +627,13 @@ impl Connection {
         }
     }
 
-    fn profile(&self) -> MutexGuard<'_, Profile> {
-        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the costs of the session so far as a table for `end`: single values first, then a row for each kind of
     /// message.
     ///
     /// Several threads work at once, so their waits need not add up to the elapsed time.
     pub fn cost(&self, end: &str) -> Vec<String> {
         let (written, read) = self.traffic();
-        let profile = self.profile();
+        let profile = self.profile.lock();
         let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
         let one = |name: &str, value: String| format!("profile: {end:<4} {name:<14} {value:>11}");
         let mut lines = vec![
@@ -699,7 +688,7 @@ mod tests {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
         let is_told = |exit: Exit, is_deaf| {
             let line = Connection::new(Box::new(Native::new(1)));
-            line.lock().is_deaf = is_deaf;
+            line.state.lock().is_deaf = is_deaf;
             line.shut(Error::new(exit, ""));
             assert!(line.say(&want(Lane::Asked, 0)).is_err());
             line.say(&event).is_ok()
@@ -722,9 +711,9 @@ mod tests {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
             let line = Connection::new(Box::new(Native::new(1)));
             let asked = want(Lane::Asked, len_bytes);
-            while line.lock().may_say(&asked) {
-                line.put(&mut line.lock(), &asked, false).unwrap();
-                line.lock().buffer.clear();
+            while line.state.lock().may_say(&asked) {
+                line.put(&mut line.state.lock(), &asked, false).unwrap();
+                line.state.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
                     let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
@@ -734,9 +723,9 @@ mod tests {
             }
             // `say_later` does not block, and repeated requests are sent although it has to queue.
             let mut said = 0;
-            while line.lock().later.is_empty() {
+            while line.state.lock().later.is_empty() {
                 line.say_later(&Message::Done(said)).unwrap();
-                line.lock().buffer.clear();
+                line.state.lock().buffer.clear();
                 said += 1;
             }
             assert!(said > 1000, "{said}");
@@ -744,14 +733,14 @@ mod tests {
             for _ in 0..1000 {
                 line.say(&want(Lane::Again, 0)).unwrap();
             }
-            assert!(!line.lock().may_say(&Message::WantsEnd(Box::default())), "the last word comes behind it");
-            line.lock().buffer.clear();
+            assert!(!line.state.lock().may_say(&Message::WantsEnd(Box::default())), "the last word comes behind it");
+            line.state.lock().buffer.clear();
             line.granted(Class::Wants, 1 << 20).unwrap();
-            let heard = line.lock().buffer.clone();
+            let heard = line.state.lock().buffer.clone();
             let (mut input, mut dialect) = (&heard[..], Native::new(1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == said - 1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
-            assert!(input.is_empty() && line.lock().may_say(&Message::WantsEnd(Box::default())));
+            assert!(input.is_empty() && line.state.lock().may_say(&Message::WantsEnd(Box::default())));
         }
     }
 }

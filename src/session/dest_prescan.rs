@@ -24,9 +24,10 @@ use crate::walk::source_args;
 use crate::walk::{Look, Scanner, Ticket, enter_dir};
 use crate::work::parallel;
 use crate::work::thread::spawn;
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A destination that is scanned without a source.
@@ -338,7 +339,7 @@ impl Guess<'_> {
                     let foretell = foretell.take();
                     spawn(scope, "scan", move || {
                         if let Some((foretold, course)) = foretell {
-                            lock(course).foretell(scanner, &foretold);
+                            course.lock().foretell(scanner, &foretold);
                         }
                         scanner.work();
                     })?;
@@ -436,10 +437,6 @@ impl SurveyProgress {
     }
 }
 
-fn lock(course: &Mutex<SurveyProgress>) -> MutexGuard<'_, SurveyProgress> {
-    course.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A scan of the destination in progress. Dropping it ends the scan.
 pub struct Glance<'l> {
     guess: &'l Guess<'l>,
@@ -469,7 +466,7 @@ impl Glance<'_> {
     }
 
     fn foretell(&self) {
-        lock(self.course).foretell(self.sights, &self.foretold);
+        self.course.lock().foretell(self.sights, &self.foretold);
     }
 
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
@@ -490,7 +487,7 @@ impl Glance<'_> {
             let line = "sparsync: the destination directory was replaced while the copy started: run the command again";
             return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
         }
-        let SurveyProgress { survey, kept } = std::mem::take(&mut *lock(self.course));
+        let SurveyProgress { survey, kept } = std::mem::take(&mut *self.course.lock());
         Ok(match said {
             Some(said) if is_guessed && fits => {
                 self.sights.end_early();

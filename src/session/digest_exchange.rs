@@ -12,9 +12,10 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::{Message, Seen, Told};
 use crate::walk::Ticket;
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The scan result for a directory of the destination.
@@ -312,19 +313,15 @@ impl Foretold {
         Foretold { state, dest, begun: Since::now(), good_for }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ForetoldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether digests can still be added.
     pub fn is_open(&self) -> bool {
-        matches!(*self.lock(), ForetoldState::Growing(..))
+        matches!(*self.state.lock(), ForetoldState::Growing(..))
     }
 
     /// Returns the number of directories.
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        match &*self.lock() {
+        match &*self.state.lock() {
             ForetoldState::Growing(all, _) => all.len(),
             ForetoldState::Closed(said) => said.as_ref().map_or(0, Vec::len),
         }
@@ -333,7 +330,7 @@ impl Foretold {
     /// Adds the next directory. If there is no room or the collection is closed, returns it as the error. The caller
     /// must not add more then.
     pub fn push(&self, seen: Seen) -> Result<(), Seen> {
-        match &mut *self.lock() {
+        match &mut *self.state.lock() {
             ForetoldState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= FORETOLD_MAX_BYTES => {
                 *len_bytes += most_bytes(&seen);
                 all.push(seen);
@@ -347,7 +344,7 @@ impl Foretold {
     /// Closes the collection and returns the digests to send, the same on every call. `None` if they are too old or the
     /// destination has changed.
     pub fn close(&self) -> Option<Vec<Seen>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let ForetoldState::Growing(all, _) = &mut *state {
             let is_good = self.begun.elapsed() <= self.good_for && self.is_there();
             *state = ForetoldState::Closed(is_good.then(|| std::mem::take(all)));
@@ -445,7 +442,7 @@ mod tests {
         }
 
         fn taken(&self) -> Vec<&str> {
-            let taken = self.taken.lock().unwrap();
+            let taken = self.taken.lock();
             taken.iter().map(|&at| self.dirs[at as usize].as_str()).collect()
         }
 
@@ -462,7 +459,7 @@ mod tests {
     impl Sights for Tree {
         fn take(&self, ticket: Ticket) -> SeenDir {
             let at = (0..).find(|&at| Ticket::of(at) == ticket).unwrap();
-            assert!(self.taken.lock().unwrap().insert(at), "once");
+            assert!(self.taken.lock().insert(at), "once");
             let path = &self.dirs[at as usize];
             let children = self.below(path).map(|at| digest::keyed_name(&KEY, self.name(at))).collect();
             let mut list = DirList::default();
@@ -482,18 +479,18 @@ mod tests {
             let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Receiver, b"");
             let names = Names::default();
             let half = Half { path, chain, dir: None, names, is_listed: true, list: DirList::default() };
-            *self.half.lock().unwrap() = Some(found);
+            *self.half.lock() = Some(found);
             SeenDir { half: Some(Box::new(half)), ..SeenDir::bare(Seen::Large(9)) }
         }
 
         fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
         fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
-            if enough() { Err(half) } else { Ok(self.half.lock().unwrap().take().unwrap()) }
+            if enough() { Err(half) } else { Ok(self.half.lock().take().unwrap()) }
         }
 
         fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
-            let found = self.half.lock().unwrap().take().unwrap();
+            let found = self.half.lock().take().unwrap();
             let Seen::Dir { children, .. } = found.seen else { panic!("it is a directory") };
             SeenDir { seen: Seen::Dir { digest: None, children }, list: None, ..found }
         }

@@ -8,24 +8,20 @@ use crate::report::event::{Event, Update};
 use crate::report::{Reporter, TextReporter};
 use crate::session::connection::{Connection, Ear};
 use crate::session::sender;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A reporter that several threads use.
 pub(super) struct SharedReporter<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
 
-pub(super) fn lock<'s, 'r>(reporter: &'s Mutex<&'r mut TextReporter>) -> MutexGuard<'s, &'r mut TextReporter> {
-    reporter.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl EventSink for SharedReporter<'_, '_> {
     fn tell(&mut self, event: &Event) {
-        Reporter::tell(&mut **lock(self.0), event);
+        Reporter::tell(&mut **self.0.lock(), event);
     }
 
     fn deaf(&self) -> Option<Exit> {
-        lock(self.0).lines_are_lost().then_some(Exit::Message)
+        self.0.lock().lines_are_lost().then_some(Exit::Message)
     }
 }
 
@@ -63,12 +59,8 @@ struct ToldState {
 }
 
 impl EventQueue {
-    fn lock(&self) -> MutexGuard<'_, ToldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn push(&self, event: Event, cost: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.events.push_back((event, cost));
         // The reporting thread takes all queued events at once.
         if state.events.len() == 1 {
@@ -77,15 +69,15 @@ impl EventQueue {
     }
 
     pub(super) fn end(&self) {
-        self.lock().has_ended = true;
+        self.state.lock().has_ended = true;
         self.changed.notify_all();
     }
 
     /// Waits for the next events. Returns none at the end.
     fn take(&self) -> VecDeque<(Event, u64)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.events.is_empty() && !state.has_ended {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         std::mem::take(&mut state.events)
     }
@@ -97,7 +89,7 @@ impl EventQueue {
             if events.is_empty() {
                 return;
             }
-            let mut reporter = lock(reporter);
+            let mut reporter = reporter.lock();
             for (mut event, cost) in events {
                 if let Event::Item(item) = &mut event
                     && item.update == Update::Received

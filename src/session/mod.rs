@@ -32,7 +32,7 @@ mod io_threads;
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{Afar, EventQueue, SenderEar, SharedReporter, lock};
+use self::event_relay::{Afar, EventQueue, SenderEar, SharedReporter};
 use self::io_threads::{Talk, counted, dress};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -62,9 +62,10 @@ use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
+use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 /// The client: the process that the user started.
 pub struct Client<'a> {
@@ -295,7 +296,7 @@ impl Client<'_> {
         let (going, over) = mpsc::channel();
         let long = stall_notice::told_after(self.options.connect.bwlimit_bytes_per_sec);
         let tell_silence = || {
-            let mut reporter = lock(&shared);
+            let mut reporter = shared.lock();
             reporter.error(format!("sparsync: no data received for {} s; still waiting", long.as_secs()).as_bytes());
             reporter.flush();
         };
@@ -355,7 +356,7 @@ impl Client<'_> {
                 // Events of the sender are reported at once: the sender waits until they are consumed.
                 spawn(scope, "report", || {
                     while let Some((event, cost)) = heard.next_event() {
-                        Reporter::tell(&mut **lock(reporter), &event);
+                        Reporter::tell(&mut **reporter.lock(), &event);
                         line.consumed(Class::Events, cost);
                     }
                 })?;

@@ -33,11 +33,12 @@ use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
 use crate::walk::{ComparedSource, DestState, DirPlan, Findings, ListedDir, Scanner, SenderDir, Ticket, enter_dir};
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The receiver of a session.
 pub struct Receiver<'a> {
@@ -177,7 +178,7 @@ impl PeerAccounts {
         if names.is_empty() {
             return;
         }
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.write();
         for name in names {
             told.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
         }
@@ -186,7 +187,7 @@ impl PeerAccounts {
 
 impl IdNames for PeerAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        let told = self.told.read();
         told.get(&(class == IdClass::Group, id)).cloned()
     }
 
@@ -324,7 +325,7 @@ impl<'w> ToldPlans<'w> {
     fn pop(&self) -> Result<Box<Told>, Error> {
         let (told, cost) = self.heard().wait(|state| state.dirs.pop())?;
         self.there.receiver.line.consumed(Class::Dirs, cost);
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut course = self.course.lock();
         let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
         if !is_behind {
             return Err(unexpected("directories out of order"));
@@ -340,7 +341,7 @@ impl<'w> ToldPlans<'w> {
     fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
         let base = self.walk.receiver_chain;
         let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut course = self.course.lock();
         while course.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
             course.chains.pop();
         }
@@ -386,7 +387,7 @@ impl<'w> ToldPlans<'w> {
     /// Returns the entries of a destination directory that were kept when it was digested, if any. Drops those of
     /// earlier directories.
     fn known(&self, path: &RelPath) -> Option<DirList> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         while let Some(order) = seen.first().map(|first| compare_walked(first, path)).filter(|order| order.is_le()) {
             let list = seen.pop();
             if order.is_eq() {
@@ -426,7 +427,7 @@ impl<'w> ToldPlans<'w> {
         let hold = SenderHold { line: self.there.receiver.line.clone(), dir: told.id };
         plan.teller =
             Some(SenderDir { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut course = self.course.lock();
         course.root_is_named |= path.is_root() && is_named;
         let (entries, bytes) = plan.listed();
         course.listed = (course.listed.0 + entries, course.listed.1 + bytes);
@@ -495,7 +496,7 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn listed(&self) -> (u64, u64, bool) {
-        let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
+        let course = self.course.lock();
         let state = self.heard().lock();
         let (entries, bytes) = state.dirs.listed();
         (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
@@ -529,7 +530,7 @@ const ENTRIES_IN_A_MESSAGE: usize = 4096;
 impl ToldPlans<'_> {
     /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
     fn speak(&self) -> Result<(), Error> {
-        let rest = std::mem::take(&mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner));
+        let rest = std::mem::take(&mut *self.rest.lock());
         let mut said = DigestBatch { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
         rest.first.into_iter().try_for_each(|seen| said.say(seen))?;
         if let Some(sights) = rest.sights {
@@ -557,7 +558,7 @@ impl ToldPlans<'_> {
                 };
                 next = self.heard().lock().survey.took(found, &mut |path, list| {
                     said.entries += list.len();
-                    self.seen.lock().unwrap_or_else(PoisonError::into_inner).keep(path, list);
+                    self.seen.lock().keep(path, list);
                 });
             };
             said.say(seen)?;
@@ -718,7 +719,7 @@ impl Arriving<'_> {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            state = heard.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            heard.arrived.wait(&mut state);
         }
     }
 }

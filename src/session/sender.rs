@@ -30,12 +30,13 @@ use crate::walk::source_args::{Gathered, is_bare};
 use crate::walk::{ListedDir, SourceDir, Ticket};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
+use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
@@ -174,7 +175,7 @@ impl<'a> Sender<'a> {
             tally.merge(&received);
             Ok::<(), Error>(())
         })?;
-        let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let removed = removed.into_inner();
         tally.merge(&removed);
         if self.profile {
             for line in self.line.cost("far") {
@@ -198,7 +199,7 @@ impl<'a> Sender<'a> {
         removed: &Mutex<Tally>,
     ) -> Result<(), Error> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
-        let keep = |dir: DirId| kept.lock().unwrap_or_else(PoisonError::into_inner).get(&dir).cloned();
+        let keep = |dir: DirId| kept.lock().get(&dir).cloned();
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut buffer = Vec::new();
         loop {
@@ -210,7 +211,7 @@ impl<'a> Sender<'a> {
             self.line.consumed(Class::Wants, cost);
             match order {
                 Order::Forget(dir) => {
-                    kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&dir);
+                    kept.lock().remove(&dir);
                 }
                 Order::Remove(file) => {
                     let Some(kept) = keep(file.dir) else {
@@ -268,7 +269,7 @@ impl<'a> Sender<'a> {
         let mut events = Vec::new();
         leaving.go(self.terms.options.output.info.remove, None, &mut events);
         for event in events {
-            removed.lock().unwrap_or_else(PoisonError::into_inner).event(&event);
+            removed.lock().event(&event);
             (self.tell)(event)?;
         }
         Ok(())
@@ -703,7 +704,7 @@ impl ListingSender<'_, '_, '_> {
             let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
             let renamed_from = listed.renamed_from.clone();
             let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(kept));
+            self.kept.lock().insert(id, Arc::new(kept));
         }
         let told = Told {
             id,

@@ -21,9 +21,10 @@ use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ListedDir, Look, Scanner, SourceTask, Ticket};
 use crate::work::clock::Since;
 use crate::work::thread::spawn;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How long a prefetched scan may be used. Older results are discarded and the source is scanned again: the user may
@@ -253,13 +254,13 @@ struct SourceLook<'a> {
 
 impl SourceLook<'_> {
     fn audience(&self) -> Audience {
-        *self.audience.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.audience.lock()
     }
 
     fn set_audience(&self, audience: Audience) {
         // Owners are compared only if they are preserved.
         let is_super = audience.is_super && self.digester.options.preserve.owner;
-        *self.audience.lock().unwrap_or_else(PoisonError::into_inner) = Audience { is_super, ..audience };
+        *self.audience.lock() = Audience { is_super, ..audience };
     }
 
     fn put_digest(&self, found: &mut Found) {

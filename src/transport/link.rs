@@ -2,10 +2,11 @@
 
 use crate::fs::sys::{self, WorkObserver};
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A byte stream to a peer and one from it.
@@ -104,7 +105,7 @@ impl Patience {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         let excused = self.worked.as_ref().map_or(waited, |worked| {
-            let mut worked = worked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut worked = worked.lock();
             if sys::has_worked(WorkObserver::Reader) {
                 *worked = Since::now();
             }

@@ -2,9 +2,10 @@
 
 use super::Link;
 use super::link::{Moved, Parting};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the two ends of a session inside this process. Each direction buffers up to `room_bytes`.
@@ -40,7 +41,7 @@ pub fn narrowed(link: Link, room_bytes: usize) -> Link {
                 },
             }
         };
-        *broken.lock().unwrap_or_else(PoisonError::into_inner) = passed.err();
+        *broken.lock() = passed.err();
     };
     std::thread::spawn(move || pump(reader, Box::new(to_near), broken));
     std::thread::spawn(move || pump(Box::new(reader_of_far), writer, Arc::default()));
@@ -57,7 +58,7 @@ struct Failing {
 impl Read for Failing {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
-        let reason = if got == 0 { self.broken.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
+        let reason = if got == 0 { self.broken.lock().take() } else { None };
         reason.map_or(Ok(got), Err)
     }
 }
@@ -89,27 +90,17 @@ fn one_way(room_bytes: usize) -> (PipeWriter, Arc<PipeShared>) {
     (PipeWriter(shared.clone()), shared)
 }
 
-impl PipeShared {
-    fn lock(&self) -> MutexGuard<'_, PipeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_while(&self, blocked: impl FnMut(&mut PipeState) -> bool) -> MutexGuard<'_, PipeState> {
-        self.moved.wait_while(self.lock(), blocked).unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Read for PipeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         while state.bytes.is_empty() && !state.writer_gone {
             if self.parting.is_over() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            state = self.shared.moved.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.moved.wait_for(&mut state, LOOK);
         }
         let count = state.bytes.read(into)?;
         self.shared.moved.notify_all();
@@ -123,7 +114,8 @@ impl Write for PipeWriter {
             return Ok(0);
         }
         let room_bytes = self.0.room_bytes;
-        let mut state = self.0.wait_while(|state| state.bytes.len() >= room_bytes && !state.reader_gone);
+        let mut state = self.0.state.lock();
+        self.0.moved.wait_while(&mut state, |state| state.bytes.len() >= room_bytes && !state.reader_gone);
         if state.reader_gone {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -140,14 +132,14 @@ impl Write for PipeWriter {
 
 impl Drop for PipeReader {
     fn drop(&mut self) {
-        self.shared.lock().reader_gone = true;
+        self.shared.state.lock().reader_gone = true;
         self.shared.moved.notify_all();
     }
 }
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
-        self.0.lock().writer_gone = true;
+        self.0.state.lock().writer_gone = true;
         self.0.moved.notify_all();
     }
 }

@@ -11,14 +11,15 @@ use crate::fs::sys;
 use crate::options::{ArgStyle, Connect, Family};
 use crate::proto::{Sniffed, sniff};
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -297,7 +298,7 @@ impl HeldStderr {
         let pass = move || {
             let mut piece = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut piece) {
-                match &mut *lock(&shared) {
+                match &mut *shared.lock() {
                     Some(held) if held.len() < HELD_MAX_BYTES => held.extend_from_slice(&piece[..count]),
                     Some(_) => {}
                     None => drop(io::stderr().write_all(&piece[..count])),
@@ -309,14 +310,10 @@ impl HeldStderr {
     }
 
     fn show(&self) {
-        if let Some(held) = lock(&self.waiting).take() {
+        if let Some(held) = self.waiting.lock().take() {
             let _ = io::stderr().write_all(&held);
         }
     }
-}
-
-fn lock(waiting: &Mutex<Option<Vec<u8>>>) -> MutexGuard<'_, Option<Vec<u8>>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shell {

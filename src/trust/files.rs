@@ -8,13 +8,14 @@ use crate::flist::entry::Time;
 use crate::fs::sys;
 use crate::report::event::errno_words;
 use crate::work::clock;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The maximum length of a file to read.
 const FILE_MAX_BYTES: usize = 4 << 20;
@@ -239,7 +240,7 @@ impl<L: List> CachedList<L> {
 
     /// Returns the current list, see [`List::load`].
     pub fn get(&self) -> Result<Arc<L>> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         // Taken before reading: a change during the read is detected by the next call.
         let mark = self.mark();
         if let Some((known, list)) = &*last

@@ -1,9 +1,9 @@
 //! Lists directories on worker threads, a bounded number ahead of the consumer, which takes the results in order.
 
 use crate::fs::sys;
+use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Identifies the result of one task in [`Scanner::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,13 +114,13 @@ impl<L: Look> Scanner<L> {
     /// Creates a scanner without tasks whose larger limits apply until [`Scanner::end_early`].
     pub fn early(walk: L) -> Scanner<L> {
         let scanner = Scanner::new(walk, false);
-        scanner.lock().is_early = true;
+        scanner.state.lock().is_early = true;
         scanner
     }
 
     /// Applies the normal limits from now on. Ready results are kept.
     pub fn end_early(&self) {
-        self.lock().is_early = false;
+        self.state.lock().is_early = false;
     }
 
     /// Returns the [`Look`] that processes the directories.
@@ -128,13 +128,9 @@ impl<L: Look> Scanner<L> {
         &self.walk
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, ScannerState<L>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds the first task.
     pub fn start(&self, task: L::Task) -> Ticket {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ticket = Ticket(state.next);
         state.next += 1;
         state.waiting.push((ticket, task));
@@ -144,19 +140,19 @@ impl<L: Look> Scanner<L> {
 
     /// Adds the tasks of a result that was made elsewhere, and stores their tickets in it.
     pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.wake(&state, tasks.len());
         self.walk.number(found, &mut state.line_up(tasks).map(Ticket));
     }
 
     /// Runs a worker until [`Scanner::close`].
     pub fn work(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.closed {
             let parks = state.ready.len() >= self.held_max;
             let Some((ticket, task)) = state.next_task(self.unbounded) else {
                 state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait(&mut state);
                 state.idle -= 1;
                 continue;
             };
@@ -165,7 +161,7 @@ impl<L: Look> Scanner<L> {
             if parks {
                 self.walk.park(&mut plan);
             }
-            state = self.lock();
+            state = self.state.lock();
             if state.forgotten.remove(&ticket) {
                 state.begun -= 1;
                 continue;
@@ -183,7 +179,7 @@ impl<L: Look> Scanner<L> {
 
     /// Takes a result. Makes it on this thread if no worker has begun it.
     pub fn take(&self, ticket: Ticket) -> L::Found {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(plan) = state.ready.remove(&ticket) {
                 state.ready_entries -= self.walk.size(&plan).0;
@@ -200,12 +196,12 @@ impl<L: Look> Scanner<L> {
                 if self.unbounded {
                     self.walk.park(&mut plan);
                 }
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 self.wake(&state, tasks.len());
                 return self.put_down(&mut state, plan, tasks);
             }
             state.awaited.push(ticket);
-            state = self.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.made.wait(&mut state);
             state.awaited.retain(|awaited| *awaited != ticket);
         }
     }
@@ -213,7 +209,7 @@ impl<L: Look> Scanner<L> {
     /// Drops these results and everything below them. Tasks not begun are removed. No other thread may be taking any of
     /// them.
     pub fn forget(&self, tickets: Vec<Ticket>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut unmade = HashSet::new();
         let mut left = tickets;
         while let Some(ticket) = left.pop() {
@@ -233,18 +229,20 @@ impl<L: Look> Scanner<L> {
 
     /// Wakes at most one idle worker per new task.
     fn wake(&self, state: &ScannerState<L>, tasks: usize) {
-        match tasks.min(state.idle) {
-            _ if state.is_full => {}
-            0 => {}
-            count if count == state.idle => self.work.notify_all(),
-            count => (0..count).for_each(|_| self.work.notify_one()),
+        let count = if state.is_full { 0 } else { tasks.min(state.idle) };
+        if count == state.idle {
+            self.work.notify_all();
+        } else {
+            for _ in 0..count {
+                self.work.notify_one();
+            }
         }
     }
 
     /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
     /// result contains it.
     pub fn listed(&self) -> (u64, u64, bool) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.listed.0, state.listed.1, state.waiting.is_empty() && state.begun == 0)
     }
 
@@ -255,7 +253,7 @@ impl<L: Look> Scanner<L> {
 
     /// Ends the workers.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.work.notify_all();
     }
 
@@ -354,7 +352,7 @@ mod tests {
 
     /// Takes a directory and everything below it. Returns the number of directories.
     fn take_all(scanner: &Scanner<Tree>, ticket: Ticket, depth: usize) -> usize {
-        let ready = scanner.lock().ready.len();
+        let ready = scanner.state.lock().ready.len();
         scanner.walk().most_ready.fetch_max(ready, Ordering::Relaxed);
         let dir = scanner.take(ticket);
         assert_eq!(dir.depth, depth);
@@ -420,9 +418,9 @@ mod tests {
             let root = scanner.start(0);
             scanner.take(root).subs
         };
-        let begin = || scanner.lock().next_task(false).map(|(ticket, _)| ticket);
+        let begin = || scanner.state.lock().next_task(false).map(|(ticket, _)| ticket);
         let made = |ticket: Ticket| {
-            let mut state = scanner.lock();
+            let mut state = scanner.state.lock();
             let (dir, tasks) = scanner.walk().look(1);
             let dir = scanner.put_down(&mut state, dir, tasks);
             state.ready_entries += 1;
@@ -461,7 +459,7 @@ mod tests {
                     assert_eq!(take_all(&scanner, last, 1), 61);
                     scanner.close();
                 });
-                let state = scanner.lock();
+                let state = scanner.state.lock();
                 let left = (state.waiting.len(), state.ready.len(), state.ready_entries, state.begun);
                 assert_eq!((left, state.forgotten.len()), ((0, 0, 0, 0), 0), "{workers} workers, early: {early}");
             }

@@ -1,6 +1,6 @@
 //! A latch: threads wait until it is opened, once and for good.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// A latch that is closed until [`Gate::open`] is called.
 #[derive(Debug, Default)]
@@ -12,15 +12,15 @@ pub struct Gate {
 impl Gate {
     /// Opens the gate: all present and future waits return.
     pub fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.is_open.lock() = true;
         self.changed.notify_all();
     }
 
     /// Blocks until the gate is open.
     pub fn wait(&self) {
-        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_open = self.is_open.lock();
         while !*is_open {
-            is_open = self.changed.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut is_open);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Restores the order of results that worker threads finish out of order.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Passes values to a consumer in the order of their numbers, regardless of the order in which they arrive.
 pub struct InOrder<T, C> {
@@ -24,7 +24,7 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
     /// Adds the value for a number. If it is that number's turn, the consumer receives it and all values that waited
     /// for it.
     pub fn put(&self, number: u64, value: T) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if number != state.next {
             state.early.insert(number, value);
             return;
@@ -46,7 +46,7 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
     /// Passes a value to the consumer if it is this number's turn, without ending the turn; otherwise returns the
     /// value.
     pub fn put_early(&self, number: u64, value: T) -> Option<T> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if number != state.next {
             return Some(value);
         }
@@ -56,15 +56,15 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
 
     /// Passes the remaining values to the consumer, in order, although numbers before them never arrived.
     pub fn finish(self) {
-        let OrderState { early, mut consumer, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let OrderState { early, mut consumer, .. } = self.state.into_inner();
         early.into_values().for_each(&mut consumer);
     }
 
     /// Blocks until at most `behind` numbers before `number` are missing. This bounds the number of buffered values.
     pub fn wait_for(&self, number: u64, behind: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         while state.next + behind < number {
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.moved.wait(&mut state);
         }
     }
 }

@@ -115,11 +115,11 @@ mod tests {
     fn the_next_item_is_taken_while_another_is_long() {
         // The first item finishes only after all others.
         let (done, all_others) = std::sync::mpsc::channel();
-        let (done, all_others) = (std::sync::Mutex::new(done), std::sync::Mutex::new(all_others));
+        let (done, all_others) = (parking_lot::Mutex::new(done), parking_lot::Mutex::new(all_others));
         let results = share(&[0, 1, 2, 3], 2, |&item| match item {
-            0 => (0..3).map(|_| all_others.lock().unwrap().recv().unwrap()).sum(),
+            0 => (0..3).map(|_| all_others.lock().recv().unwrap()).sum(),
             item => {
-                done.lock().unwrap().send(item).unwrap();
+                done.lock().send(item).unwrap();
                 item
             }
         });

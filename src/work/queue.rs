@@ -1,7 +1,7 @@
 //! A bounded queue between threads.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A bounded queue. Senders block while it is full, receivers while it is empty.
 pub struct Queue<T> {
@@ -23,16 +23,11 @@ impl<T> Queue<T> {
         Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
-        // A panic ends the run when its thread is joined. No code can panic while the state is inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an item. Blocks while the queue is full, and returns the item if the queue is closed.
     pub fn push(&self, item: T) -> Result<(), T> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.items.len() >= self.bound && !state.closed {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
         }
         if state.closed {
             return Err(item);
@@ -45,7 +40,7 @@ impl<T> Queue<T> {
 
     /// Removes the oldest item. Blocks while the queue is empty, and returns `None` once it is closed and empty.
     pub fn pop(&self) -> Option<T> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(item) = state.items.pop_front() {
                 drop(state);
@@ -55,13 +50,13 @@ impl<T> Queue<T> {
             if state.closed {
                 return None;
             }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.work.wait(&mut state);
         }
     }
 
     /// Closes the queue for new items. Receivers still get the remaining ones.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.room.notify_all();
         self.work.notify_all();
     }
@@ -95,7 +90,7 @@ mod tests {
             let _close = CloseOnDrop(&queue);
             for n in 1..=1000 {
                 queue.push(n).unwrap();
-                assert!(queue.lock().items.len() <= 3);
+                assert!(queue.state.lock().items.len() <= 3);
             }
         });
         assert_eq!(sum.into_inner(), 500_500);

@@ -2,8 +2,8 @@
 
 use super::clock::Since;
 use crate::fs::sys::note_work;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Limits the rate at which bytes are copied.
@@ -29,7 +29,7 @@ impl Throttle<'_> {
     /// Blocks until this many more bytes fit the rate.
     pub fn wait(&self, bytes: u64) {
         let due = {
-            let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut spent = self.spent.lock();
             *spent = spent_then(*spent, self.began.elapsed(), bytes, self.bytes_per_sec);
             *spent
         };

@@ -139,7 +139,7 @@ fn tell_again(context: &Context<'_>, job: &Job<'_>) {
         let changes = attributes::left_as_new(context, job.source());
         let mut item = job.item(context, Update::Received, changes);
         item.transfer = true;
-        let mut again = context.again.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut again = context.again.lock();
         again.push((job.path.clone(), Event::Item(item)));
     }
 }

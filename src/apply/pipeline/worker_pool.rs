@@ -11,8 +11,8 @@ use crate::walk::run_context::Terms;
 use crate::work::order::InOrder;
 use crate::work::queue::{CloseOnDrop, Queue};
 use crate::work::thread::spawn;
+use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use crate::apply::pipeline::EventSink;
 
@@ -56,7 +56,7 @@ pub(super) fn run(
     };
     let pace = |number: u64| order.wait_for(number, BATCHES_EARLY);
     let barrier = |number: u64| order.wait_for(number, 0);
-    let source_failed = || course.tally.lock().unwrap_or_else(PoisonError::into_inner).source_errors > 0;
+    let source_failed = || course.tally.lock().source_errors > 0;
     let ended = std::thread::scope(|scope| {
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
@@ -97,7 +97,7 @@ impl RunState {
     /// Counts and reports events in order.
     fn tell(&self, events: &[Event], listener: &mut dyn EventSink, context: &Context<'_>) {
         for event in events {
-            self.tally.lock().unwrap_or_else(PoisonError::into_inner).event(event);
+            self.tally.lock().event(event);
             // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
             // work.
             if context.wants.items || !matches!(event, Event::Deleted { .. }) {
@@ -105,19 +105,19 @@ impl RunState {
             }
         }
         if let Some(exit) = listener.deaf() {
-            self.deaf.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(exit);
+            self.deaf.lock().get_or_insert(exit);
             context.stop.store(true, Ordering::Relaxed);
         }
     }
 
     /// Adds the counts of a batch, and stops the run on a fatal error.
     fn add(&self, tally: &Tally, fatal: Option<Error>, context: &Context<'_>) {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally);
+        self.tally.lock().merge(tally);
         if let Some(error) = fatal {
             if let Some(wire) = context.wire {
                 wire.give_up(&error);
             }
-            self.fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.fatal.lock().get_or_insert(error);
             // Only now, so that other threads do not report a stop before the cause is known.
             context.stop.store(true, Ordering::Relaxed);
         }
@@ -130,13 +130,13 @@ impl RunState {
         (listener, tally): (&mut dyn EventSink, &mut Tally),
         ended: Result<GeneratorResult, Error>,
     ) -> Result<(), Error> {
-        *tally = self.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for problem in std::mem::take(&mut *context.late.problems.lock().unwrap_or_else(PoisonError::into_inner)) {
+        *tally = self.tally.into_inner();
+        for problem in std::mem::take(&mut *context.late.problems.lock()) {
             tally.problem(problem.weight);
             listener.tell(&Event::Problem(problem));
         }
-        let fatal = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let deaf = self.deaf.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let fatal = self.fatal.into_inner();
+        let deaf = self.deaf.into_inner();
         // If the run stops because the listener is gone, the resulting error is not the cause.
         if let Some(error) = fatal.filter(|error| deaf.is_none() || error.exit != Exit::Signal) {
             return Err(error);

@@ -7,8 +7,8 @@ use crate::plan::changes::Changes;
 use crate::report::event::{Update, Weight};
 use crate::report::format::tests::{item, link};
 use jiff::tz::TimeZone;
+use parking_lot::Mutex;
 use proptest::prelude::*;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 #[derive(Clone, Default)]
@@ -16,7 +16,7 @@ struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -27,7 +27,7 @@ impl Write for Shared {
 
 impl Shared {
     fn text(&self) -> String {
-        String::from_utf8(std::mem::take(&mut self.0.lock().expect("not poisoned"))).expect("UTF-8")
+        String::from_utf8(std::mem::take(&mut self.0.lock())).expect("UTF-8")
     }
 }
 
@@ -555,7 +555,7 @@ proptest! {
         let mut run = Run::new(&output, RunFacts { utf8_locale, ..FACTS });
         let items: Vec<Item> = names.iter().map(|name| Item { name: name.clone(), ..item("") }).collect();
         run.items(&items);
-        let bytes = run.out.0.lock().expect("not poisoned").clone();
+        let bytes = run.out.0.lock().clone();
         prop_assert_eq!(bytes.iter().filter(|&&b| b == b'\n').count(), names.len());
     }
 }

@@ -11,9 +11,9 @@ use crate::report::event::Event;
 use crate::session::connection::{Connection, Ear, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
 use crate::walk::Ticket;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The sender's messages, until they are taken.
 #[derive(Default)]
@@ -71,7 +71,7 @@ pub(super) struct FileSlot {
 
 impl ReceiverInbox {
     pub(super) fn lock(&self) -> MutexGuard<'_, ReceiverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns whether no more messages will come.

@@ -5,9 +5,10 @@ use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
 use crate::report::Tally;
 use crate::session::connection::{Ear, unexpected, wait_for};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The receiver's messages, until they are taken.
 #[derive(Default)]
@@ -41,7 +42,7 @@ pub(super) enum Order {
 
 impl SenderInbox {
     pub(super) fn lock(&self) -> MutexGuard<'_, SenderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.

@@ -8,8 +8,8 @@ use crate::proto::Basis;
 use crate::proto::message::{ACTS_AS_SUPER, CONTENT_OF_DEVICES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
 use crate::session::dest_prescan::LARGE_NAMES;
 use crate::session::tests::no_room::{Trees, all, converse, text};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 #[test]
 fn the_handshake_of_the_network_names_the_version() {
@@ -224,7 +224,7 @@ struct Noting(Native);
 impl Dialect for Noting {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
         match message {
-            Message::End { digest, .. } => ENDED.lock().unwrap().push(*digest),
+            Message::End { digest, .. } => ENDED.lock().push(*digest),
             Message::Digests(all) => {
                 let large = all.iter().filter(|seen| matches!(seen, Seen::Large(_))).count();
                 LARGE.fetch_add(large, Ordering::Relaxed);
@@ -232,12 +232,12 @@ impl Dialect for Noting {
             Message::Dir(told) => {
                 TOLD.fetch_add(1, Ordering::Relaxed);
                 let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
-                COMPARED.lock().unwrap().extend(told.list.entries.iter().filter_map(listed));
+                COMPARED.lock().extend(told.list.entries.iter().filter_map(listed));
             }
             Message::Want { basis, .. } => {
                 WANTED.fetch_add(1, Ordering::Relaxed);
                 if let Basis::Prefix { digest: Some(digest), .. } = basis {
-                    COMPARED.lock().unwrap().push(*digest);
+                    COMPARED.lock().push(*digest);
                 }
             }
             _ => {}
@@ -256,7 +256,7 @@ impl Dialect for Noting {
 
 #[test]
 fn contents_are_digested_by_what_both_know() {
-    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _noted = NOTED.lock();
     let plain = text("new", 200_000);
     let pieced = text("large", 300_000);
     let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
@@ -264,7 +264,7 @@ fn contents_are_digested_by_what_both_know() {
     assert_eq!(new & 1 << 7, QUICK_DIGESTS, "the bit of the protocol");
     for (features, is_quick) in [([new, new], true), ([new, new & !QUICK_DIGESTS], false), ([0, new], false)] {
         for is_pull in [false, true] {
-            ENDED.lock().unwrap().clear();
+            ENDED.lock().clear();
             let top = tempfile::tempdir().unwrap();
             trees().make(top.path());
             let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, features.map(speech));
@@ -272,7 +272,7 @@ fn contents_are_digested_by_what_both_know() {
             let plain = plain.as_bytes();
             let wanted = if is_quick { crate::digest::whole(plain) } else { crate::digest::content(plain) };
             let mut wanted = vec![wanted, crate::digest::content(pieced.as_bytes())];
-            let mut ended = ENDED.lock().unwrap().clone();
+            let mut ended = ENDED.lock().clone();
             wanted.sort_unstable();
             ended.sort_unstable();
             assert_eq!(ended, wanted, "{features:x?}, pull: {is_pull}");
@@ -282,7 +282,7 @@ fn contents_are_digested_by_what_both_know() {
 
 #[test]
 fn contents_are_compared_by_what_both_know() {
-    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _noted = NOTED.lock();
     // One is read in several pieces, the other in one.
     let (long, short) = (text("same", 200_000), text("short", 1000));
     let owned = |tree: &[(&str, &str)]| tree.iter().map(|&(name, text)| (name.into(), text.into())).collect::<Vec<_>>();
@@ -301,7 +301,7 @@ fn contents_are_compared_by_what_both_know() {
         ] as [(&[&str], _, _); 2]
         {
             for is_pull in [false, true] {
-                COMPARED.lock().unwrap().clear();
+                COMPARED.lock().clear();
                 WANTED.store(0, Ordering::Relaxed);
                 let top = tempfile::tempdir().unwrap();
                 Trees::of(&other, dest).make(top.path());
@@ -310,7 +310,7 @@ fn contents_are_compared_by_what_both_know() {
                 assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
                 assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
                 assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
-                let told = std::mem::take(&mut *COMPARED.lock().unwrap());
+                let told = std::mem::take(&mut *COMPARED.lock());
                 match is_keyed {
                     false => assert_eq!(told, compared, "{case}"),
                     // Each session has its own key.
@@ -328,7 +328,7 @@ fn contents_are_compared_by_what_both_know() {
 
 #[test]
 fn large_directories_are_spoken_of_by_what_both_know() {
-    let _noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _noted = NOTED.lock();
     let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
     let few = owned(&["a", "d/b", "d/e/c"]);
     let many: Vec<(String, String)> = (0..=LARGE_NAMES)

@@ -3,11 +3,12 @@
 use super::limits::Limits;
 use crate::trust::Pin;
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The slots of a server.
@@ -89,13 +90,9 @@ impl Room {
         Arc::new(Room { limits: limits.clone(), counts: Mutex::new(counts) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of sessions.
     pub fn conversations(&self) -> usize {
-        self.lock().sessions
+        self.counts.lock().sessions
     }
 
     /// Decides about a new connection. `is_shown`: the address was validated; `may_belong`: it may belong to a session
@@ -103,7 +100,7 @@ impl Room {
     /// can be aborted gives up its slot.
     pub fn admit(self: &Arc<Room>, address: IpAddr, is_shown: bool, may_belong: bool) -> Admission {
         let limits = &self.limits;
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         if limits.is_full(counts.sessions) && !may_belong {
             return Admission::Refuse;
         }
@@ -166,7 +163,7 @@ impl Slot {
     /// Lets other connections abort this handshake. `give_up` is called while another is admitted; it must not drop
     /// this place itself.
     pub fn can_be_given_up(&mut self, give_up: impl FnOnce() + Send + 'static) {
-        let mut counts = self.room.lock();
+        let mut counts = self.room.counts.lock();
         let number = counts.next;
         counts.next += 1;
         counts.waiting.push_back(Waiting { number, network: self.network, give_up: Box::new(give_up) });
@@ -177,7 +174,7 @@ impl Slot {
     /// Turns the slot of a completed handshake into that of a session with this key.
     pub fn come_in(mut self, pin: Pin) -> Result<Slot, Unwelcome> {
         let limits = &self.room.limits;
-        let mut counts = self.room.lock();
+        let mut counts = self.room.counts.lock();
         if limits.is_full(counts.sessions) {
             return Err(Unwelcome::Full);
         }
@@ -232,7 +229,7 @@ impl Counts {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut counts = self.room.lock();
+        let mut counts = self.room.counts.lock();
         match self.held {
             Held::Session(pin) => counts.end_session(pin),
             Held::Handshake | Held::Waiting(_) => {
@@ -272,7 +269,7 @@ mod tests {
         drop(third);
         drop(session);
         assert!(begins(admit(false)).is_some());
-        let counts = room.lock();
+        let counts = room.counts.lock();
         assert_eq!((counts.sessions, counts.half_open), (0, 0));
     }
 
@@ -297,19 +294,19 @@ mod tests {
         let mut places: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
         for (number, place) in places.iter_mut().enumerate().skip(1) {
             let given_up = given_up.clone();
-            place.can_be_given_up(move || given_up.lock().unwrap().push(number));
+            place.can_be_given_up(move || given_up.lock().push(number));
         }
         let last = places.pop().unwrap();
         let new = admit().unwrap();
-        assert_eq!(*given_up.lock().unwrap(), [1]);
+        assert_eq!(*given_up.lock(), [1]);
         let given = places.pop().unwrap().come_in(KEYS[0]);
         assert_eq!(given.err(), Some(Unwelcome::GivenUp), "its place is another's");
         let session = last.come_in(KEYS[0]).ok().unwrap();
         let more = admit().unwrap();
         assert!(admit().is_none(), "those who wait are none that could be given up");
-        assert_eq!(*given_up.lock().unwrap(), [1]);
+        assert_eq!(*given_up.lock(), [1]);
         drop((new, more, session, places));
-        let counts = room.lock();
+        let counts = room.counts.lock();
         assert_eq!((counts.sessions, counts.half_open, counts.waiting.len()), (0, 0, 0));
     }
 
@@ -323,7 +320,7 @@ mod tests {
         drop(sessions);
         assert!(come_in(KEYS[0]).is_ok());
         drop(other);
-        let counts = room.lock();
+        let counts = room.counts.lock();
         assert_eq!((counts.sessions, counts.half_open, counts.of_key.len()), (0, 0, 0));
     }
 
@@ -336,14 +333,14 @@ mod tests {
             .map(|address| {
                 let mut place = begins(room.admit(address.parse().unwrap(), true, false)).unwrap();
                 let given_up = given_up.clone();
-                place.can_be_given_up(move || given_up.lock().unwrap().push(address));
+                place.can_be_given_up(move || given_up.lock().push(address));
                 place
             })
             .collect();
-        assert_eq!(*given_up.lock().unwrap(), ["2001:db8::1", "2001:db8::2"]);
-        assert_eq!(room.lock().half_open, 3);
+        assert_eq!(*given_up.lock(), ["2001:db8::1", "2001:db8::2"]);
+        assert_eq!(room.counts.lock().half_open, 3);
         drop(places);
-        assert_eq!(room.lock().half_open, 0);
+        assert_eq!(room.counts.lock().half_open, 0);
     }
 
     #[test]
@@ -354,6 +351,6 @@ mod tests {
         assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(admit), [true, true, false], "one network");
         assert!(admit("192.0.2.2"));
         (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.admit(std::net::Ipv4Addr::from(n).into(), true, false)));
-        assert!(room.lock().attempts.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
+        assert!(room.counts.lock().attempts.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
     }
 }

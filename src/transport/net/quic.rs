@@ -9,6 +9,7 @@ use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
 use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionError, MtuDiscoveryConfig, ReadError, TransportConfig, TransportErrorCode, VarInt, WriteError};
 use quinn_proto::HashedConnectionIdGenerator;
@@ -17,8 +18,8 @@ use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -339,8 +340,8 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let heard = self.heard.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let at_end = self.at_end.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let heard = self.heard.get_mut().take();
+        let at_end = self.at_end.get_mut().take();
         let (connection, last_words, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
@@ -582,7 +583,7 @@ impl Drop for QuicWriter {
         }
         // After a move, a peer that has read everything stops the stream.
         let unended = self.has_left.then(|| Unended(send));
-        *self.hold.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(async move {
+        *self.hold.heard.lock() = Some(Box::pin(async move {
             let _ = heard.await;
             drop(unended);
         }));

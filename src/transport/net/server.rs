@@ -9,12 +9,13 @@ use super::{BEGINS, HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
+use parking_lot::Mutex;
 use quinn::VarInt;
 use std::future::Future;
 use std::io::{self, BufRead, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A client that was admitted.
@@ -154,7 +155,7 @@ fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
 impl Listener {
     /// Returns the next client, or `None` if none arrives within this time.
     pub fn accept(&self, within: Duration) -> io::Result<Option<Guest>> {
-        match self.guests.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(within) {
+        match self.guests.lock().recv_timeout(within) {
             Ok(guest) => Ok(Some(guest)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the listener has stopped")),

@@ -20,11 +20,12 @@ use super::{Trouble, migration, tls};
 use crate::fs::sys::{self, TcpStanding};
 use crate::trust::Pin;
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The client's name for a session, known only to the client and its server.
@@ -163,25 +164,21 @@ impl Watch {
 pub struct NamedSessions(Mutex<HashMap<(Pin, SessionName), tls::Watched>>);
 
 impl NamedSessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Pin, SessionName), tls::Watched>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
-        !self.lock().values().any(tls::Watched::is_there)
+        !self.0.lock().values().any(tls::Watched::is_there)
     }
 
     /// Adds the session of a client with this key. If the client uses a name twice, the first session keeps it.
     pub fn put(&self, pin: Pin, name: SessionName, connection: tls::Watched) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         all.retain(|_, known| known.is_there());
         all.entry((pin, name)).or_insert(connection);
     }
 
     /// Ends the session of this name if `shall_end`; returns whether it is over.
     fn is_over(&self, pin: Pin, name: SessionName, shall_end: impl Fn(&TcpStanding) -> bool, signs: &Signs) -> bool {
-        let all = self.lock();
+        let all = self.0.lock();
         let Some(connection) = all.get(&(pin, name)) else { return true };
         let goes_on = connection.standing(signs.standing).is_some_and(|standing| !shall_end(&standing));
         if !goes_on {

@@ -1,9 +1,10 @@
 //! Tests: a UDP relay between client and server that can drop datagrams and change its own address.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Forwards datagrams between clients and a server, like a home router, until it is dropped.
@@ -65,12 +66,12 @@ impl Relay {
 
     /// Forwards to another server from now on.
     pub fn lead_to(&self, server: SocketAddr) {
-        *self.shared.server.lock().unwrap() = server;
+        *self.shared.server.lock() = server;
     }
 
     /// Gives every client a new port towards the server from now on; datagrams to the old ports are lost.
     pub fn roam(&self) {
-        self.shared.outside.lock().unwrap().clear();
+        self.shared.outside.lock().clear();
     }
 
     /// Drops everything from now on, or nothing.
@@ -117,7 +118,7 @@ impl Shared {
         while !self.over.load(Ordering::SeqCst) {
             // A timeout, or an ICMP error because a port is closed.
             let Ok((count, client)) = self.inside.recv_from(&mut datagram) else { continue };
-            let mut outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outside = self.outside.lock();
             let known = outside.entry(client).or_insert_with(|| {
                 self.clients.fetch_add(1, Ordering::SeqCst);
                 let new = Arc::new(socket());
@@ -128,7 +129,7 @@ impl Shared {
             if self.is_lost() {
                 continue;
             }
-            let server = *self.server.lock().unwrap();
+            let server = *self.server.lock();
             if known.send_to(&datagram[..count], server).is_ok() {
                 self.bytes.fetch_add(count as u64, Ordering::SeqCst);
             }

@@ -9,6 +9,7 @@ use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys::{self, TcpStanding};
 use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
@@ -18,7 +19,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many bytes are read from a socket at once.
@@ -404,10 +405,6 @@ impl TunnelState {
 }
 
 impl TunnelShared {
-    fn lock(&self) -> MutexGuard<'_, TunnelState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lost(&self, error: &io::Error) -> io::Error {
         let why = if self.hung_up.load(Ordering::Relaxed) { "closed by this side".into() } else { error.to_string() };
         io::Error::new(io::ErrorKind::ConnectionReset, why)
@@ -540,7 +537,7 @@ impl TlsReader {
     }
 
     fn understand(&mut self, count: usize) -> io::Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.check()?;
         let TunnelState { side, incoming, due, is_broken } = &mut *state;
         incoming.extend_from_slice(&self.raw[..count]);
@@ -605,7 +602,7 @@ pub struct TlsWriter {
 impl TlsWriter {
     /// Encrypts, and sends everything pending while `may_wait` returns `true`.
     fn send(&mut self, want: Want<'_>, may_wait: impl Fn() -> bool) -> io::Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.check()?;
         let TunnelState { side, incoming, due, is_broken } = &mut *state;
         // Pending answers go first.

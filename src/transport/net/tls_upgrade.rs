@@ -19,10 +19,11 @@ use crate::transport::link::{Leave, Moved, Patience};
 use crate::trust::Pin;
 use crate::trust::tls::ALPN_LANES;
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
@@ -109,10 +110,6 @@ enum TlsLane {
 }
 
 impl UpgradeShared {
-    fn lane(&self) -> MutexGuard<'_, TlsLane> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn count(&self, bytes: usize) {
         let before = self.progress.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if before < self.after_bytes && before + bytes as u64 >= self.after_bytes {
@@ -236,7 +233,7 @@ impl Mover {
 
     fn attach(self, tunnel: tls::Tunnel) -> Option<tls::Watched> {
         let Mover { shared, patience, to_reader, to_writer } = self;
-        let mut lane = shared.lane();
+        let mut lane = shared.lane.lock();
         if let TlsLane::None = *lane
             && let Ok((reader, writer, hang_up)) = tls::halves(tunnel, patience, Arc::new(()))
         {
@@ -441,7 +438,7 @@ impl UpgradeHangUp {
     /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
         quic::close(&self.0.connection, quic::CloseCode::Told, why.as_bytes());
-        let mut lane = self.0.lane();
+        let mut lane = self.0.lane.lock();
         match &*lane {
             TlsLane::Tls(tls) => tls.now(),
             TlsLane::None | TlsLane::Over => *lane = TlsLane::Over,
@@ -453,7 +450,7 @@ impl UpgradeHangUp {
         let shared = Arc::downgrade(&self.0);
         Box::new(move || {
             let Some(shared) = shared.upgrade() else { return };
-            if let TlsLane::Tls(tls) = &*shared.lane() {
+            if let TlsLane::Tls(tls) = &*shared.lane.lock() {
                 tls.leave()();
             }
             drop(engine.spawn(quic::leave(shared.connection.clone())));
@@ -467,7 +464,7 @@ impl UpgradeHangUp {
 
     /// Returns whether the peer has closed QUIC, or its stream over TLS.
     pub fn is_over(&self) -> bool {
-        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane(), TlsLane::Tls(tls) if tls.is_over())
+        self.0.connection.close_reason().is_some() || matches!(&*self.0.lane.lock(), TlsLane::Tls(tls) if tls.is_over())
     }
 }
 
@@ -476,29 +473,25 @@ impl UpgradeHangUp {
 pub struct Movable(Mutex<HashMap<UpgradeToken, (Pin, Mover)>>);
 
 impl Movable {
-    fn lock(&self) -> MutexGuard<'_, HashMap<UpgradeToken, (Pin, Mover)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     /// Adds the session of a client with this key. It can be found once, until it ends.
     pub fn put(self: &Arc<Movable>, token: UpgradeToken, pin: Pin, mover: Mover) {
         let (all, connection) = (self.clone(), mover.shared.connection.clone());
-        self.lock().insert(token, (pin, mover));
+        self.0.lock().insert(token, (pin, mover));
         tokio::spawn(async move {
             connection.closed().await;
-            all.lock().remove(&token);
+            all.0.lock().remove(&token);
         });
     }
 
     /// Returns the session of this key whose token the client sends first.
     pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(UpgradeToken, Mover)> {
         let token: UpgradeToken = tunnel.hear().await.ok()?;
-        let mut movable = self.lock();
+        let mut movable = self.0.lock();
         let is_its_own = movable.get(&token).is_some_and(|(whose, _)| *whose == pin);
         is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| (token, mover))
     }
