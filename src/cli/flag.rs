@@ -4,7 +4,8 @@
 //! another is in `resolve`.
 
 use super::args::Args;
-use crate::error::{Error, Result};
+use super::value::Given;
+use crate::error::Result;
 
 /// Whether an option takes an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +41,6 @@ pub enum FlagScope {
     Both,
     /// Only the side that has it on its command line. Includes filter rules: the server receives them in parsed form.
     Here,
-}
-
-/// An option's argument as given.
-#[derive(Debug, Clone, Copy)]
-pub struct Given<'a> {
-    /// The argument; empty for a switch.
-    pub value: &'a [u8],
-    /// The last argument of the command line that belongs to the option, for messages: `--timeout=x`, or `x`.
-    pub word: &'a [u8],
 }
 
 /// Records an option in the command line.
@@ -107,108 +99,5 @@ impl Flag {
             Some(short) if self.long.is_empty() => format!("-{short}"),
             _ => format!("--{}", self.long),
         }
-    }
-}
-
-/// Whether an option was given or revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// By its name or an alias.
-    On,
-    /// By a negation.
-    Off,
-}
-
-/// Finds a long name, without dashes.
-pub fn by_long(name: &str) -> Option<(&'static Flag, Way)> {
-    if name.is_empty() {
-        return None;
-    }
-    super::flags::all().find_map(|flag| {
-        if flag.long == name || flag.aliases.contains(&name) {
-            Some((flag, Way::On))
-        } else if flag.negations.contains(&name) {
-            Some((flag, Way::Off))
-        } else {
-            None
-        }
-    })
-}
-
-/// Finds a letter.
-pub fn by_short(letter: char) -> Option<&'static Flag> {
-    super::flags::all().find(|flag| flag.short == Some(letter))
-}
-
-/// Returns a usage error in rsync's form: `rsync: ` and the sentence.
-pub fn refuse(sentence: impl AsRef<[u8]>) -> Error {
-    let mut message = b"rsync: ".to_vec();
-    message.extend_from_slice(&printable(sentence.as_ref()));
-    Error::usage(message)
-}
-
-/// Formats bytes as rsync prints them in messages: control bytes and bytes that are not UTF-8 as `\#ooo`.
-pub fn printable(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() && letter != '\t' && letter != '\n' {
-                let mut buffer = [0; 4];
-                letter.encode_utf8(&mut buffer).bytes().for_each(|b| push_octal(&mut out, b));
-            } else {
-                out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-        }
-        chunk.invalid().iter().for_each(|&b| push_octal(&mut out, b));
-    }
-    out
-}
-
-fn push_octal(out: &mut Vec<u8>, byte: u8) {
-    out.extend_from_slice(format!("\\#{byte:03o}").as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_show_what_cannot_be_printed() {
-        assert_eq!(printable(b"--\xff\x01a"), b"--\\#377\\#001a");
-        assert_eq!(printable("ä".as_bytes()), "ä".as_bytes());
-    }
-
-    #[test]
-    fn every_name_leads_to_its_flag() {
-        for flag in super::super::flags::all() {
-            if !flag.long.is_empty() {
-                assert!(matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag)));
-            }
-            for name in flag.aliases {
-                assert!(matches!(by_long(name), Some((found, Way::On)) if std::ptr::eq(found, flag)), "{name}");
-            }
-            for name in flag.negations {
-                assert!(matches!(by_long(name), Some((found, Way::Off)) if std::ptr::eq(found, flag)), "{name}");
-            }
-            if let Some(letter) = flag.short {
-                assert!(std::ptr::eq(by_short(letter).expect("listed"), flag), "-{letter}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_name_is_listed_twice() {
-        let mut names: Vec<String> = Vec::new();
-        for flag in super::super::flags::all() {
-            if !flag.long.is_empty() {
-                names.push(flag.long.into());
-            }
-            names.extend(flag.aliases.iter().chain(flag.negations).map(|name| name.to_string()));
-            names.extend(flag.short.map(|letter| format!("-{letter}")));
-        }
-        let count = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), count);
     }
 }

@@ -3,8 +3,10 @@
 //! lexopt splits the arguments; the table defines which options take a value. The meaning of options is not known here.
 
 use super::args::Args;
-use super::flag::{Arity, Flag, Given, Way, by_long, by_short, refuse};
+use super::flag::{Arity, Flag};
+use super::flags::{Way, by_long, by_short};
 use super::operand::Operand;
+use super::value::{Given, refuse};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -6,8 +6,7 @@
 
 mod pages;
 
-use super::flag::Given;
-use super::value::{shell, size};
+use super::value::{Given, shell, size};
 use crate::error::{Error, Result};
 use lexopt::Arg::{Long, Short, Value};
 use std::ffi::{OsStr, OsString};

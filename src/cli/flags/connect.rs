@@ -1,7 +1,7 @@
 //! Options for reaching a peer, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Flag, FlagScope, Given, Support, refuse};
-use crate::cli::value::{number, size, stop};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::value::{Given, number, refuse, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
 

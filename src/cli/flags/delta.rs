@@ -1,8 +1,8 @@
 //! Options for whole files, deltas, alternate bases, compression and batches.
 
 use crate::cli::args::Args;
-use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
-use crate::cli::value::{number, size};
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::value::{number, refuse, size};
 use crate::error::Result;
 use crate::options::AltKind;
 

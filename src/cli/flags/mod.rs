@@ -28,3 +28,72 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
     .into_iter()
     .flatten()
 }
+
+/// Whether an option was given or revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By its name or an alias.
+    On,
+    /// By a negation.
+    Off,
+}
+
+/// Finds a long name, without dashes.
+pub fn by_long(name: &str) -> Option<(&'static Flag, Way)> {
+    if name.is_empty() {
+        return None;
+    }
+    all().find_map(|flag| {
+        if flag.long == name || flag.aliases.contains(&name) {
+            Some((flag, Way::On))
+        } else if flag.negations.contains(&name) {
+            Some((flag, Way::Off))
+        } else {
+            None
+        }
+    })
+}
+
+/// Finds a letter.
+pub fn by_short(letter: char) -> Option<&'static Flag> {
+    all().find(|flag| flag.short == Some(letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_to_its_flag() {
+        for flag in all() {
+            if !flag.long.is_empty() {
+                assert!(matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag)));
+            }
+            for name in flag.aliases {
+                assert!(matches!(by_long(name), Some((found, Way::On)) if std::ptr::eq(found, flag)), "{name}");
+            }
+            for name in flag.negations {
+                assert!(matches!(by_long(name), Some((found, Way::Off)) if std::ptr::eq(found, flag)), "{name}");
+            }
+            if let Some(letter) = flag.short {
+                assert!(std::ptr::eq(by_short(letter).expect("listed"), flag), "-{letter}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_is_listed_twice() {
+        let mut names: Vec<String> = Vec::new();
+        for flag in all() {
+            if !flag.long.is_empty() {
+                names.push(flag.long.into());
+            }
+            names.extend(flag.aliases.iter().chain(flag.negations).map(|name| name.to_string()));
+            names.extend(flag.short.map(|letter| format!("-{letter}")));
+        }
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,8 +1,8 @@
 //! Options that decide what is printed.
 
 use crate::cli::args::Tell;
-use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
-use crate::cli::value::words;
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::value::{refuse, words};
 use crate::options::{Outbuf, StderrMode};
 
 /// The options of this file, in the order of `--help`.

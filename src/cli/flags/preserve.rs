@@ -1,8 +1,8 @@
 //! Options for attributes that are kept, mapped or changed in the copy.
 
 use crate::cli::args::{Args, MapSaid};
-use crate::cli::flag::{Arity, Flag, FlagScope, Support, refuse};
-use crate::cli::value::chmod;
+use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::value::{chmod, refuse};
 use crate::error::Result;
 
 /// The options of this file, in the order of `--help`.

@@ -3,8 +3,7 @@
 use super::environment::Environment;
 use super::policies::{self, recurse};
 use crate::cli::args::Args;
-use crate::cli::flag::{printable, refuse};
-use crate::cli::value::names;
+use crate::cli::value::{names, printable, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Checksums, Recurse};

@@ -3,9 +3,8 @@
 use super::Settled;
 use super::environment::Environment;
 use crate::cli::args::{Args, Dirs, MapSaid, Recursion};
-use crate::cli::flag::refuse;
 use crate::cli::flags;
-use crate::cli::value::{ids, names};
+use crate::cli::value::{ids, names, refuse};
 use crate::error::Result;
 use crate::options::select::MissingArgs;
 use crate::options::{

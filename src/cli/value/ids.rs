@@ -13,7 +13,7 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<IdMap>> {
 fn parse_pair(pair: &[u8], name: &str) -> Result<IdMap> {
     let refused = |why: &str, what: &[u8]| {
         let mut message = why.as_bytes().to_vec();
-        message.extend_from_slice(&crate::cli::flag::printable(what));
+        message.extend_from_slice(&super::printable(what));
         Error::usage(message).by("Receiver")
     };
     let Some(colon) = pair.iter().position(|&b| b == b':') else {

@@ -144,7 +144,7 @@ pub fn compress_list(text: &[u8], end: End) -> Option<Vec<Compression>> {
 
 fn unknown(name: &[u8], what: &str) -> Error {
     let mut message = format!("unknown {what} name: ").into_bytes();
-    message.extend_from_slice(&crate::cli::flag::printable(name));
+    message.extend_from_slice(&super::printable(name));
     Error::new(Exit::Unsupported, message)
 }
 

@@ -1,6 +1,6 @@
 //! Whole numbers as popt reads them: decimal, hexadecimal with `0x`, octal with `0`, an optional sign. Empty text is 0.
 
-use crate::cli::flag::{Given, refuse};
+use super::{Given, refuse};
 use crate::error::Result;
 
 /// Parses the argument of an option that takes a 32-bit number.

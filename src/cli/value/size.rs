@@ -1,6 +1,6 @@
 //! SIZE: `n[.n][BKMGTP][B or iB][+1 or -1]`.
 
-use crate::cli::flag::{Given, refuse};
+use super::{Given, refuse};
 use crate::error::{Error, Result};
 
 /// A limit on a SIZE, in bytes.

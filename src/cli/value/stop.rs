@@ -1,6 +1,6 @@
 //! `--stop-after` and `--stop-at`.
 
-use crate::cli::flag::refuse;
+use super::refuse;
 use crate::error::Result;
 use crate::zone;
 use jiff::civil::{Date, DateTime};

@@ -135,7 +135,7 @@ fn read<T, const N: usize>(
             levels.0[at] = Some(level);
         } else {
             let mut message = format!("Unknown {option} item: \"").into_bytes();
-            message.extend_from_slice(&super::super::flag::printable(name));
+            message.extend_from_slice(&super::printable(name));
             message.push(b'"');
             return Err(Error::usage(message));
         }
