@@ -1,8 +1,7 @@
 //! Backups: where they belong, and how they are made of what is replaced or deleted.
 
-use crate::apply::Context;
-use crate::apply::attributes;
-use crate::apply::attributes::{AttributeTarget, Has};
+use crate::apply::attributes::{self, AttributeTarget, Has};
+use crate::apply::{BackupDir, Context};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, Manner};
@@ -21,14 +20,6 @@ use std::io::{
     ErrorKind::{CrossesDevices, PermissionDenied},
 };
 use std::os::fd::AsFd;
-
-/// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
-pub struct BackupDir {
-    path: Vec<u8>,
-    mode: u32,
-    owners: LinkOwners,
-    root: Mutex<Option<Root>>,
-}
 
 impl BackupDir {
     /// Creates the value for an absolute path. `mode`: the mode of directories that are created.

@@ -1,9 +1,8 @@
 //! The content of a transferred file: from a file of this machine, or from a peer in pieces.
 
-use crate::apply::entry::Job;
-use crate::apply::fuzzy_basis::Similar;
+use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
-use crate::apply::{ContentPiece, Context, Incoming, Wire};
+use crate::apply::{ContentPiece, Context, Incoming, Similar, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
 use crate::digest::Comparison;

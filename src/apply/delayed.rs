@@ -1,30 +1,15 @@
 //! `--delay-updates`: complete files wait in a staging directory until all are complete.
 
-use crate::apply::dir_finalize::LastTouch;
-use crate::apply::entry::{Job, link_over};
+use crate::apply::job::Job;
 use crate::apply::partial::open_or_make;
-use crate::apply::remove_source::{Leaving, leaving};
-use crate::apply::{Context, backup};
+use crate::apply::remove_source::leaving;
+use crate::apply::{Context, DelayedFile, Leaving, backup};
 use crate::flist::order;
 use crate::fs::root::Dir;
-use crate::fs::sys;
+use crate::fs::{sys, write};
 use crate::path::RelPath;
 use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
 use std::io;
-use std::sync::Arc;
-
-/// A complete file in the staging directory, which gets its final name at the end.
-pub struct DelayedFile {
-    /// Its path in the transfer.
-    pub path: RelPath,
-    /// Keeps the directory's last touch waiting.
-    #[allow(dead_code, reason = "it is held, not read")]
-    pub last: Arc<LastTouch>,
-    /// Something has its final name now.
-    pub replaces: bool,
-    /// The source's file, if it must be removed once this one has its final name.
-    pub leaving: Option<Leaving>,
-}
 
 /// Returns the staging directory of a file, if it has to wait.
 pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
@@ -34,9 +19,7 @@ pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Re
     }
     open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
         // rsync creates the temporary file first, which would fail as well.
-        io::ErrorKind::PermissionDenied => {
-            Problem::failed(Voice::Receiver, "mkstemp", &crate::apply::file::temp_full(context, job), &error)
-        }
+        io::ErrorKind::PermissionDenied => Problem::failed(Voice::Receiver, "mkstemp", &job.temp_full(context), &error),
         _ => {
             let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
             Problem::failed(Voice::Receiver, "mkdir", &full, &error)
@@ -59,7 +42,7 @@ pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
 pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
     let from = open_or_make(context, leader.0, context.staging_name())?;
     let to = open_or_make(context, dir, context.staging_name())?;
-    link_over(&from, leader.1, &to, job.name(), true)?;
+    write::link(&from, leader.1, &to, job.name(), true)?;
     delay(context, job);
     Ok(())
 }

@@ -1,48 +1,25 @@
 //! Transfers the content of a file to its final name.
 
-mod failure;
+pub mod failure;
 mod in_place;
 mod temp_rename;
 mod write_content;
 
-use self::failure::Failure;
-pub(super) use self::temp_rename::temp_full;
+use self::failure::{Failure, cannot_open};
 use crate::apply::content::{Content, Poured};
 use crate::apply::delayed::staging_dir;
-use crate::apply::entry::Job;
-use crate::apply::fuzzy_basis::Similar;
-use crate::apply::{Context, Outcome, backup};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome, Similar, backup};
 use crate::flist::Kind;
-use crate::fs::root::{Dir, Root};
+use crate::fs::root::Dir;
 use crate::fs::sys;
-use crate::path::RelPath;
 use crate::plan::{Action, Changes, InTheWay, chmod};
-use crate::report::event::{Event, Item, Problem, Update, Voice, Weight};
+use crate::report::event::{Event, Item, Problem, Update, Weight};
 use std::io;
 use std::os::fd::AsFd;
 
 /// Files from this length on are reported before their data moves, if it is their turn.
 const LIVE_BYTES: u64 = 1 << 20;
-
-/// The state of one applier thread.
-#[derive(Default)]
-pub struct Hands {
-    buffer: Vec<u8>,
-    /// The directory of the last hard-link leader, and its path.
-    leaders: Option<(RelPath, Dir)>,
-}
-
-impl Hands {
-    /// Returns the directory of a hard-link leader. It is often that of the previous one.
-    pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
-        if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {
-            return Ok(dir.clone());
-        }
-        let dir = root.open_dir_to_search(&path)?;
-        self.leaders = Some((path, dir.clone()));
-        Ok(dir)
-    }
-}
 
 /// Returns the permission bits that an entry must have at the destination.
 pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
@@ -187,24 +164,6 @@ fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>,
     sys::open_read(place.dir.fd(), job.source_name(), follow, noatime)
         .map(Content::File)
         .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
-}
-
-/// Returns the message for a source file that cannot be opened.
-pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
-    if error.kind() == io::ErrorKind::NotFound {
-        return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
-    }
-    Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
-}
-
-/// Returns the message for a source file that is not a regular file any more.
-pub fn no_longer_regular(full: &[u8]) -> Problem {
-    Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
-}
-
-/// Returns the message for a source file that cannot be read to its end.
-pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
 }
 
 /// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in

@@ -1,9 +1,9 @@
 //! The similar file that serves as the basis of a new one: `--fuzzy`.
 
-use crate::apply::Context;
 use crate::apply::content::open_basis;
-use crate::apply::entry::Job;
+use crate::apply::job::Job;
 use crate::apply::partial::open_partial;
+use crate::apply::{Chosen, Context, Similar};
 use crate::flist::{Entry, Kind};
 use crate::fs::read;
 use crate::fs::root::Dir;
@@ -12,17 +12,11 @@ use crate::fs::write::is_temp_name;
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
 use crate::plan::{Action, Changes};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 /// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
 /// Further ones are opened again by name; a wrong one costs a second transfer.
 const HELD_MAX: usize = 256;
-
-/// The choices for files in progress, by their paths.
-#[derive(Debug, Default)]
-pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 
 impl Chosen {
     /// Stores the choice for the file at this path.
@@ -38,16 +32,6 @@ impl Chosen {
     pub fn take(&self, path: &RelPath) -> Option<Similar> {
         self.0.lock().remove(path)
     }
-}
-
-/// A chosen file.
-#[derive(Debug)]
-pub struct Similar {
-    dir: Dir,
-    name: Box<[u8]>,
-    /// Its name in messages.
-    shown: Vec<u8>,
-    held: Option<(OwnedFd, u64)>,
 }
 
 impl Similar {

@@ -23,8 +23,8 @@ use self::outbox::Outbox;
 use self::plan_queue::Stock;
 pub use self::plan_queue::{Left, Plans};
 use crate::apply::entry;
-use crate::apply::entry::Job;
-use crate::apply::{Context, Outcome, Spot, delayed, file};
+use crate::apply::job::{Job, item_of};
+use crate::apply::{Context, Hands, Outcome, Spot, delayed};
 use crate::error::Error;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::Root;
@@ -314,7 +314,7 @@ impl<'a> Generator<'a> {
             self.out.tally.created.add(Kind::Dir);
         }
         if self.context.wants.line_for(changes) {
-            let mut item = entry::item_of(plan, &top.source, b"", b"", update, changes);
+            let mut item = item_of(plan, &top.source, b"", b"", update, changes);
             item.sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
             self.out.head.push(Event::Item(item));
         }
@@ -360,7 +360,7 @@ impl<'a> Generator<'a> {
         let job = Job::new(parent, sub.step, spot);
         if sub.is_left() {
             let mut out = Outcome::default();
-            entry::perform(self.context, &mut file::Hands::default(), &job, &mut out);
+            entry::perform(self.context, &mut Hands::default(), &job, &mut out);
             self.out.head.append(&mut out.events);
             return Ok(None);
         }

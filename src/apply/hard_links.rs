@@ -1,9 +1,10 @@
 //! Hard links (`-H`): places the leading name of a file, and links the other names to it.
 
-use crate::apply::entry::{Job, carry_out, checked, link_over, perform, refuse};
-use crate::apply::{Context, Outcome, Spot, backup, delayed, file, remove_source};
+use crate::apply::entry::{carry_out, checked, perform, refuse};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome, Spot, backup, delayed, remove_source};
 use crate::fs::root::Dir;
-use crate::fs::{errno, sys};
+use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, Reason};
@@ -69,7 +70,7 @@ impl Leader {
     }
 
     /// Returns its directory.
-    fn dir(&self, context: &Context<'_>, hands: &mut file::Hands) -> io::Result<Option<Dir>> {
+    fn dir(&self, context: &Context<'_>, hands: &mut Hands) -> io::Result<Option<Dir>> {
         let spot = self.spot.lock().clone();
         match (spot, context.dest) {
             (Some(spot), _) => Ok(spot.dir.clone()),
@@ -89,7 +90,7 @@ pub struct PlacedLeader {
 }
 
 /// Carries out the step of the leading name.
-pub fn lead(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+pub fn lead(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     let is_there = perform(context, hands, job, out);
     leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
     let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
@@ -114,7 +115,7 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
 }
 
 /// Makes an entry a hard link to one that was placed before.
-pub fn follow(context: &Context<'_>, hands: &mut file::Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+pub fn follow(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
     checked(context, out);
     // Names that are hard links of each other in an alternate tree count as linked here.
     let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
@@ -193,7 +194,7 @@ impl Follower<'_> {
     }
 
     /// Links the name. Returns whether the destination has the entry now.
-    fn act(&self, changes: Changes, hands: &mut file::Hands, out: &mut Outcome<'_>) -> bool {
+    fn act(&self, changes: Changes, hands: &mut Hands, out: &mut Outcome<'_>) -> bool {
         let Follower { context, job, leader, .. } = self;
         let Some(dir) = &job.spot.dir else { return false };
         let leader_dir = match leader.dir(context, hands) {
@@ -234,7 +235,7 @@ impl Follower<'_> {
             out.events.push(Event::Problem(problem));
             return false;
         }
-        self.linked(link_over(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
+        self.linked(write::link(&leader_dir, leader.path.name(), dir, job.name(), job.replaces()), changes, out)
     }
 
     /// Reports the result of linking. Returns whether it succeeded.

@@ -12,6 +12,7 @@ pub mod entry;
 pub mod file;
 pub mod fuzzy_basis;
 pub mod hard_links;
+pub mod job;
 pub mod partial;
 mod read_ahead;
 pub mod remove_source;
@@ -22,23 +23,28 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
+use self::dir_finalize::LastTouch;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::flist::{Kind, Time};
 use crate::fs::copy::Abilities;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, errno, sys, trusted_path};
-use crate::options::Options;
+use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::format::Format;
 use crate::report::tally::Tally;
+use crate::walk::SourceDir;
 use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -55,7 +61,7 @@ pub struct Context<'a> {
     /// Which attributes are read of entries at the destination.
     pub wanted: &'a Wanted<'a>,
     /// Where `--backup-dir` leads.
-    pub backup: Option<&'a backup::BackupDir>,
+    pub backup: Option<&'a BackupDir>,
     /// Where `--temp-dir` leads.
     pub temp_dir: Option<&'a TempDir>,
     /// How many threads may work on one file.
@@ -85,9 +91,9 @@ pub struct Context<'a> {
     /// The alternate trees.
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
-    pub chosen: fuzzy_basis::Chosen,
+    pub chosen: Chosen,
     /// Complete files that get their names at the end (`--delay-updates`).
-    pub delayed: Mutex<Vec<delayed::DelayedFile>>,
+    pub delayed: Mutex<Vec<DelayedFile>>,
 }
 
 /// Returns the warning for each use of an option's path that leads through a symlink of an untrusted user.
@@ -101,6 +107,67 @@ pub enum TempDir {
     Open(Dir),
     /// A symlink of an untrusted user is in the way. Reported for each file that would be created there.
     Refused,
+}
+
+/// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.
+pub struct BackupDir {
+    path: Vec<u8>,
+    mode: u32,
+    owners: LinkOwners,
+    root: Mutex<Option<Root>>,
+}
+
+/// A complete file in the staging directory, which gets its final name at the end.
+pub struct DelayedFile {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Keeps the directory's last touch waiting.
+    #[allow(dead_code, reason = "it is held, not read")]
+    pub last: Arc<LastTouch>,
+    /// Something has its final name now.
+    pub replaces: bool,
+    /// The source's file, if it must be removed once this one has its final name.
+    pub leaving: Option<Leaving>,
+}
+
+/// An entry of the source that `--remove-source-files` removes after its arrival.
+pub enum Leaving {
+    /// It is on this machine.
+    Here(SourceFile),
+    /// A peer has it and is notified. The peer's listing of its directory is held until then.
+    There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
+}
+
+/// An entry of the source on this machine, as it was listed.
+pub struct SourceFile {
+    /// Its directory.
+    pub place: SourceDir,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its length and time.
+    pub was: (u64, Time),
+    /// It is the target of a symlink of that name (`-L`).
+    pub followed: bool,
+    /// Its directory must be opened again.
+    pub is_parked: bool,
+}
+
+/// The bases that `--fuzzy` chose for files in progress, by their paths.
+#[derive(Debug, Default)]
+pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
+
+/// A file that `--fuzzy` chose as the basis of another.
+#[derive(Debug)]
+pub struct Similar {
+    dir: Dir,
+    name: Box<[u8]>,
+    /// Its name in messages.
+    shown: Vec<u8>,
+    held: Option<(OwnedFd, u64)>,
 }
 
 impl Context<'_> {
@@ -257,14 +324,14 @@ pub struct Spot {
     /// The open directory; `None` in a dry run if it does not exist.
     pub dir: Option<Dir>,
     /// Its last touch, which runs when all work in and below it is done.
-    pub last: Arc<dir_finalize::LastTouch>,
+    pub last: Arc<LastTouch>,
     new_ids: OnceLock<Option<(u32, u32)>>,
     default_acl: OnceLock<Option<Vec<u8>>>,
 }
 
 impl Spot {
     /// Creates a spot.
-    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<dir_finalize::LastTouch>) -> Spot {
+    pub fn new(path: RelPath, dir: Option<Dir>, last: Arc<LastTouch>) -> Spot {
         Spot { path, dir, last, new_ids: OnceLock::new(), default_acl: OnceLock::new() }
     }
 
@@ -292,6 +359,26 @@ impl Spot {
     /// Returns the permission bits that the default ACL allows for files.
     pub fn default_acl_mode(&self) -> Option<u32> {
         self.default_acl().and_then(acl::default_mode)
+    }
+}
+
+/// The state of one applier thread.
+#[derive(Default)]
+pub struct Hands {
+    buffer: Vec<u8>,
+    /// The directory of the last hard-link leader, and its path.
+    leaders: Option<(RelPath, Dir)>,
+}
+
+impl Hands {
+    /// Returns the directory of a hard-link leader. It is often that of the previous one.
+    pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
+        if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {
+            return Ok(dir.clone());
+        }
+        let dir = root.open_dir_to_search(&path)?;
+        self.leaders = Some((path, dir.clone()));
+        Ok(dir)
     }
 }
 

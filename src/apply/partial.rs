@@ -1,6 +1,6 @@
 //! Directories for unfinished files, and the parts of interrupted transfers that are kept there (`--partial`).
 
-use crate::apply::entry::Job;
+use crate::apply::job::Job;
 use crate::apply::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;

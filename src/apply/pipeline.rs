@@ -6,9 +6,8 @@ mod worker_pool;
 
 use self::normalize_entry::Adoption;
 use crate::apply::dest_arg::Destination;
-use crate::apply::fuzzy_basis::Chosen;
 use crate::apply::generator::{Plans, Top};
-use crate::apply::{Context, Wire};
+use crate::apply::{Chosen, Context, Wire};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;

@@ -1,29 +1,15 @@
 //! `--remove-source-files`: removes entries of the source that have arrived.
 
-use crate::apply::Context;
-use crate::apply::Outcome;
 use crate::apply::delayed::is_delayed;
-use crate::apply::entry::Job;
-use crate::flist::{Kind, Time};
+use crate::apply::job::Job;
+use crate::apply::{Context, Leaving, Outcome, SourceFile};
+use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::RemoveSource;
-use crate::path::RelPath;
 use crate::plan::Action;
-use crate::proto::FileId;
 use crate::report::event::{Event, Problem, Voice, Weight};
-use crate::walk::SourceDir;
-use std::any::Any;
 use std::io;
-use std::sync::Arc;
-
-/// An entry of the source that `--remove-source-files` removes after its arrival.
-pub enum Leaving {
-    /// It is on this machine.
-    Here(SourceFile),
-    /// A peer has it and is notified. The peer's listing of its directory is held until then.
-    There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
-}
 
 impl Leaving {
     /// Closes its descriptor, because many entries may have to wait.
@@ -45,24 +31,6 @@ impl Leaving {
             (Leaving::There(..), None) => unreachable!("what a peer has came over a wire"),
         }
     }
-}
-
-/// An entry of the source on this machine, as it was listed.
-pub struct SourceFile {
-    /// Its directory.
-    pub place: SourceDir,
-    /// Its name there.
-    pub name: Vec<u8>,
-    /// Its path in the transfer.
-    pub path: RelPath,
-    /// Its kind.
-    pub kind: Kind,
-    /// Its length and time.
-    pub was: (u64, Time),
-    /// It is the target of a symlink of that name (`-L`).
-    pub followed: bool,
-    /// Its directory must be opened again.
-    pub is_parked: bool,
 }
 
 impl SourceFile {

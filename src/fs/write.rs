@@ -211,6 +211,17 @@ pub fn put_over(dir: &Dir, name: &[u8], make: impl FnMut(&[u8]) -> io::Result<()
     put_over_by(dir, name, make).map(|_| ())
 }
 
+/// Creates a hard link to an entry, and replaces whatever has the new name.
+pub fn link(from: &Dir, old: &[u8], to: &Dir, new: &[u8], replaces: bool) -> io::Result<()> {
+    if !replaces {
+        match sys::link(from.fd(), old, to.fd(), new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+    }
+    link_over(from, old, to, new)
+}
+
 /// Creates a hard link to an entry, replacing an existing entry of the new name.
 pub fn link_over(from: &Dir, old: &[u8], to: &Dir, new: &[u8]) -> io::Result<()> {
     let temp = put_over_by(to, new, |temp| sys::link(from.fd(), old, to.fd(), temp))?;

@@ -4,8 +4,8 @@ mod inbox;
 
 pub use self::inbox::SenderInbox;
 use self::inbox::{Order, Owed, lane_index};
-use crate::apply::file::{cannot_open, cannot_read, no_longer_regular};
-use crate::apply::remove_source::SourceFile as Leaving;
+use crate::apply::SourceFile as Leaving;
+use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, By, Comparison, ContentHasher};
 use crate::error::Error;

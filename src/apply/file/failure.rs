@@ -1,10 +1,10 @@
 //! How the transfer of a file fails, and the messages for that.
 
-use crate::apply::entry::Job;
+use crate::apply::job::Job;
 use crate::apply::{Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::report::event::{Event, Problem, Voice};
+use crate::report::event::{Event, Problem, Voice, Weight};
 use std::io;
 
 /// How a file transfer failed.
@@ -36,8 +36,7 @@ impl From<Problem> for Failure {
 
 /// The file could not be renamed to its final name.
 pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
-    let temp = context.full(job.spot.path.join(&crate::fs::write::temp_name(job.name())).as_bytes());
-    let paths = [&temp, &b"\" -> \""[..], job.path.as_bytes()].concat();
+    let paths = [&job.temp_full(context), &b"\" -> \""[..], job.path.as_bytes()].concat();
     Problem::about(Voice::Receiver, "rename", &paths, error).into()
 }
 
@@ -51,4 +50,22 @@ pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error:
     let full = context.full(job.path.as_bytes());
     let problem = Problem::about(Voice::Receiver, &format!("{what} failed on"), &full, error);
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
+}
+
+/// Returns the message for a source file that cannot be opened.
+pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
+    if error.kind() == io::ErrorKind::NotFound {
+        return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
+    }
+    Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
+}
+
+/// Returns the message for a source file that is not a regular file any more.
+pub fn no_longer_regular(full: &[u8]) -> Problem {
+    Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
+}
+
+/// Returns the message for a source file that cannot be read to its end.
+pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
+    Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
 }

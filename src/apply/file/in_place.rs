@@ -3,11 +3,11 @@
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel};
-use crate::apply::entry::Job;
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{Hands, cannot_read_old, tell_begun, wanted_mode};
-use crate::apply::{Context, Outcome, backup};
+use crate::apply::file::{cannot_read_old, tell_begun, wanted_mode};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;

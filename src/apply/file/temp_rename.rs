@@ -5,17 +5,16 @@ use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
-use crate::apply::entry::Job;
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{Hands, tell_begun, wanted_mode};
-use crate::apply::fuzzy_basis::Similar;
-use crate::apply::{Context, Outcome, TempDir, backup, partial, refusal};
+use crate::apply::file::{tell_begun, wanted_mode};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome, Similar, TempDir, backup, partial, refusal};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::trusted_path;
-use crate::fs::write::{Pending, temp_name};
+use crate::fs::write::Pending;
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{Event, Problem, Voice, Weight};
 use std::io;
@@ -48,9 +47,8 @@ pub(super) fn replace(
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
-    let pending = pending.map_err(|error| {
-        Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &temp_full(context, job), &error))
-    })?;
+    let pending = pending
+        .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &job.temp_full(context), &error)))?;
     tell_begun(job, out);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
@@ -132,7 +130,7 @@ fn finish(
         ..Has::default()
     };
     let mut problems = Vec::new();
-    let full = || temp_full(context, job);
+    let full = || job.temp_full(context);
     let subject =
         AttributeTarget { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
@@ -169,11 +167,6 @@ fn give_name(
     renamed(pending.place(dir, job.name()))?;
     partial::forget(context, job, dir);
     Ok(())
-}
-
-/// Returns the absolute path of the temporary file, for messages.
-pub(in crate::apply) fn temp_full(context: &Context<'_>, job: &Job<'_>) -> Vec<u8> {
-    context.full(job.spot.path.join(&temp_name(job.name())).as_bytes())
 }
 
 /// Returns whether a relative path may lead out of its starting directory. rsync rejects such a `--temp-dir`.

@@ -1,10 +1,9 @@
 //! Writes content into an open file, from this machine or from a peer.
 
 use crate::apply::content::{Content, Poured, Spilt, Vessel, pour};
-use crate::apply::entry::Job;
-use crate::apply::file::failure::{Failure, io_failed};
-use crate::apply::file::{Hands, cannot_read, no_longer_regular};
-use crate::apply::{Context, Outcome};
+use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::sys;

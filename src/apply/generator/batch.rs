@@ -1,10 +1,10 @@
 //! Batches: numbered pieces of work that the generator makes and appliers carry out.
 
 use crate::apply::entry;
-use crate::apply::entry::Job;
 use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
-use crate::apply::{Context, Outcome, Spot, file};
+use crate::apply::job::Job;
+use crate::apply::{Context, Hands, Outcome, Spot};
 use crate::report::event::Event;
 use crate::report::tally::Tally;
 use crate::walk::DirPlan;
@@ -71,7 +71,7 @@ impl Drop for Leading {
 
 impl Batch {
     /// Does the work.
-    pub fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) {
+    pub fn carry_out(self, context: &Context<'_>, hands: &mut Hands, out: &mut Outcome<'_>) {
         out.events = self.head;
         out.tally = self.tally;
         for work in self.work {
@@ -84,7 +84,7 @@ impl Batch {
 
 impl Work {
     /// Does the work, or breaks if the run ends.
-    fn carry_out(self, context: &Context<'_>, hands: &mut file::Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
+    fn carry_out(self, context: &Context<'_>, hands: &mut Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
                 for step in &plan.steps[range] {

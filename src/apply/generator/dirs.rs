@@ -5,8 +5,8 @@
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::dir_finalize::{LastTouch, Target};
-use crate::apply::entry::Job;
 use crate::apply::generator::Top;
+use crate::apply::job::Job;
 use crate::apply::{Context, Spot, backup};
 use crate::flist::{Entry, Kind};
 use crate::fs::errno;

@@ -1,8 +1,8 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
-use crate::apply::entry::Job;
 use crate::apply::fuzzy_basis::Lookout;
 use crate::apply::generator::batch::{Batch, Work};
+use crate::apply::job::Job;
 use crate::apply::{Context, content};
 use crate::error::Error;
 use crate::exit::Exit;

@@ -1,8 +1,7 @@
 //! The directories that options give relative to the destination: alternate trees, backups, temporary files.
 
-use crate::apply::TempDir;
-use crate::apply::backup::BackupDir;
 use crate::apply::pipeline::{EventSink, Receiving};
+use crate::apply::{BackupDir, TempDir};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;

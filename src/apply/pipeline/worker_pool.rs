@@ -1,7 +1,7 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
 use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans};
-use crate::apply::{Context, Outcome, file};
+use crate::apply::{Context, Hands, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -37,7 +37,7 @@ pub(super) fn run(
     let order = InOrder::new(|events: Vec<Event>| course.tell(&events, listener, context));
     let queue: Queue<Batch> = Queue::new(sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING));
     let apply = || {
-        let mut hands = file::Hands::default();
+        let mut hands = Hands::default();
         while let Some(batch) = queue.pop() {
             let number = batch.number;
             let live = |events: &mut Vec<Event>| match order.put_early(number, std::mem::take(events)) {

@@ -1,0 +1,150 @@
+//! One entry in progress, with everything that is known about it.
+
+use crate::apply::{Context, Spot};
+use crate::flist::{Entry, Kind};
+use crate::fs::sys;
+use crate::fs::write::temp_name;
+use crate::options::CheckMode;
+use crate::plan::{Action, Changes, InTheWay};
+use crate::proto::FileId;
+use crate::report::event::{Item, Update};
+use crate::walk::alternate::Hit;
+use crate::walk::{ComparedSource, DirPlan, NONE, SourceDir, Step};
+use std::os::fd::AsFd;
+
+/// One entry in progress, with everything that is known about it.
+pub struct Job<'a> {
+    /// Its directory's plan.
+    pub plan: &'a DirPlan,
+    /// The step.
+    pub step: Step,
+    /// Its directory at the destination.
+    pub spot: &'a Spot,
+    /// Its own path.
+    pub path: crate::path::RelPath,
+}
+
+impl<'a> Job<'a> {
+    /// Creates the job for a step of a plan.
+    pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
+        let path = spot.path.join(plan.source.name(&plan.source.entries[step.source as usize]));
+        Job { plan, step, spot, path }
+    }
+
+    /// Returns the entry of the source.
+    pub fn source(&self) -> &'a Entry {
+        &self.plan.source.entries[self.step.source as usize]
+    }
+
+    /// Returns its name at the destination.
+    pub fn name(&self) -> &'a [u8] {
+        self.plan.source.name(self.source())
+    }
+
+    /// Returns the destination's entry if it stands for the source's.
+    pub fn dest(&self) -> Option<&'a Entry> {
+        self.any_dest().filter(|there| there.stands_for(self.source().kind()))
+    }
+
+    /// Returns the destination's entry, whatever it is.
+    pub fn any_dest(&self) -> Option<&'a Entry> {
+        (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+    }
+
+    /// Returns what an alternate tree has for it.
+    pub fn hit(&self) -> Option<&'a Hit> {
+        self.plan.hits.get(&self.step.source)
+    }
+
+    /// Returns whether a non-directory has its name at the destination.
+    pub fn replaces(&self) -> bool {
+        self.step.dest != NONE && self.step.decision.in_the_way != InTheWay::Dir
+    }
+
+    /// Returns the directory of its source.
+    pub fn place(&self) -> Option<&'a SourceDir> {
+        self.plan.place_of(self.source())
+    }
+
+    /// Returns its source for a comparison of contents.
+    pub fn original(&self) -> ComparedSource<'a> {
+        ComparedSource { entry: self.source(), place: self.place(), name: self.source_name() }
+    }
+
+    /// Returns its number at the peer that has the source, or `None` if the source is here.
+    pub fn file_id(&self) -> Option<FileId> {
+        self.plan.teller.as_ref().map(|teller| FileId { dir: teller.id, entry: self.step.source })
+    }
+
+    /// Returns its name at the source, which differs from the one here for a single renamed argument.
+    pub fn source_name(&self) -> &'a [u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.name())
+    }
+
+    /// Returns the path under which it is reported: the source's, even if the destination's name differs.
+    pub fn told_path(&self) -> &[u8] {
+        self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
+    }
+
+    /// Returns the absolute path of its temporary file, for messages.
+    pub fn temp_full(&self, context: &Context<'_>) -> Vec<u8> {
+        context.full(self.spot.path.join(&temp_name(self.name())).as_bytes())
+    }
+
+    /// Returns the item that reports it.
+    pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
+        let mut item = item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes);
+        let lists_digests = context.options.check.mode == CheckMode::Digest;
+        if lists_digests && context.wants.digest && item.kind == Kind::File {
+            item.digest = self.listed_digest(context);
+        }
+        item
+    }
+
+    /// Returns the digest that rsync's list has of the file under `-c`. A peer's file is not here, so its copy is used
+    /// if that is equal.
+    fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
+        let select = &context.options.select;
+        let follow = select.copy_links || select.copy_unsafe_links;
+        let opened = match self.place() {
+            Some(place) => sys::open_read(place.dir.fd(), self.source_name(), follow, select.open_noatime),
+            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {
+                sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
+            }
+            None => return None,
+        };
+        let file = opened.ok()?;
+        context.shown_digest(file.as_fd(), self.source().len_bytes)
+    }
+}
+
+/// Returns the item that reports an entry.
+pub fn item_of(
+    plan: &DirPlan,
+    source: &Entry,
+    path: &[u8],
+    source_name: &[u8],
+    update: Update,
+    changes: Changes,
+) -> Box<Item> {
+    let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
+    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.told_ids).unwrap_or((source.uid, source.gid));
+    Box::new(Item {
+        name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
+        sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),
+        kind: source.kind(),
+        update,
+        changes,
+        target,
+        linked_to: None,
+        mode: source.mode,
+        uid,
+        gid,
+        mtime: source.mtime,
+        atime: source.extra.as_ref().and_then(|extra| extra.atime),
+        len_bytes: source.len_bytes,
+        moved_bytes: 0,
+        digest: None,
+        transfer: false,
+    })
+}
