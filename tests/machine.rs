@@ -94,7 +94,7 @@ fn what_a_machine_lacks_is_installed_before_the_tests() {
     let packages = format!("rsync{server} openssh-client acl attr");
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
     assert!(said.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{said}");
-    let tests = "cargo test --locked --all-targets some::\n";
+    let tests = "cargo test --locked --no-fail-fast --all-targets some::\n";
     assert_eq!(calls, format!("apt-get update -q\n{install}{tests}"));
 }
 
@@ -103,7 +103,7 @@ fn where_nothing_can_be_installed_the_tests_run_all_the_same() {
     let (output, calls) = bare_machine(1000);
     let said = text(&output.stdout);
     assert!(said.contains("and only root on Debian gets them installed from here"), "{said}");
-    assert_eq!(calls, "cargo test --locked --all-targets some::\n");
+    assert_eq!(calls, "cargo test --locked --no-fail-fast --all-targets some::\n");
 }
 
 /// Runs `line` in a shell with rsync as `$0`, then with sparsync. Returns the exit codes and stderr.

@@ -724,8 +724,12 @@ impl Daemon {
 mod tests {
     use super::*;
 
+    /// A child that a test beside this one starts inherits the lock until it runs its program.
     #[test]
     fn who_looks_for_a_server_is_not_taken_for_one() {
+        if !crate::cmd::is_test_alone("cmd::daemon::tests::who_looks_for_a_server_is_not_taken_for_one") {
+            return;
+        }
         let top = tempfile::tempdir().unwrap();
         let places = Places { config: top.path().into(), state: top.path().join("state") };
         let is_done = AtomicBool::new(false);

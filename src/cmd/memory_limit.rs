@@ -191,16 +191,10 @@ mod tests {
         }
     }
 
-    /// Measured in a process of its own: what the tests beside this one allocate and free would count here.
+    /// What the tests beside this one allocate and free would count here.
     #[test]
     fn what_a_process_holds_is_seen() {
-        const ALONE: &str = "SPARSYNC_TEST_ALONE";
-        if std::env::var_os(ALONE).is_none() {
-            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-            alone.args(["--exact", "cmd::memory_limit::tests::what_a_process_holds_is_seen"]).env(ALONE, "1");
-            let output = alone.output().unwrap();
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        if !crate::cmd::is_test_alone("cmd::memory_limit::tests::what_a_process_holds_is_seen") {
             return;
         }
         let before = held_bytes("self");

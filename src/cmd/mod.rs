@@ -85,3 +85,19 @@ pub fn run(env: &mut Env) -> Exit {
         Err(error) => fail(env, &error),
     }
 }
+
+/// Runs a test in a process of its own, which calls this function again. Returns `true` there, and `false` once that
+/// process has passed the test. `name`: the full name of the test.
+#[cfg(test)]
+fn is_test_alone(name: &str) -> bool {
+    const ALONE: &str = "SPARSYNC_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().expect("a running program has a path");
+    let output = std::process::Command::new(program).args(["--exact", name]).env(ALONE, "1").output();
+    let output = output.expect("a program that runs can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
