@@ -1,0 +1,397 @@
+//! Access control lists and extended attributes of list entries, and the values that are requested later.
+
+use super::decode_error::{Result, checked, violation};
+use super::block_sums::FileDigest;
+use super::limits::{
+    ACL_ENTRIES_MAX, XATTR_LIST_MAX_BYTES, XATTR_NAME_MAX_BYTES, XATTR_SHORT_MAX_BYTES, XATTR_VALUE_MAX_BYTES,
+    XATTRS_MAX,
+};
+use super::number::{ReadWire as _, WriteWire as _};
+use crate::options::Checksum;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::sync::Arc;
+
+/// The permissions of one named user or group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AclEntry {
+    /// Whether it is a user, not a group.
+    pub is_user: bool,
+    /// The id on the sender.
+    pub id: u32,
+    /// Permission bits, 0 to 7.
+    pub permissions: u8,
+    /// The name; only with incremental recursion, and only where the id is met for the first time.
+    pub name: Option<Vec<u8>>,
+}
+
+/// An access control list as sent: without what the mode of the entry already determines.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Acl {
+    /// Permissions of the owner.
+    pub user: Option<u8>,
+    /// Permissions of the owning group.
+    pub group: Option<u8>,
+    /// The mask of all named entries and the owning group.
+    pub mask: Option<u8>,
+    /// Permissions of all others.
+    pub other: Option<u8>,
+    /// Named entries, `None` without a list of names. Users first, each kind ordered by id.
+    pub named: Option<Vec<AclEntry>>,
+}
+
+/// The bit of the list of names in the head of an ACL.
+const HAS_NAMES: u8 = 16;
+/// The bits of a named entry below its permissions.
+const NAME_FOLLOWS: i32 = 1;
+const IS_USER: i32 = 2;
+
+impl Acl {
+    fn parts(&self) -> [Option<u8>; 4] {
+        [self.user, self.group, self.mask, self.other]
+    }
+
+    fn encode(&self, known: &mut IdsWithName, out: &mut Vec<u8>) {
+        let bits = self.parts().into_iter().enumerate().map(|(at, part)| u8::from(part.is_some()) << at);
+        out.put(&[bits.sum::<u8>() | if self.named.is_some() { HAS_NAMES } else { 0 }]);
+        self.parts().into_iter().flatten().for_each(|part| out.put_varint(part.into()));
+        let Some(named) = &self.named else { return };
+        out.put_varint(named.len() as i32);
+        for AclEntry { is_user, id, permissions, name } in named {
+            let name = name.as_ref().filter(|_| known.is_new(*is_user, *id));
+            let bits = if *is_user { IS_USER } else { 0 } | if name.is_some() { NAME_FOLLOWS } else { 0 };
+            out.put_varint(id.cast_signed());
+            out.put_varint(i32::from(*permissions) << 2 | bits);
+            if let Some(name) = name {
+                out.put_short_string(name);
+            }
+        }
+    }
+
+    fn decode(input: &mut impl Read) -> Result<Acl> {
+        let bits = input.byte()?;
+        if bits >= 2 * HAS_NAMES {
+            return Err(violation(format!("an ACL with unknown parts {bits:#x}")));
+        }
+        let mut parts = [None; 4];
+        for (at, part) in parts.iter_mut().enumerate() {
+            if bits & 1 << at != 0 {
+                *part = Some(input.varint_in(7, "the permissions of an ACL")? as u8);
+            }
+        }
+        let [user, group, mask, other] = parts;
+        let mut named = None;
+        if bits & HAS_NAMES != 0 {
+            let count = input.varint_in(ACL_ENTRIES_MAX, "the number of entries of an ACL")?;
+            let mut entries = Vec::new();
+            for _ in 0..count {
+                let id = input.varint()?.cast_unsigned();
+                let access = input.varint_in(31, "the permissions of an ACL")? as i32;
+                let name = if access & NAME_FOLLOWS != 0 { Some(input.short_string()?) } else { None };
+                let (is_user, permissions) = (access & IS_USER != 0, (access >> 2) as u8);
+                entries.push(AclEntry { is_user, id, permissions, name });
+            }
+            named = Some(entries);
+        }
+        Ok(Acl { user, group, mask, other, named })
+    }
+}
+
+/// The ids whose names have been sent: each name is sent once per connection.
+#[derive(Debug, Default)]
+pub struct IdsWithName {
+    users: HashSet<u32>,
+    groups: HashSet<u32>,
+}
+
+impl IdsWithName {
+    /// Returns whether the name has not been sent yet, and remembers that it is now.
+    pub fn is_new(&mut self, is_user: bool, id: u32) -> bool {
+        if is_user { self.users.insert(id) } else { self.groups.insert(id) }
+    }
+}
+
+/// The value of an extended attribute in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum XattrValue {
+    /// The value itself. The encoder abbreviates it if it is long.
+    Full(Vec<u8>),
+    /// The value is requested later if it is needed.
+    Abbreviated {
+        /// The length of the value.
+        len_bytes: usize,
+        /// The MD5 digest of the value.
+        digest: [u8; 16],
+    },
+}
+
+/// An extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Xattr {
+    /// The name, without a NUL.
+    pub name: Vec<u8>,
+    /// The value or its digest.
+    pub value: XattrValue,
+}
+
+/// The extended attributes of an entry, ordered by name. Requests count them from 1.
+pub type Xattrs = Vec<Xattr>;
+
+/// Returns the MD5 digest of a value, which stands for it in a list.
+pub fn value_digest(value: &[u8]) -> [u8; 16] {
+    let mut digest = FileDigest::new(Checksum::Md5, None);
+    digest.update(value);
+    digest.finish().try_into().expect("an MD5 digest has 16 bytes")
+}
+
+fn encode_xattrs(list: &Xattrs, out: &mut Vec<u8>) {
+    out.put_varint(list.len() as i32);
+    for Xattr { name, value } in list {
+        let len = match value {
+            XattrValue::Full(value) => value.len(),
+            XattrValue::Abbreviated { len_bytes, .. } => *len_bytes,
+        };
+        out.put_varint(name.len() as i32 + 1);
+        out.put_varint(len as i32);
+        out.put(name);
+        out.put(b"\0");
+        match value {
+            XattrValue::Full(value) if len > XATTR_SHORT_MAX_BYTES => out.put(&value_digest(value)),
+            XattrValue::Full(value) => out.put(value),
+            XattrValue::Abbreviated { digest, .. } => out.put(digest),
+        }
+    }
+}
+
+fn decode_xattrs(input: &mut impl Read) -> Result<Xattrs> {
+    let count = input.varint_in(XATTRS_MAX, "the number of extended attributes")?;
+    let (mut list, mut total) = (Vec::new(), 0);
+    for _ in 0..count {
+        let name_len = input.varint_in(XATTR_NAME_MAX_BYTES, "the length of the name of an extended attribute")?;
+        let len_bytes = input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
+        total = checked((total + name_len + len_bytes) as i64, XATTR_LIST_MAX_BYTES, "the size of all attributes")?;
+        let mut name = input.byte_vec(name_len)?;
+        if name.pop() != Some(0) || name.is_empty() || name.contains(&0) {
+            return Err(violation("the name of an extended attribute does not end in one NUL"));
+        }
+        let value = match len_bytes {
+            ..=XATTR_SHORT_MAX_BYTES => XattrValue::Full(input.byte_vec(len_bytes)?),
+            _ => XattrValue::Abbreviated { len_bytes, digest: input.array()? },
+        };
+        list.push(Xattr { name, value });
+    }
+    Ok(list)
+}
+
+/// A list of extended attributes that entries share, as decoded or to be encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SharedXattrs {
+    /// The number of the literal list, from 1. Entries with the same number share the values that are requested
+    /// later. Encoders ignore it.
+    pub number: u32,
+    /// The attributes.
+    pub list: Arc<Xattrs>,
+}
+
+/// The attributes that a connection has encoded: equal ones are sent once.
+#[derive(Debug, Default)]
+pub struct AttributeEncoder {
+    access: HashMap<Arc<Acl>, i32>,
+    default: HashMap<Arc<Acl>, i32>,
+    xattrs: HashMap<Arc<Xattrs>, i32>,
+}
+
+impl AttributeEncoder {
+    /// Appends the access ACL of an entry.
+    pub fn access_acl(&mut self, acl: &Arc<Acl>, known: &mut IdsWithName, out: &mut Vec<u8>) {
+        shared(&mut self.access, acl, out, |acl, out| acl.encode(known, out));
+    }
+
+    /// Appends the default ACL of a directory; an empty one stands for none.
+    pub fn default_acl(&mut self, acl: &Arc<Acl>, known: &mut IdsWithName, out: &mut Vec<u8>) {
+        shared(&mut self.default, acl, out, |acl, out| acl.encode(known, out));
+    }
+
+    /// Appends the extended attributes of an entry.
+    pub fn xattrs(&mut self, list: &Arc<Xattrs>, out: &mut Vec<u8>) {
+        shared(&mut self.xattrs, list, out, encode_xattrs);
+    }
+}
+
+/// Appends the number of a value that was encoded before, else 0 and the value.
+fn shared<T: std::hash::Hash + Eq>(
+    known: &mut HashMap<Arc<T>, i32>,
+    value: &Arc<T>,
+    out: &mut Vec<u8>,
+    encode: impl FnOnce(&T, &mut Vec<u8>),
+) {
+    if let Some(number) = known.get(value) {
+        return out.put_varint(*number);
+    }
+    known.insert(value.clone(), known.len() as i32 + 1);
+    out.put_varint(0);
+    encode(value, out);
+}
+
+/// The attributes that a connection has decoded.
+#[derive(Debug, Default)]
+pub struct AttributeDecoder {
+    access: Vec<Arc<Acl>>,
+    default: Vec<Arc<Acl>>,
+    xattrs: Vec<Arc<Xattrs>>,
+}
+
+impl AttributeDecoder {
+    /// Reads the access ACL of an entry.
+    pub fn access_acl(&mut self, input: &mut impl Read) -> Result<Arc<Acl>> {
+        Ok(known_or_next(&mut self.access, input, Acl::decode)?.1)
+    }
+
+    /// Reads the default ACL of a directory.
+    pub fn default_acl(&mut self, input: &mut impl Read) -> Result<Arc<Acl>> {
+        Ok(known_or_next(&mut self.default, input, Acl::decode)?.1)
+    }
+
+    /// Reads the extended attributes of an entry.
+    pub fn xattrs(&mut self, input: &mut impl Read) -> Result<SharedXattrs> {
+        let (number, list) = known_or_next(&mut self.xattrs, input, decode_xattrs)?;
+        Ok(SharedXattrs { number, list })
+    }
+}
+
+/// Reads the number of a known value, or 0 and the next value. Returns its number, too.
+fn known_or_next<T, R: Read>(
+    known: &mut Vec<Arc<T>>,
+    input: &mut R,
+    decode: impl FnOnce(&mut R) -> Result<T>,
+) -> Result<(u32, Arc<T>)> {
+    match input.varint_in(known.len(), "the number of a list of attributes")? {
+        0 => {
+            known.push(Arc::new(decode(input)?));
+            Ok((known.len() as u32, known[known.len() - 1].clone()))
+        }
+        number => Ok((number as u32, known[number - 1].clone())),
+    }
+}
+
+/// Appends a request for the values of abbreviated attributes, by their numbers from 1, in ascending order.
+pub fn encode_xattr_request(numbers: &[u32], out: &mut Vec<u8>) {
+    let mut last = 0;
+    for &number in numbers {
+        out.put_varint((number - last).cast_signed());
+        last = number;
+    }
+    out.put(&[0]);
+}
+
+/// Reads a request for values; the entry has `count` attributes.
+pub fn decode_xattr_request(input: &mut impl Read, count: usize) -> Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    while let Some(number) = next_number(input, numbers.last().copied(), count)? {
+        numbers.push(number);
+    }
+    Ok(numbers)
+}
+
+fn next_number(input: &mut impl Read, last: Option<u32>, count: usize) -> Result<Option<u32>> {
+    let last = last.unwrap_or(0);
+    let step = input.varint_in(count.saturating_sub(last as usize), "the step to a requested attribute")?;
+    Ok((step > 0).then(|| last + step as u32))
+}
+
+/// Appends the answer to a request: each number with its value.
+pub fn encode_xattr_answer<'a>(values: impl IntoIterator<Item = (u32, &'a [u8])>, out: &mut Vec<u8>) {
+    let mut last = 0;
+    for (number, value) in values {
+        out.put_varint((number - last).cast_signed());
+        out.put_varint(value.len() as i32);
+        out.put(value);
+        last = number;
+    }
+    out.put(&[0]);
+}
+
+/// Reads the answer to a request; the entry has `count` attributes.
+pub fn decode_xattr_answer(input: &mut impl Read, count: usize) -> Result<Vec<(u32, Vec<u8>)>> {
+    let (mut values, mut total) = (Vec::<(u32, Vec<u8>)>::new(), 0);
+    while let Some(number) = next_number(input, values.last().map(|(number, _)| *number), count)? {
+        let len = input.varint_in(XATTR_VALUE_MAX_BYTES, "the length of an extended attribute")?;
+        total = checked((total + len) as i64, XATTR_LIST_MAX_BYTES, "the size of all attributes")?;
+        values.push((number, input.byte_vec(len)?));
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn acl() -> impl Strategy<Value = Acl> {
+        let part = || proptest::option::of(0u8..8);
+        let entry = (any::<bool>(), any::<u32>(), 0u8..8);
+        let entry = entry.prop_map(|(is_user, id, permissions)| AclEntry { is_user, id, permissions, name: None });
+        let named = proptest::option::of(proptest::collection::vec(entry, 0..5));
+        (part(), part(), part(), part(), named)
+            .prop_map(|(user, group, mask, other, named)| Acl { user, group, mask, other, named })
+    }
+
+    fn xattrs() -> impl Strategy<Value = Xattrs> {
+        let value = proptest::collection::vec(any::<u8>(), 0..=XATTR_SHORT_MAX_BYTES).prop_map(XattrValue::Full);
+        let long = (33usize..1 << 27, any::<[u8; 16]>());
+        let long = long.prop_map(|(len_bytes, digest)| XattrValue::Abbreviated { len_bytes, digest });
+        let xattr = ("user\\.[a-z]{1,9}", prop_oneof![value, long]);
+        proptest::collection::vec(xattr.prop_map(|(name, value)| Xattr { name: name.into_bytes(), value }), 0..5)
+    }
+
+    proptest! {
+        #[test]
+        fn attributes_are_decoded_as_they_were_encoded(all in proptest::collection::vec((acl(), acl(), xattrs()), 0..6)) {
+            let (mut encoder, mut known, mut out) = (AttributeEncoder::default(), IdsWithName::default(), Vec::new());
+            // Every value twice, so that the second one is a number.
+            let all: Vec<_> = all.iter().chain(&all).map(|(a, b, c)| (Arc::new(a.clone()), Arc::new(b.clone()), Arc::new(c.clone()))).collect();
+            for (access, default, xattrs) in &all {
+                encoder.access_acl(access, &mut known, &mut out);
+                encoder.default_acl(default, &mut known, &mut out);
+                encoder.xattrs(xattrs, &mut out);
+            }
+            let (mut decoder, mut input) = (AttributeDecoder::default(), &out[..]);
+            for (access, default, xattrs) in &all {
+                prop_assert_eq!(&decoder.access_acl(&mut input).unwrap(), access);
+                prop_assert_eq!(&decoder.default_acl(&mut input).unwrap(), default);
+                prop_assert_eq!(&decoder.xattrs(&mut input).unwrap().list, xattrs);
+            }
+            prop_assert!(input.is_empty());
+            prop_assert!(decoder.xattrs.len() <= all.len() / 2);
+        }
+
+        #[test]
+        fn requests_and_answers_are_decoded_as_they_were_encoded(
+            values in proptest::collection::btree_map(1u32..100, proptest::collection::vec(any::<u8>(), 0..50), 0..9),
+        ) {
+            let (mut request, mut answer) = (Vec::new(), Vec::new());
+            encode_xattr_request(&values.keys().copied().collect::<Vec<_>>(), &mut request);
+            encode_xattr_answer(values.iter().map(|(number, value)| (*number, &value[..])), &mut answer);
+            prop_assert_eq!(decode_xattr_request(&mut &request[..], 99).unwrap(), values.keys().copied().collect::<Vec<_>>());
+            prop_assert_eq!(decode_xattr_answer(&mut &answer[..], 99).unwrap(), values.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let mut decoder = AttributeDecoder::default();
+            let _ = decoder.access_acl(&mut &bytes[..]);
+            let _ = decoder.xattrs(&mut &bytes[..]);
+            let _ = decode_xattr_request(&mut &bytes[..], 1000);
+            let _ = decode_xattr_answer(&mut &bytes[..], 1000);
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_abbreviated() {
+        let list = vec![Xattr { name: b"user.long".to_vec(), value: XattrValue::Full(vec![b'L'; 100]) }];
+        let mut out = Vec::new();
+        encode_xattrs(&list, &mut out);
+        let value = XattrValue::Abbreviated { len_bytes: 100, digest: value_digest(&[b'L'; 100]) };
+        assert_eq!(decode_xattrs(&mut &out[..]).unwrap()[0].value, value);
+    }
+}

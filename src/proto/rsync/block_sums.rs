@@ -1,0 +1,199 @@
+//! The checksums of rsync: rolling and strong sums of blocks, and digests of whole files.
+
+use crate::options::Checksum;
+use md5::Digest as _;
+use std::hash::Hasher as _;
+use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
+
+/// The rolling sum of a block, which moves by one byte in constant time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RollingSum {
+    sum: u32,
+    weighted: u32,
+    len: u32,
+}
+
+impl RollingSum {
+    /// Computes the sum of a block.
+    pub fn new(block: &[u8]) -> RollingSum {
+        let mut sum = RollingSum::default();
+        for &byte in block {
+            sum.sum = sum.sum.wrapping_add(signed(byte));
+            sum.weighted = sum.weighted.wrapping_add(sum.sum);
+        }
+        sum.len = block.len() as u32;
+        sum
+    }
+
+    /// Moves the block by one byte: removes the first one, and appends another.
+    pub fn roll(&mut self, removed: u8, appended: u8) {
+        self.sum = self.sum.wrapping_add(signed(appended)).wrapping_sub(signed(removed));
+        self.weighted = self.weighted.wrapping_add(self.sum).wrapping_sub(self.len.wrapping_mul(signed(removed)));
+    }
+
+    /// Removes the first byte, at the end of a file.
+    pub fn shrink(&mut self, removed: u8) {
+        self.sum = self.sum.wrapping_sub(signed(removed));
+        self.weighted = self.weighted.wrapping_sub(self.len.wrapping_mul(signed(removed)));
+        self.len -= 1;
+    }
+
+    /// Returns the number on the wire.
+    pub fn value(self) -> u32 {
+        self.weighted << 16 | self.sum & 0xffff
+    }
+}
+
+/// Returns a byte as rsync sums it: with a sign.
+fn signed(byte: u8) -> u32 {
+    i32::from(byte.cast_signed()).cast_unsigned()
+}
+
+/// The checksum algorithm of a connection with its seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sums {
+    /// The algorithm.
+    pub checksum: Checksum,
+    /// The seed, which the server chose.
+    pub seed: i32,
+    /// Whether the md5 sum of a block begins with the seed: with
+    /// [`CHKSUM_SEED_FIX`](super::handshake::CompatFlags::CHKSUM_SEED_FIX), or if the user named md5.
+    pub is_seed_first: bool,
+    /// Whether md4 was not chosen but is the algorithm of a protocol before 30.
+    pub is_implied: bool,
+}
+
+impl Sums {
+    /// Returns the length of the digest of a file.
+    pub fn digest_len_bytes(&self) -> usize {
+        digest_len_bytes(self.checksum)
+    }
+
+    /// Returns the greatest length of the strong sum of a block.
+    pub fn strong_len_max_bytes(&self) -> usize {
+        self.digest_len_bytes().min(super::limits::STRONG_SUM_MAX_BYTES)
+    }
+
+    /// Returns the strong sum of a block, of which the first bytes are sent.
+    pub fn block_sum(&self, block: &[u8]) -> Vec<u8> {
+        let wide_seed = i64::from(self.seed).cast_unsigned();
+        let seed = self.seed.to_le_bytes();
+        let seed: &[u8] = if self.seed == 0 { &[] } else { &seed };
+        match self.checksum {
+            Checksum::Xxh128 => XxHash3_128::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
+            Checksum::Xxh3 => XxHash3_64::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
+            Checksum::Xxh64 => XxHash64::oneshot(wide_seed, block).to_le_bytes().to_vec(),
+            Checksum::Md5 if self.is_seed_first => md5::Md5::new().chain_update(seed).chain_update(block).finalize().to_vec(),
+            Checksum::Md5 => md5::Md5::new().chain_update(block).chain_update(seed).finalize().to_vec(),
+            Checksum::Md4 => md4::Md4::new().chain_update(block).chain_update(seed).finalize().to_vec(),
+            Checksum::Sha1 => sha1::Sha1::new().chain_update(seed).chain_update(block).finalize().to_vec(),
+            Checksum::None => vec![0],
+        }
+    }
+
+    /// Returns a hasher for the digest that follows the data of a file.
+    pub fn file_digest(&self) -> FileDigest {
+        FileDigest::new(self.checksum, self.is_implied.then_some(self.seed))
+    }
+
+    /// Returns a hasher for the digest in a file list, which has no seed.
+    pub fn listed_digest(&self) -> FileDigest {
+        FileDigest::new(self.checksum, None)
+    }
+}
+
+/// Returns the length of the digest of a file.
+pub fn digest_len_bytes(checksum: Checksum) -> usize {
+    match checksum {
+        Checksum::Xxh3 | Checksum::Xxh64 => 8,
+        Checksum::Xxh128 | Checksum::Md5 | Checksum::Md4 => 16,
+        Checksum::Sha1 => 20,
+        Checksum::None => 1,
+    }
+}
+
+/// Computes the digest of a whole file incrementally.
+#[derive(Clone)]
+pub struct FileDigest(Hasher);
+
+#[derive(Clone)]
+enum Hasher {
+    Xxh128(Box<XxHash3_128>),
+    Xxh3(Box<XxHash3_64>),
+    Xxh64(XxHash64),
+    Md5(md5::Md5),
+    Md4(md4::Md4),
+    Sha1(sha1::Sha1),
+    None,
+}
+
+impl FileDigest {
+    /// Creates a hasher for no bytes, or for a seed that precedes them.
+    pub fn new(checksum: Checksum, seed: Option<i32>) -> FileDigest {
+        let mut digest = FileDigest(match checksum {
+            Checksum::Xxh128 => Hasher::Xxh128(Box::new(XxHash3_128::new())),
+            Checksum::Xxh3 => Hasher::Xxh3(Box::new(XxHash3_64::new())),
+            Checksum::Xxh64 => Hasher::Xxh64(XxHash64::default()),
+            Checksum::Md5 => Hasher::Md5(md5::Md5::new()),
+            Checksum::Md4 => Hasher::Md4(md4::Md4::new()),
+            Checksum::Sha1 => Hasher::Sha1(sha1::Sha1::new()),
+            Checksum::None => Hasher::None,
+        });
+        if let Some(seed) = seed {
+            digest.update(&seed.to_le_bytes());
+        }
+        digest
+    }
+
+    /// Adds the next bytes of the file.
+    pub fn update(&mut self, piece: &[u8]) {
+        match &mut self.0 {
+            Hasher::Xxh128(hasher) => hasher.write(piece),
+            Hasher::Xxh3(hasher) => hasher.write(piece),
+            Hasher::Xxh64(hasher) => hasher.write(piece),
+            Hasher::Md5(hasher) => hasher.update(piece),
+            Hasher::Md4(hasher) => hasher.update(piece),
+            Hasher::Sha1(hasher) => hasher.update(piece),
+            Hasher::None => {}
+        }
+    }
+
+    /// Returns the bytes on the wire.
+    pub fn finish(self) -> Vec<u8> {
+        match self.0 {
+            Hasher::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
+            Hasher::Xxh3(hasher) => hasher.finish().to_le_bytes().to_vec(),
+            Hasher::Xxh64(hasher) => hasher.finish().to_le_bytes().to_vec(),
+            Hasher::Md5(hasher) => hasher.finalize().to_vec(),
+            Hasher::Md4(hasher) => hasher.finalize().to_vec(),
+            Hasher::Sha1(hasher) => hasher.finalize().to_vec(),
+            Hasher::None => vec![0],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_are_summed_with_their_sign() {
+        assert_eq!(RollingSum::new(&[1, 2]).value(), (1 + 3) << 16 | 3);
+        assert_eq!(RollingSum::new(&[0xff]).value(), 0xffff_ffff);
+    }
+
+    proptest! {
+        #[test]
+        fn a_rolled_sum_is_that_of_the_block(bytes in proptest::collection::vec(any::<u8>(), 2..200), len in 1usize..100) {
+            let len = len.min(bytes.len() - 1);
+            let mut sum = RollingSum::new(&bytes[..len]);
+            for at in 0..bytes.len() - len {
+                sum.roll(bytes[at], bytes[at + len]);
+                prop_assert_eq!(sum, RollingSum::new(&bytes[at + 1..at + 1 + len]));
+            }
+            sum.shrink(bytes[bytes.len() - len]);
+            prop_assert_eq!(sum, RollingSum::new(&bytes[bytes.len() - len + 1..]));
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The start of a conversation with a daemon: lines, authentication, arguments.

@@ -1,0 +1,206 @@
+//! The filter list, which the client sends to the server, and the names of `--files-from`.
+
+use super::decode_error::{Result, checked, unsupported, violation};
+use super::limits::{PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX};
+use super::number::{ReadWire as _, WriteWire as _};
+use std::io::Read;
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleKind {
+    /// `-`
+    Exclude,
+    /// `+`
+    Include,
+    /// `:`, a merge file in each directory. The pattern is its name.
+    DirMerge,
+}
+
+/// One rule of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireRule {
+    /// What the rule does.
+    pub kind: RuleKind,
+    /// The modifiers: a subset of [`MODIFIERS`], in that order.
+    pub modifiers: Vec<u8>,
+    /// The pattern. It ends in `/` if it matches only directories.
+    pub pattern: Vec<u8>,
+}
+
+/// The modifiers that a rule can have, in the order in which rsync sends them.
+pub const MODIFIERS: &[u8] = b"/!Cnw-+exsrp";
+
+impl WireRule {
+    /// Returns the text of the rule for this protocol.
+    ///
+    /// Fails for rules that exist only from protocol 29 on. Before, the side of a rule is lost; `p` exists from
+    /// protocol 30 on and is left out before.
+    pub fn text(&self, protocol: u8) -> Result<Vec<u8>> {
+        let prefix = match self.kind {
+            RuleKind::Exclude => b'-',
+            RuleKind::Include => b'+',
+            RuleKind::DirMerge => b':',
+        };
+        let mut text = Vec::with_capacity(self.pattern.len() + self.modifiers.len() + 2);
+        if protocol >= 29 {
+            text.push(prefix);
+            text.extend(MODIFIERS.iter().filter(|&&letter| {
+                self.modifiers.contains(&letter) && (letter != b'p' || protocol >= 30)
+            }));
+            text.push(b' ');
+        } else {
+            if self.kind == RuleKind::DirMerge || self.modifiers.iter().any(|letter| !b"srp".contains(letter)) {
+                return Err(unsupported("filter rules are too modern for remote rsync."));
+            }
+            let is_ambiguous = self.pattern.starts_with(b"- ") || self.pattern.starts_with(b"+ ");
+            if self.kind == RuleKind::Include || is_ambiguous {
+                text.extend_from_slice(&[prefix, b' ']);
+            }
+        }
+        text.extend_from_slice(&self.pattern);
+        Ok(text)
+    }
+
+    /// Parses the text of a rule.
+    pub fn parse(text: &[u8], protocol: u8) -> Result<WireRule> {
+        let invalid = || violation(format!("invalid filter rule: {}", text.escape_ascii()));
+        let kind = match text.first() {
+            Some(b'-') => RuleKind::Exclude,
+            Some(b'+') => RuleKind::Include,
+            Some(b':') if protocol >= 29 => RuleKind::DirMerge,
+            _ if protocol < 29 => RuleKind::Exclude,
+            _ => return Err(invalid()),
+        };
+        if protocol < 29 {
+            let has_prefix = text.starts_with(b"- ") || text.starts_with(b"+ ");
+            let (kind, pattern) = if has_prefix { (kind, &text[2..]) } else { (RuleKind::Exclude, text) };
+            return Ok(WireRule { kind, modifiers: Vec::new(), pattern: pattern.to_vec() });
+        }
+        let space = text.iter().position(|&byte| byte == b' ').ok_or_else(invalid)?;
+        let (modifiers, pattern) = (&text[1..space], &text[space + 1..]);
+        if modifiers.iter().any(|letter| !MODIFIERS.contains(letter)) {
+            return Err(invalid());
+        }
+        Ok(WireRule { kind, modifiers: modifiers.to_vec(), pattern: pattern.to_vec() })
+    }
+}
+
+/// Appends a filter list. Fails for a rule that the protocol does not have, or that is too long.
+pub fn encode(rules: &[WireRule], protocol: u8, out: &mut Vec<u8>) -> Result<()> {
+    for rule in rules {
+        let text = rule.text(protocol)?;
+        let len = checked(text.len() as i64, RULE_MAX_BYTES, "the length of a filter rule")?;
+        if len > 0 {
+            out.put_int(len as i32);
+            out.put(&text);
+        }
+    }
+    out.put_int(0);
+    Ok(())
+}
+
+/// Reads a filter list.
+pub fn decode(input: &mut impl Read, protocol: u8) -> Result<Vec<WireRule>> {
+    let mut rules = Vec::new();
+    loop {
+        let len = checked(i64::from(input.int()?), RULE_MAX_BYTES, "the length of a filter rule")?;
+        if len == 0 {
+            return Ok(rules);
+        }
+        checked(rules.len() as i64 + 1, RULES_MAX, "the number of filter rules")?;
+        rules.push(WireRule::parse(&input.byte_vec(len)?, protocol)?);
+    }
+}
+
+/// Appends one name of `--files-from`. Line ends of the file have been removed; an empty name is left out.
+pub fn encode_name(name: &[u8], out: &mut Vec<u8>) {
+    if !name.is_empty() {
+        out.put(name);
+        out.put(b"\0");
+    }
+}
+
+/// Appends the end of the names of `--files-from`.
+pub fn encode_names_end(out: &mut Vec<u8>) {
+    out.put(b"\0");
+}
+
+/// Reads the next name of `--files-from`; `None` at the end.
+pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
+    let mut name = Vec::new();
+    loop {
+        match input.byte()? {
+            0 => return Ok((!name.is_empty()).then_some(name)),
+            _ if name.len() == PATH_MAX_BYTES => return Err(violation("a name of --files-from is too long")),
+            byte => name.push(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rule(text: &[u8]) -> WireRule {
+        WireRule::parse(text, 32).unwrap()
+    }
+
+    #[test]
+    fn rules_that_rsync_sends_are_parsed_and_written() {
+        for text in [
+            "- *.o", "+ /sub/", "-! x*", ":n- .rules", ": .rsync-filter", "-p tmp/", "-/ /abs", "-r *~", "-x user.foo",
+            "+s a", "-sr b", "-C ", ":C .cvsignore", "- a b ",
+        ] {
+            assert_eq!(rule(text.as_bytes()).text(32).unwrap(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn old_peers_get_bare_patterns() {
+        for (text, wanted) in [("- *.o", "*.o"), ("+ /sub/", "+ /sub/"), ("- + x", "- + x"), ("-s a", "a"), ("+r b", "+ b")] {
+            let old = rule(text.as_bytes()).text(28).unwrap();
+            assert_eq!(old, wanted.as_bytes());
+            assert_eq!(WireRule::parse(&old, 28).unwrap().pattern, rule(text.as_bytes()).pattern);
+        }
+        assert_eq!(rule(b"-p a").text(29).unwrap(), b"- a");
+        for modern in ["-! a", ": .rsync-filter", "-C "] {
+            assert!(rule(modern.as_bytes()).text(28).is_err(), "{modern}");
+        }
+    }
+
+    #[test]
+    fn names_end_with_an_empty_one() {
+        let mut out = Vec::new();
+        for name in [&b"a.txt"[..], b"", b"sub/deep/"] {
+            encode_name(name, &mut out);
+        }
+        encode_names_end(&mut out);
+        assert_eq!(out, b"a.txt\0sub/deep/\0\0");
+        let mut input = &out[..];
+        let names: Vec<_> = std::iter::from_fn(|| decode_name(&mut input).unwrap()).collect();
+        assert_eq!(names, [&b"a.txt"[..], b"sub/deep/"]);
+        assert!(decode_name(&mut &[b'x'; 5000][..]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_is_decoded_as_it_was_encoded(
+            parts in proptest::collection::vec((0usize..3, proptest::sample::subsequence(MODIFIERS, 0..5), "[a-z/ *+-]{1,20}"), 0..10),
+        ) {
+            let kinds = [RuleKind::Exclude, RuleKind::Include, RuleKind::DirMerge];
+            let rules: Vec<_> = parts.into_iter().map(|(kind, modifiers, pattern)| WireRule {
+                kind: kinds[kind], modifiers, pattern: pattern.into_bytes(),
+            }).collect();
+            let mut out = Vec::new();
+            encode(&rules, 32, &mut out).unwrap();
+            prop_assert_eq!(decode(&mut &out[..], 32).unwrap(), rules);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..100), protocol in 27u8..33) {
+            let _ = decode(&mut &bytes[..], protocol);
+            let _ = WireRule::parse(&bytes, protocol);
+        }
+    }
+}

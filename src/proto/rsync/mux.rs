@@ -1,0 +1,295 @@
+//! Multiplexing: data and control messages in one stream of frames.
+
+use super::decode_error::{DecodeError, Result, broken_stream};
+use super::limits::{FRAME_MAX_BYTES, FRAME_SENT_MAX_BYTES, PATH_MAX_BYTES, TEXT_MAX_BYTES};
+use super::number::{ReadWire as _, WriteWire as _};
+use std::io::{self, Read};
+
+/// The number that precedes each tag on the wire.
+const TAG_BASE: u8 = 7;
+
+/// The kind of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    /// A piece of the data stream.
+    Data = 0,
+    /// An error of one file.
+    ErrorXfer = 1,
+    /// Information for the user.
+    Info = 2,
+    /// An error.
+    Error = 3,
+    /// A warning.
+    Warning = 4,
+    /// Errors while the sender reads the source.
+    IoError = 22,
+    /// The timeout of a daemon.
+    IoTimeout = 33,
+    /// The keep-alive of rsync 3.0.
+    Noop = 42,
+    /// The peer gives up.
+    ErrorExit = 86,
+    /// A transferred file is safe at the destination.
+    Success = 100,
+    /// An entry was deleted.
+    Deleted = 101,
+    /// A requested file will not be sent.
+    NoSend = 102,
+}
+
+impl Tag {
+    const ALL: [Tag; 12] = [
+        Tag::Data,
+        Tag::ErrorXfer,
+        Tag::Info,
+        Tag::Error,
+        Tag::Warning,
+        Tag::IoError,
+        Tag::IoTimeout,
+        Tag::Noop,
+        Tag::ErrorExit,
+        Tag::Success,
+        Tag::Deleted,
+        Tag::NoSend,
+    ];
+}
+
+/// A control message: everything between two pieces of data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Text for the user, normally with its newline. The tag is one of the four for text.
+    Text(Tag, Vec<u8>),
+    /// Bits to add to the `io_error` of the run.
+    IoError(i32),
+    /// The timeout in seconds that a daemon demands.
+    IoTimeout(i32),
+    /// An empty data frame: the peer is alive.
+    KeepAlive,
+    /// The keep-alive of rsync 3.0, which a sender answers with an empty data frame.
+    Noop,
+    /// The peer gives up, with this exit code unless it only confirms.
+    ErrorExit(Option<i32>),
+    /// The entry with this index is safe at the destination.
+    Success(i32),
+    /// This path was deleted at the destination.
+    Deleted {
+        /// The path relative to the destination.
+        path: Vec<u8>,
+        /// Whether it was a directory.
+        is_dir: bool,
+    },
+    /// The file with this index will not be sent.
+    NoSend(i32),
+}
+
+/// Appends a frame. The payload must not exceed [`FRAME_MAX_BYTES`].
+pub fn encode_frame(tag: Tag, payload: &[u8], out: &mut Vec<u8>) {
+    assert!(payload.len() <= FRAME_MAX_BYTES, "the length of a frame has 24 bits");
+    out.put_int((i32::from(TAG_BASE + tag as u8) << 24) | payload.len() as i32);
+    out.put(payload);
+}
+
+/// Appends a part of the data stream as frames; none if it is empty.
+pub fn encode_data(data: &[u8], out: &mut Vec<u8>) {
+    data.chunks(FRAME_SENT_MAX_BYTES).for_each(|piece| encode_frame(Tag::Data, piece, out));
+}
+
+/// Appends the frames of a control message. Text is cut into frames that every peer accepts.
+pub fn encode_control(control: &Control, out: &mut Vec<u8>) {
+    match control {
+        Control::Text(tag, text) => {
+            text.chunks(TEXT_MAX_BYTES).for_each(|piece| encode_frame(*tag, piece, out));
+        }
+        Control::IoError(bits) => encode_frame(Tag::IoError, &bits.to_le_bytes(), out),
+        Control::IoTimeout(secs) => encode_frame(Tag::IoTimeout, &secs.to_le_bytes(), out),
+        Control::KeepAlive => encode_frame(Tag::Data, b"", out),
+        Control::Noop => encode_frame(Tag::Noop, b"", out),
+        Control::ErrorExit(None) => encode_frame(Tag::ErrorExit, b"", out),
+        Control::ErrorExit(Some(code)) => encode_frame(Tag::ErrorExit, &code.to_le_bytes(), out),
+        Control::Success(index) => encode_frame(Tag::Success, &index.to_le_bytes(), out),
+        Control::Deleted { path, is_dir } => {
+            let mut payload = path.clone();
+            payload.extend_from_slice(if *is_dir { b"\0" } else { b"" });
+            encode_frame(Tag::Deleted, &payload, out);
+        }
+        Control::NoSend(index) => encode_frame(Tag::NoSend, &index.to_le_bytes(), out),
+    }
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The kind of the frame.
+    pub tag: Tag,
+    /// The length of its payload.
+    pub len_bytes: usize,
+}
+
+impl FrameHeader {
+    /// Decodes a header and checks the length for its tag.
+    pub fn decode(header: [u8; 4]) -> Result<FrameHeader> {
+        let [a, b, c, number] = header;
+        let len_bytes = u32::from_le_bytes([a, b, c, 0]) as usize;
+        let tag = Tag::ALL.into_iter().find(|&tag| TAG_BASE + tag as u8 == number);
+        let Some(tag) = tag else {
+            return Err(broken_stream(format!("unexpected tag {}", i16::from(number) - i16::from(TAG_BASE))));
+        };
+        let is_valid = match tag {
+            Tag::Data => true,
+            Tag::ErrorXfer | Tag::Info | Tag::Error | Tag::Warning => len_bytes <= TEXT_MAX_BYTES,
+            Tag::Noop => len_bytes == 0,
+            Tag::ErrorExit => matches!(len_bytes, 0 | 4),
+            Tag::IoError | Tag::IoTimeout | Tag::Success | Tag::NoSend => len_bytes == 4,
+            Tag::Deleted => len_bytes <= PATH_MAX_BYTES + 1,
+        };
+        match is_valid {
+            true => Ok(FrameHeader { tag, len_bytes }),
+            false => Err(broken_stream(format!("a message of kind {} with {len_bytes} bytes", tag as u8))),
+        }
+    }
+
+    /// Decodes the payload; `None` if it is data.
+    fn control(self, mut payload: Vec<u8>) -> Option<Control> {
+        let number = || payload.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        Some(match self.tag {
+            Tag::Data if self.len_bytes > 0 => return None,
+            Tag::Data => Control::KeepAlive,
+            tag @ (Tag::ErrorXfer | Tag::Info | Tag::Error | Tag::Warning) => Control::Text(tag, payload),
+            Tag::IoError => Control::IoError(number()),
+            Tag::IoTimeout => Control::IoTimeout(number()),
+            Tag::Noop => Control::Noop,
+            Tag::ErrorExit => Control::ErrorExit((self.len_bytes > 0).then(number)),
+            Tag::Success => Control::Success(number()),
+            Tag::NoSend => Control::NoSend(number()),
+            Tag::Deleted => {
+                let is_dir = payload.pop_if(|last| *last == 0).is_some();
+                Control::Deleted { path: payload, is_dir }
+            }
+        })
+    }
+}
+
+/// Reads the data of a stream of frames, and passes control messages to a function as they arrive.
+///
+/// The function can end the run: its error is returned by the read. Violations are I/O errors that hold a
+/// [`DecodeError`]; converting them to a [`DecodeError`] restores it.
+pub struct Demultiplexer<R, H> {
+    input: R,
+    handle: H,
+    /// Whether the stream has frames; otherwise its bytes are data.
+    has_frames: bool,
+    /// What is left of the current data frame.
+    rest_bytes: usize,
+}
+
+impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
+    /// Creates a demultiplexer for a stream that has no frames yet.
+    pub fn new(input: R, handle: H) -> Demultiplexer<R, H> {
+        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0 }
+    }
+
+    /// Determines whether frames follow. Must not be called within a data frame.
+    pub fn set_frames(&mut self, has_frames: bool) {
+        assert_eq!(self.rest_bytes, 0, "frames begin and end at the border of a frame");
+        self.has_frames = has_frames;
+    }
+
+    /// Returns the bytes that are left of the current data frame.
+    pub fn rest_bytes(&self) -> usize {
+        self.rest_bytes
+    }
+
+    /// Reads one frame if no data is pending. Returns whether data is pending then.
+    pub fn read_frame(&mut self) -> Result<bool> {
+        if self.rest_bytes > 0 {
+            return Ok(true);
+        }
+        let header = FrameHeader::decode(self.input.array()?)?;
+        if header.tag == Tag::Data && header.len_bytes > 0 {
+            self.rest_bytes = header.len_bytes;
+            return Ok(true);
+        }
+        let payload = self.input.byte_vec(header.len_bytes)?;
+        header.control(payload).map_or(Ok(()), &mut self.handle)?;
+        Ok(false)
+    }
+}
+
+impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        if !self.has_frames {
+            return self.input.read(into);
+        }
+        while !self.read_frame()? {}
+        let most = self.rest_bytes.min(into.len());
+        let got = self.input.read(&mut into[..most])?;
+        self.rest_bytes -= got;
+        if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(got) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn control() -> impl Strategy<Value = Control> {
+        let bytes = || proptest::collection::vec(1u8.., 1..300);
+        let text = prop::sample::select(vec![Tag::ErrorXfer, Tag::Info, Tag::Error, Tag::Warning]);
+        prop_oneof![
+            (text, bytes()).prop_map(|(tag, text)| Control::Text(tag, text)),
+            any::<i32>().prop_map(Control::IoError),
+            any::<i32>().prop_map(Control::IoTimeout),
+            Just(Control::KeepAlive),
+            Just(Control::Noop),
+            any::<Option<i32>>().prop_map(Control::ErrorExit),
+            any::<i32>().prop_map(Control::Success),
+            any::<i32>().prop_map(Control::NoSend),
+            (bytes(), any::<bool>()).prop_map(|(path, is_dir)| Control::Deleted { path, is_dir }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn data_and_messages_are_separated(
+            parts in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..100), control()), 0..10),
+        ) {
+            let mut wire = Vec::new();
+            for (data, control) in &parts {
+                encode_data(data, &mut wire);
+                encode_control(control, &mut wire);
+            }
+            encode_data(b"last", &mut wire);
+            let mut controls = Vec::new();
+            let mut input = Demultiplexer::new(&wire[..], |control| { controls.push(control); Ok(()) });
+            input.set_frames(true);
+            let wanted: Vec<u8> = parts.iter().flat_map(|(data, _)| data).chain(b"last").copied().collect();
+            prop_assert_eq!(input.byte_vec(wanted.len()).unwrap(), wanted);
+            prop_assert_eq!(controls, parts.into_iter().map(|(_, control)| control).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn arbitrary_frames_are_read_or_rejected(wire in proptest::collection::vec(any::<u8>(), 0..200), tag in 0u8..112) {
+            let wire = [&[3, 0, 0, tag][..], &wire].concat();
+            let mut input = Demultiplexer::new(&wire[..], |_| Ok(()));
+            input.set_frames(true);
+            prop_assert!(io::copy(&mut input, &mut io::sink()).is_err(), "a stream of frames has no end");
+        }
+    }
+
+    #[test]
+    fn violations_survive_the_way_through_read() {
+        let mut input = Demultiplexer::new(&[0, 0, 0, 12][..], |_| Ok(()));
+        input.set_frames(true);
+        let error = input.byte().unwrap_err();
+        assert!(matches!(&error, DecodeError::Violation { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "protocol error: unexpected tag 5");
+        let mut ended = Demultiplexer::new(&[0, 0, 0, 93, 0, 0, 0, 7][..], |_| Err(broken_stream("the peer gave up")));
+        ended.set_frames(true);
+        assert_eq!(ended.byte().unwrap_err().to_string(), "protocol error: the peer gave up");
+    }
+}

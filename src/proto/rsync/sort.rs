@@ -1,0 +1,90 @@
+//! The order of a list, which gives entries their indices, and its duplicates.
+
+use super::file_list::FileEntry;
+use crate::flist::order::compare_paths;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// Compares two entries in the order of a protocol.
+pub fn compare(a: &FileEntry, b: &FileEntry, protocol: u8) -> Ordering {
+    if protocol < 29 {
+        return a.path.cmp(&b.path);
+    }
+    // `.` precedes everything.
+    let is_root = |entry: &FileEntry| entry.path == b"." && entry.is_dir();
+    is_root(b).cmp(&is_root(a)).then_with(|| compare_paths((&a.path, a.is_dir()), (&b.path, b.is_dir())))
+}
+
+/// Returns the positions of the entries of one list in sorted order: the entry at place `n` has the index `start + n`.
+/// With `--iconv`, entries are numbered in the order of sending instead.
+pub fn sorted(entries: &[FileEntry], protocol: u8) -> Vec<u32> {
+    let mut places: Vec<u32> = (0..).take(entries.len()).collect();
+    places.sort_by(|&a, &b| compare(&entries[a as usize], &entries[b as usize], protocol));
+    places
+}
+
+/// Returns the places in `sorted` whose entries the receiver ignores, because another entry has the same path. A
+/// directory is preferred, else the first one. What a dropped directory adds to the flags of the other is merged.
+pub fn drop_duplicates(entries: &mut [FileEntry], sorted: &[u32], protocol: u8) -> Vec<u32> {
+    let mut kept: HashMap<Vec<u8>, u32> = HashMap::with_capacity(entries.len());
+    let mut dropped = Vec::new();
+    for (place, &at) in (0u32..).zip(sorted) {
+        let path = entries[at as usize].path.clone();
+        let Some(&rival) = kept.get(&path) else {
+            kept.insert(path, place);
+            continue;
+        };
+        let rival_at = sorted[rival as usize] as usize;
+        let (old, new) = (&entries[rival_at], &entries[at as usize]);
+        if new.is_dir() && !old.is_dir() && protocol >= 29 {
+            kept.insert(path, place);
+            dropped.push(rival);
+            continue;
+        }
+        if new.is_dir() && old.is_dir() {
+            let (is_top_dir, has_content) = (new.is_top_dir, new.has_content);
+            entries[rival_at].is_top_dir |= is_top_dir;
+            entries[rival_at].has_content |= has_content;
+        }
+        dropped.push(place);
+    }
+    dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u32 = 0o040_755;
+    const FILE: u32 = 0o100_644;
+
+    fn order(names: &[(&str, u32)], protocol: u8) -> Vec<String> {
+        let entries: Vec<_> = names.iter().map(|(name, mode)| FileEntry::new(*name, *mode)).collect();
+        let places = sorted(&entries, protocol);
+        places.iter().map(|&at| String::from_utf8(entries[at as usize].path.clone()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_order_depends_on_the_protocol() {
+        let names =
+            [("a/x", FILE), ("a0", DIR), ("a", DIR), ("a.dir", DIR), ("zz", FILE), (".", DIR), ("a-dir", DIR), ("!", FILE)];
+        assert_eq!(order(&names, 32), [".", "!", "zz", "a-dir", "a.dir", "a", "a/x", "a0"]);
+        assert_eq!(order(&names, 28), ["!", ".", "a", "a-dir", "a.dir", "a/x", "a0", "zz"]);
+    }
+
+    #[test]
+    fn of_two_entries_a_directory_is_kept() {
+        let mut entries = [
+            FileEntry::new("a", FILE),
+            FileEntry { has_content: false, ..FileEntry::new("a", DIR) },
+            FileEntry { is_top_dir: true, ..FileEntry::new("a", DIR) },
+            FileEntry::new("b", FILE),
+            FileEntry::new("b", FILE),
+        ];
+        let places = sorted(&entries, 32);
+        let dropped = drop_duplicates(&mut entries, &places, 32);
+        let dropped: Vec<_> = dropped.into_iter().map(|place| places[place as usize]).collect();
+        assert_eq!(dropped, [4, 0, 2]);
+        assert!(entries[1].is_top_dir && entries[1].has_content);
+    }
+}
