@@ -3,7 +3,7 @@
 
 use crate::options::Checksum;
 use std::io;
-use twox_hash::XxHash3_128;
+use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
 /// Length of a content digest. BLAKE3 is truncated to it: a digest is only compared with one expected value, never
 /// looked up among many.
@@ -23,6 +23,9 @@ pub enum By {
     /// XXH3 with 128 bits, five times as fast. It detects only accidental changes. For files sent whole, where data and
     /// digest come from the same peer.
     Xxh3,
+    /// A checksum that was negotiated with a stock rsync, as that sends it: a shorter one is followed by zeros, a longer
+    /// one cut.
+    Negotiated(Checksum),
 }
 
 /// Computes the digest of a file's content incrementally.
@@ -33,6 +36,27 @@ pub struct ContentHasher(Hasher);
 enum Hasher {
     Blake3(Box<blake3::Hasher>),
     Xxh3(Box<XxHash3_128>),
+    Xxh128(Box<XxHash3_128>),
+    Xxh3Short(Box<XxHash3_64>),
+    Xxh64(Box<XxHash64>),
+    Md5(Box<md5::Md5>),
+    Md4(Box<md4::Md4>),
+    Sha1(Box<sha1::Sha1>),
+    Nothing,
+}
+
+impl Hasher {
+    fn negotiated(sum: Checksum) -> Hasher {
+        match sum {
+            Checksum::Xxh128 => Hasher::Xxh128(Box::default()),
+            Checksum::Xxh3 => Hasher::Xxh3Short(Box::default()),
+            Checksum::Xxh64 => Hasher::Xxh64(Box::default()),
+            Checksum::Md5 => Hasher::Md5(Box::default()),
+            Checksum::Md4 => Hasher::Md4(Box::default()),
+            Checksum::Sha1 => Hasher::Sha1(Box::default()),
+            Checksum::None => Hasher::Nothing,
+        }
+    }
 }
 
 impl ContentHasher {
@@ -41,6 +65,7 @@ impl ContentHasher {
         ContentHasher(match by {
             By::Blake3 => Hasher::Blake3(Box::default()),
             By::Xxh3 => Hasher::Xxh3(Box::default()),
+            By::Negotiated(sum) => Hasher::negotiated(sum),
         })
     }
 
@@ -48,7 +73,13 @@ impl ContentHasher {
     pub fn update(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
-            Hasher::Xxh3(hasher) => hasher.write(piece),
+            Hasher::Xxh3(hasher) | Hasher::Xxh128(hasher) => hasher.write(piece),
+            Hasher::Xxh3Short(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
+            Hasher::Xxh64(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
+            Hasher::Md5(hasher) => md5::Digest::update(&mut **hasher, piece),
+            Hasher::Md4(hasher) => md4::Digest::update(&mut **hasher, piece),
+            Hasher::Sha1(hasher) => sha1::Digest::update(&mut **hasher, piece),
+            Hasher::Nothing => {}
         }
     }
 
@@ -57,8 +88,20 @@ impl ContentHasher {
         match &self.0 {
             Hasher::Blake3(hasher) => cut(&hasher.finalize()),
             Hasher::Xxh3(hasher) => hasher.finish_128().to_be_bytes(),
+            Hasher::Xxh128(hasher) => hasher.finish_128().to_le_bytes(),
+            Hasher::Xxh3Short(hasher) => padded(&std::hash::Hasher::finish(&**hasher).to_le_bytes()),
+            Hasher::Xxh64(hasher) => padded(&std::hash::Hasher::finish(&**hasher).to_le_bytes()),
+            Hasher::Md5(hasher) => padded(&md5::Digest::finalize((**hasher).clone())),
+            Hasher::Md4(hasher) => padded(&md4::Digest::finalize((**hasher).clone())),
+            Hasher::Sha1(hasher) => padded(&sha1::Digest::finalize((**hasher).clone())),
+            Hasher::Nothing => padded(&[]),
         }
     }
+}
+
+/// Returns a checksum of any length as a content digest: followed by zeros, or cut.
+pub fn padded(sum: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
+    std::array::from_fn(|at| sum.get(at).copied().unwrap_or(0))
 }
 
 /// The hash function for comparing file contents that both machines have. Both ends of a session use the same one.
@@ -68,6 +111,8 @@ pub enum Comparison {
     Blake3,
     /// XXH3 with 128 bits and a secret, made by [`Comparison::keyed`].
     Keyed(Secret),
+    /// See [`By::Negotiated`].
+    Negotiated(Checksum),
 }
 
 /// The secret of keyed XXH3, different in each session. This is not a MAC. But an attacker who wants two contents to
@@ -96,6 +141,7 @@ impl Comparison {
     pub fn hasher(&self) -> ContentHasher {
         ContentHasher(match self {
             Comparison::Blake3 => Hasher::Blake3(Box::default()),
+            Comparison::Negotiated(sum) => Hasher::negotiated(*sum),
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::with_seed_and_secret(*seed, bytes.clone());
                 Hasher::Xxh3(Box::new(keyed.expect("a secret is long enough")))
@@ -107,6 +153,11 @@ impl Comparison {
     pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
         match self {
             Comparison::Blake3 => cut(&blake3::hash(content)),
+            Comparison::Negotiated(sum) => {
+                let mut hasher = ContentHasher(Hasher::negotiated(*sum));
+                hasher.update(content);
+                hasher.finish()
+            }
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::oneshot_with_seed_and_secret(*seed, bytes, content);
                 keyed.expect("a secret is long enough").to_be_bytes()
@@ -212,7 +263,6 @@ pub const fn shown_len_bytes(sum: Checksum) -> usize {
 pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
     use md5::Digest as _;
     use std::hash::Hasher;
-    use twox_hash::{XxHash3_64, XxHash64};
     Ok(Some(match sum {
         Checksum::None => return Ok(None),
         Checksum::Xxh128 => feed(XxHash3_128::new(), XxHash3_128::write, read)?.finish_128().to_be_bytes().to_vec(),

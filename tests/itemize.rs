@@ -315,6 +315,7 @@ synctest!(a_log_of_the_far_end, between machines, |w: World| {
 });
 
 synctest!(a_log_of_errors, |w: World| {
+    w.not_with_stock("a missing argument shows only in the exit code of the remote shell");
     w.source("a").dest("");
     w.once().no_dry_run().agree_paths(&["-a", "--log-file=run.log"], &["src/", "nowhere", "dst/"]).exits(23);
 });

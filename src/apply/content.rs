@@ -2,10 +2,9 @@
 
 use crate::apply::job::Job;
 use crate::apply::read_ahead::{Digesting, NextPiece, Ready};
-use crate::apply::{ContentPiece, Context, Incoming, Similar, Wire};
+use crate::apply::{BlockSums, ContentPiece, Context, Incoming, Similar, Wire};
 use crate::delta::{Signature, block_len};
 use crate::digest;
-use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -15,6 +14,8 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::fs::write::open_left_over;
 use crate::options::Append;
+use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::item::{BlockSum, SumHead};
 use crate::proto::{Basis, FileId};
 use crate::report::event::Problem;
 use std::io;
@@ -266,14 +267,14 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
     (Kind::of_mode(stat.mode) == Some(Kind::File) && stat.len_bytes > 0).then_some((fd, stat.len_bytes))
 }
 
-/// Returns the basis that is sent to the peer. `by`: the digest for comparing a prefix.
-pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by: &Comparison) -> Basis {
+/// Returns the basis that is sent to the peer.
+pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
     if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
         let len_bytes = there.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes, by, &|| context.is_over()).ok()
+            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| context.is_over()).ok()
         };
         return match append {
             Append::Trust => Basis::Prefix { len_bytes, digest: None },
@@ -286,11 +287,47 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, by
         true => Err(io::ErrorKind::Interrupted.into()),
         false => sys::pread(fd.as_fd(), into, offset),
     };
-    match Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at) {
-        Ok(signature) => Basis::Blocks(signature.encode()),
-        // It cannot be read or has become shorter, so the whole file is requested.
-        Err(_) => Basis::None,
+    let blocks = match wire.block_sums() {
+        BlockSums::Native => {
+            Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at).map(|it| it.encode())
+        }
+        BlockSums::Stock { sums, protocol } => {
+            SumHead::of_basis(len_bytes, wished, &sums, protocol, false)
+                .map_err(io::Error::other)
+                .and_then(|head| stock_sums(&head, &sums, &read_at))
+        }
+    };
+    // If the basis cannot be read or has become shorter, the whole file is requested.
+    blocks.map_or(Basis::None, Basis::Blocks)
+}
+
+/// How much of a basis is read at a time for [`stock_sums`], at least.
+const SUMMED_BYTES: usize = 256 << 10;
+
+/// Returns the head and the block sums of a basis as a stock rsync expects them.
+fn stock_sums(
+    head: &SumHead,
+    sums: &Sums,
+    read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
+) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    head.encode(&mut out);
+    let block_len = head.block_len_bytes as usize;
+    let mut buffer = vec![0; SUMMED_BYTES.div_ceil(block_len) * block_len];
+    let (mut at, end) = (0, head.basis_len_bytes());
+    while at < end {
+        let len = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+        let mut got = 0;
+        while got < len {
+            match read_at(at + got as u64, &mut buffer[got..len])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => got += count,
+            }
+        }
+        buffer[..len].chunks(block_len).for_each(|block| BlockSum::of_block(block, head, sums).encode(head, &mut out));
+        at += len as u64;
     }
+    Ok(out)
 }
 
 #[cfg(test)]

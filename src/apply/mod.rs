@@ -35,6 +35,7 @@ use crate::fs::{acl, errno, sys, trusted_path};
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
+use crate::proto::rsync::block_sums::Sums;
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::format::Format;
@@ -263,8 +264,24 @@ pub trait Wire: Sync {
     fn loss(&self) -> Option<Loss>;
     /// Returns the digest for comparing contents that both ends have.
     fn compared_by(&self) -> &Comparison;
+    /// Returns which sums of the blocks of a basis the peer expects.
+    fn block_sums(&self) -> BlockSums;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
     fn placed(&self, file: FileId) -> Result<(), Error>;
+}
+
+/// The sums of the blocks of a basis.
+#[derive(Debug, Clone, Copy)]
+pub enum BlockSums {
+    /// A [`crate::delta::Signature`].
+    Native,
+    /// Those of a stock rsync.
+    Stock {
+        /// The checksum with its seed.
+        sums: Sums,
+        /// The protocol version.
+        protocol: u8,
+    },
 }
 
 /// What happens after a lost connection.

@@ -53,6 +53,14 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     words.list
 }
 
+/// Removes the capability of piecewise file lists from the short options of [`words`].
+pub fn take_list_whole(letters: &mut Vec<u8>) {
+    let end = letters.windows(2).rposition(|pair| pair == b".i");
+    if let Some(dot) = end {
+        letters.remove(dot + 1);
+    }
+}
+
 /// Returns the short options of a command line, up to the capability string.
 fn letters_of(words: &[Vec<u8>]) -> &[u8] {
     let is_letters = |word: &&Vec<u8>| word.starts_with(b"-") && !word.starts_with(b"--");

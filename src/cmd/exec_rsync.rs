@@ -26,6 +26,11 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
     Err(Error::new(Exit::Ipc, format!("sparsync: cannot start {}: {error}", rsync.display())))
 }
 
+/// Returns whether there is an rsync that [`run`] could start.
+pub fn is_installed(env: &Env) -> bool {
+    find(env, env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()).as_deref()).is_some()
+}
+
 /// Removes `--transport`, which rsync does not know. rsync reaches the peer in its own way.
 fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
     let mut own = Vec::new();

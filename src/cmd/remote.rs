@@ -27,6 +27,7 @@ use crate::report::event::Wants;
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
+use crate::session::stock;
 use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
@@ -125,6 +126,8 @@ fn speech() -> Speech {
 enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
     Native(Carrier, Link, Option<Box<FirstWords>>),
+    /// A stock rsync, with which this program runs the session.
+    Stock(Carrier, Link),
     /// A stock rsync. The installed rsync takes over the run.
     Rsync,
 }
@@ -133,6 +136,7 @@ impl From<RemoteProgram> for ReachedProgram {
     fn from(found: RemoteProgram) -> ReachedProgram {
         match found {
             RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
+            RemoteProgram::Stock(shell, link) => ReachedProgram::Stock(Carrier::Shell(shell), link),
             RemoteProgram::Rsync => ReachedProgram::Rsync,
         }
     }
@@ -142,7 +146,15 @@ impl From<RemoteProgram> for ReachedProgram {
 struct OpenedSession {
     carrier: Carrier,
     prepared: Prepared,
-    opened: Result<OpenSession, Refusal>,
+    opened: Opened,
+}
+
+/// The link of a session.
+enum Opened {
+    /// To a sparsync: the handshake is done or was rejected.
+    Native(Result<Box<OpenSession>, Refusal>),
+    /// To a stock rsync: no handshake was done.
+    Stock(Link),
 }
 
 impl RemoteCopy {
@@ -189,7 +201,9 @@ impl RemoteCopy {
             Ok(None) => {
                 // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read. This
                 // returns only if there is no rsync that can be started, which the error below says.
-                let _ = exec_rsync::run(env);
+                if self.stock_choice(env) != Some(true) {
+                    let _ = exec_rsync::run(env);
+                }
                 fail(env, &self.no_rsync())
             }
             Err(error) => fail(env, &error),
@@ -205,17 +219,31 @@ impl RemoteCopy {
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
     ) -> Result<Option<OpenedSession>, Error> {
-        let ReachedProgram::Native(carrier, link, said) = reached else { return Ok(None) };
         let may_have_taken = prepared.is_none();
+        let prepare = || copy::prepare(env, &self.options, self.far.server_sends);
+        let (carrier, link, said) = match reached {
+            ReachedProgram::Native(carrier, link, said) => (carrier, link, said),
+            ReachedProgram::Stock(carrier, link) => {
+                let prepared = prepared.map_or_else(prepare, Ok)?;
+                return Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link) }));
+            }
+            ReachedProgram::Rsync => return Ok(None),
+        };
         let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
         let (why, peer) = match (self.open(env, (&carrier, link, said), &prepared, early), &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
-            (opened, _) => return Ok(Some(OpenedSession { carrier, prepared, opened })),
+            (opened, _) => {
+                let opened = Opened::Native(opened.map(Box::new));
+                return Ok(Some(OpenedSession { carrier, prepared, opened }));
+            }
         };
         match self.reach_instead(env, &why, peer)? {
             ReachedProgram::Native(carrier, link, said) => {
                 let opened = self.open(env, (&carrier, link, said), &prepared, early);
-                Ok(Some(OpenedSession { carrier, prepared, opened }))
+                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Native(opened.map(Box::new)) }))
+            }
+            ReachedProgram::Stock(carrier, link) => {
+                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link) }))
             }
             // Standard input may have been read already, so the installed rsync could not read it.
             ReachedProgram::Rsync if may_have_taken => {
@@ -388,9 +416,9 @@ impl RemoteCopy {
 
     fn no_rsync(&self) -> Error {
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let words =
-            format!("sparsync: cannot copy to or from {host}: it has rsync but no sparsync, and this machine no rsync");
-        Error::new(Exit::StartClient, words).by(self.role()).with_hint("install rsync here or sparsync there")
+        let what = stock::unsupported(&self.options, self.far.server_sends).unwrap_or("this");
+        let words = format!("sparsync: {what} is not supported with {host}: it has rsync but no sparsync");
+        Error::new(Exit::Unsupported, words).by(self.role()).with_hint("install rsync here or sparsync there")
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -406,8 +434,9 @@ impl RemoteCopy {
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, ..near };
         let first = match opened {
-            Ok(opened) => near.play(opened, early, &mut reporter, &mut tally),
-            Err(refusal) => Err(refusal.told(&mut reporter)),
+            Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
+            Opened::Native(Err(refusal)) => Err(refusal.told(&mut reporter)),
+            Opened::Stock(link) => near.run_with_stock(link, &self.far.server_words, &mut reporter, &mut tally),
         };
         let outcome = match &mut carrier {
             Carrier::Net(redial) => {
@@ -431,7 +460,7 @@ impl RemoteCopy {
                         ended
                     }
                     // The installed rsync would start the run over and print everything a second time.
-                    Ok(ReachedProgram::Rsync) => Err(error),
+                    Ok(ReachedProgram::Rsync | ReachedProgram::Stock(..)) => Err(error),
                     Err(error) => Err(error),
                 }
             }

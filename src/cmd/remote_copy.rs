@@ -1,11 +1,13 @@
 //! A copy to or from another machine, as the command line describes it.
 
-use super::route;
+use super::{exec_rsync, route};
 use crate::cli::Far;
 use crate::env::Env;
 use crate::options::Options;
+use crate::session::stock;
 use crate::transport::link::Patience;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// A remote copy as the command line describes it.
@@ -50,6 +52,24 @@ impl RemoteCopy {
         if self.tells_way() {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
+        }
+    }
+
+    /// Returns whether this program runs the session if a stock rsync answers.
+    pub fn speaks_stock(&self, env: &Env) -> bool {
+        if stock::unsupported(&self.options, self.far.server_sends).is_some() {
+            return false;
+        }
+        self.stock_choice(env).unwrap_or_else(|| !exec_rsync::is_installed(env))
+    }
+
+    /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or
+    /// never.
+    pub fn stock_choice(&self, env: &Env) -> Option<bool> {
+        match env.var("SPARSYNC_STOCK").as_deref().map(OsStrExt::as_bytes) {
+            Some(b"1") => Some(true),
+            Some(b"0") => Some(false),
+            _ => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
+use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -25,7 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum RemoteProgram {
     /// A sparsync.
     Native(Shell, Link),
-    /// A stock rsync.
+    /// A stock rsync, with which this program runs the session.
+    Stock(Shell, Link),
+    /// A stock rsync, for which the installed rsync takes over.
     Rsync,
 }
 
@@ -67,6 +70,8 @@ pub struct ByShell<'a> {
     charset: Charset,
     umask: u32,
     patience: Patience,
+    /// See [`RemoteCopy::speaks_stock`].
+    speaks_stock: bool,
 }
 
 impl<'a> ByShell<'a> {
@@ -77,7 +82,8 @@ impl<'a> ByShell<'a> {
         let programs = programs(side, env, known);
         let is_open = known.is_none() && programs[0] == EITHER && side.options.connect.shell.is_empty();
         let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
-        ByShell { side, programs, memory, charset, umask: env.umask, patience }
+        let speaks_stock = side.speaks_stock(env);
+        ByShell { side, programs, memory, charset, umask: env.umask, patience, speaks_stock }
     }
 
     /// Tries sparsync's own name first, whatever name this program was started with. The answer is not cached.
@@ -107,6 +113,7 @@ impl<'a> ByShell<'a> {
             }
         };
         let skipped = match recalled {
+            Some(Answers::Rsync) if self.speaks_stock => self.programs.len() - 1,
             Some(Answers::Rsync) => return Ok(RemoteProgram::Rsync),
             Some(Answers::ForcedCommand) => 1,
             None => 0,
@@ -114,6 +121,7 @@ impl<'a> ByShell<'a> {
         // If several programs are tried, an attempt that leads to the installed rsync must print nothing.
         let stderr = if self.programs.len() - skipped == 1 { Stderr::Inherited } else { Stderr::Held };
         let mut programs = self.programs.iter().skip(skipped).peekable();
+        let words = self.server_words();
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
             let argv = ShellCall {
@@ -123,7 +131,7 @@ impl<'a> ByShell<'a> {
                 host: &side.far.host,
                 program,
                 server_sends: side.far.server_sends,
-                words: &side.far.server_words,
+                words: &words,
                 remote_words: &side.far.remote_words,
                 paths: side.far_paths(),
             }
@@ -138,7 +146,7 @@ impl<'a> ByShell<'a> {
                 said.stderr.append(&mut noise);
             }
             // The installed rsync prints its own command.
-            if !matches!(answer, Ok(ShellAnswer::Rsync)) {
+            if self.speaks_stock || !matches!(answer, Ok(ShellAnswer::Rsync(_))) {
                 self.tell_command(&argv, said);
             }
             match answer {
@@ -147,9 +155,13 @@ impl<'a> ByShell<'a> {
                     shell.show_stderr();
                     return Ok(RemoteProgram::Native(shell, link));
                 }
-                Ok(ShellAnswer::Rsync) => {
+                Ok(ShellAnswer::Rsync(link)) => {
                     remember(Some(Answers::Rsync));
-                    return Ok(RemoteProgram::Rsync);
+                    if !self.speaks_stock {
+                        return Ok(RemoteProgram::Rsync);
+                    }
+                    shell.show_stderr();
+                    return Ok(RemoteProgram::Stock(shell, link));
                 }
                 Ok(ShellAnswer::Silent) => {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
@@ -175,6 +187,16 @@ impl<'a> ByShell<'a> {
             }
         }
         Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
+    }
+
+    /// Returns the options on the server's command line. A stock rsync is asked for its whole list at once if hard links
+    /// are preserved: the names of a file are looked for ahead, and it would list no more before earlier files arrived.
+    fn server_words(&self) -> Vec<Vec<u8>> {
+        let mut words = self.side.far.server_words.clone();
+        if self.speaks_stock && self.side.options.preserve.hard_links {
+            words.iter_mut().take(1).for_each(|letters| server_args::take_list_whole(letters));
+        }
+        words
     }
 
     fn tell_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {

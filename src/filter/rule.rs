@@ -61,7 +61,6 @@ impl Sides {
         }
     }
 
-    #[cfg(test)]
     fn letters(self) -> &'static [u8] {
         match self {
             Sides::Unsaid => b"",
@@ -217,10 +216,27 @@ pub enum Parsed {
 }
 
 impl Parsed {
+    /// Formats the rule for a server that sends; `None` if it concerns only the receiver. Under `--delete-excluded`, a
+    /// rule without sides applies to the sender.
+    pub fn text_for_sender(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
+        let sides = match self {
+            Parsed::Rule(rule) => rule.sides,
+            Parsed::Merge(merge) => merge.sides,
+            Parsed::Cvs(cvs) => cvs.sides,
+            Parsed::Clear | Parsed::Nothing => return None,
+        };
+        match (self, sides) {
+            (_, Sides::Receiver) => None,
+            (Parsed::Rule(rule), Sides::Unsaid) if deletes_excluded => {
+                Some(Parsed::Rule(Rule { sides: Sides::Sender, ..rule.clone() }).text())
+            }
+            _ => Some(self.text()),
+        }
+    }
+
     /// Formats the rule as rsync does in debug output and for a peer, e.g. `-rp foo`.
     ///
     /// Parsing it with [`parse_filter`](super::parse_filter) gives an equal value.
-    #[cfg(test)]
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut put = |when: bool, letter: u8| {

@@ -685,6 +685,11 @@ pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()
     })
 }
 
+/// Returns the number of a device, as [`Stat::rdev`] holds it.
+pub fn device_number(major: u32, minor: u32) -> u64 {
+    fs::makedev(major, minor)
+}
+
 /// Creates a device, fifo or socket. `mode` includes the type bits. In a confined process, devices are rejected.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     attempt(Call::MkNod, || {

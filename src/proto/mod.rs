@@ -11,6 +11,8 @@ mod list;
 pub mod message;
 mod message_kinds;
 pub mod native;
+#[cfg_attr(not(test), allow(dead_code, reason = "the server's end and older protocols are not used yet"))]
+pub mod rsync;
 
 pub use dialect::{Dialect, Speech};
 pub use fragment::{Joiner, cut};

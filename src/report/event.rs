@@ -99,7 +99,8 @@ pub enum Weight {
 /// A problem with one entry: reported on stderr and counted; the run continues.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// The whole line, without newline, in rsync's words: `rsync: [sender] link_stat "/x" failed: …`.
+    /// The whole line, without newline, in rsync's words: `rsync: [sender] link_stat "/x" failed: …`. Empty if a peer
+    /// has printed it.
     pub line: Vec<u8>,
     /// How it affects the exit code.
     pub weight: Weight,

@@ -490,6 +490,7 @@ impl Reporter for TextReporter {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
             Event::Note(line) => self.say(line),
+            Event::Problem(Problem { line, .. }) if line.is_empty() => {}
             // Problems of a remote sender are not written to the local log.
             Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
                 self.screen.error(line);

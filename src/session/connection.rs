@@ -128,6 +128,8 @@ struct ConnectionState {
     ending: bool,
     /// The peer has stopped reading: it sent [`Message::Fail`] or hung up.
     is_deaf: bool,
+    /// The reader waits in [`Connection::take_in`].
+    reader_waits: bool,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
     /// Whether the peer had closed its end.
@@ -196,6 +198,18 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
     }
 }
 
+/// Reads what the peer sends and passes it on as messages.
+pub trait Intake: Send {
+    /// Reads until the end of the stream, or until an error.
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<(), Error>;
+}
+
+impl Intake for Box<dyn Dialect + Send> {
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<(), Error> {
+        line.read_all(reader, &mut **self, ear)
+    }
+}
+
 /// Consumes the messages of the peer. Its methods must not block.
 pub trait Ear: Sync {
     /// Handles one message; `cost` counts against the window of its class. An error ends the session.
@@ -218,6 +232,7 @@ impl Connection {
                 shut: None,
                 ending: false,
                 is_deaf: false,
+                reader_waits: false,
                 write_error: None,
                 has_hung_up: false,
                 last_write: Since::now(),
@@ -241,6 +256,12 @@ impl Connection {
     /// Returns the line with windows that do not grow beyond `ceiling`.
     pub fn below(self, ceiling: Ceiling) -> Connection {
         Connection { ceiling, ..self }
+    }
+
+    /// Returns the line for a stock rsync, which has no windows.
+    pub fn unlimited(self) -> Connection {
+        self.state.lock().saying = Class::ALL.map(Credit::unlimited);
+        self
     }
 
     /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
@@ -272,7 +293,9 @@ impl Connection {
                 return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
             }
             let may_say = state.may_say(message);
-            if may_say && state.buffer.len() < BUFFER_MAX_BYTES {
+            // The caller of a repeated request may be the one whose reading makes room.
+            let is_repeated = matches!(message, Message::Want { lane: Lane::Again, .. });
+            if may_say && (is_repeated || state.buffer.len() < BUFFER_MAX_BYTES) {
                 return self.put(&mut state, message, as_it_is);
             }
             if let Some(class) = class_of(message).filter(|_| !may_say) {
@@ -353,10 +376,27 @@ impl Connection {
         let mut state = self.state.lock();
         let hearing = &mut state.hearing[class as usize];
         hearing.consumed(bytes, || self.ceiling.bytes());
-        if hearing.may_grant() {
+        if state.reader_waits {
+            self.room.notify_all();
+        }
+        if state.hearing[class as usize].may_grant() {
             drop(state);
             self.to_write.notify_one();
         }
+    }
+
+    /// Counts a received message of a peer without windows. Waits first while the window is used up, so that the
+    /// transport slows the peer down. Fails if the session ends meanwhile.
+    pub fn take_in(&self, class: Class, cost: u64) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        while !state.hearing[class as usize].has_room() {
+            state.check()?;
+            state.reader_waits = true;
+            self.room.wait(&mut state);
+        }
+        state.reader_waits = false;
+        state.hearing[class as usize].heard(cost);
+        Ok(())
     }
 
     /// Counts a received message. Fails if it exceeds the window.
@@ -545,11 +585,11 @@ impl Connection {
     pub fn read(
         &self,
         mut reader: Box<dyn Read + Send>,
-        mut dialect: Box<dyn Dialect>,
+        mut intake: Box<dyn Intake + '_>,
         ear: &dyn Ear,
         parting: &Parting,
     ) {
-        let ended = self.read_all(&mut *reader, &mut *dialect, ear);
+        let ended = intake.read_all(self, &mut *reader, ear);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
             // The read was aborted because a write had failed.

@@ -57,10 +57,15 @@ impl Hearing {
         }
     }
 
+    /// Returns whether the peer may send another message.
+    pub fn has_room(&self) -> bool {
+        self.waiting < self.window
+    }
+
     /// Counts a received message. Returns `false` if it exceeds the window.
     pub fn heard(&mut self, cost: u64) -> bool {
         // The one message that goes below zero may still be sent.
-        let may_say = self.waiting < self.window;
+        let may_say = self.has_room();
         self.waiting = self.waiting.saturating_add(cost);
         self.is_blocked = false;
         may_say
@@ -127,6 +132,8 @@ pub struct Credit {
     grows: bool,
     /// Send less than the window allows if it would take much memory at the peer.
     spares: bool,
+    /// The peer has no windows: only the transport slows us down.
+    is_unlimited: bool,
     /// What the peer may not have consumed yet, oldest first: bytes, and the additional memory that they take there.
     there: VecDeque<(u64, u64)>,
     /// The sums of `there`.
@@ -149,12 +156,18 @@ impl Credit {
             max: if grows { max } else { initial },
             grows,
             spares: false,
+            is_unlimited: false,
             there: VecDeque::new(),
             there_bytes: 0,
             taken_bytes: 0,
             is_wanting: false,
             is_told: false,
         }
+    }
+
+    /// Creates the state of a class towards a peer that has no windows.
+    pub fn unlimited(class: Class) -> Credit {
+        Credit { is_unlimited: true, ..Credit::of(class, false) }
     }
 
     /// From now on limits the class to what the peer has memory for. Only valid if the peer consumes everything that
@@ -165,7 +178,7 @@ impl Credit {
 
     /// Whether there is room for so many bytes and one more.
     pub fn has_room(&self, bytes: u64) -> bool {
-        i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
+        self.is_unlimited || i64::try_from(bytes).is_ok_and(|bytes| self.credit > bytes) && !self.is_much()
     }
 
     /// Whether the bytes in flight are few but take much memory. The peer may have consumed less than a grant without
@@ -176,6 +189,9 @@ impl Credit {
 
     /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
     pub fn say(&mut self, bytes: u64, taken_bytes: u64) {
+        if self.is_unlimited {
+            return;
+        }
         self.credit = self.credit.saturating_sub_unsigned(bytes);
         self.there_bytes = self.there_bytes.saturating_add(bytes);
         self.taken_bytes = self.taken_bytes.saturating_add(taken_bytes);

@@ -2,8 +2,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::proto::Dialect;
-use crate::session::connection::{Connection, Ear};
+use crate::session::connection::{Connection, Ear, Intake};
 use crate::transport::Link;
 use crate::transport::compression::{Expander, Squeeze, Squeezer};
 use crate::transport::link::FAREWELL;
@@ -85,8 +84,8 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 /// A session after its handshake.
 pub(super) struct Talk<'a> {
     pub(super) line: &'a Arc<Connection>,
-    /// For the messages of the peer.
-    pub(super) dialect: Box<dyn Dialect + Send>,
+    /// Reads the messages of the peer.
+    pub(super) intake: Box<dyn Intake + 'a>,
     /// The connection times out after this many seconds without data; 0: never.
     pub(super) timeout_secs: u32,
     pub(super) link: Link,
@@ -97,7 +96,7 @@ pub(super) struct Talk<'a> {
 impl Talk<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
     pub(super) fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let Talk { line, dialect, timeout_secs, link, traffic } = self;
+        let Talk { line, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
@@ -111,7 +110,7 @@ impl Talk<'_> {
         std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
-            spawn(scope, "read", || line.read(reader, dialect, ear, parting))?;
+            spawn(scope, "read", || line.read(reader, intake, ear, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             // If our writes fail, the peer cannot report a cause. The write error is the cause.

@@ -26,6 +26,8 @@ pub mod receiver;
 
 pub mod stall_notice;
 
+pub mod stock;
+
 mod event_relay;
 mod io_threads;
 
@@ -34,6 +36,7 @@ mod tests;
 
 use self::event_relay::{Afar, EventQueue, SenderEar, SharedReporter};
 use self::io_threads::{Talk, counted, dress};
+use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -214,7 +217,7 @@ impl Client<'_> {
         let link = dress(link, sends, when, &line);
         let dialect = (self.speech.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
-        let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
+        let talk = Talk { line: &line, intake: Box::new(dialect), timeout_secs, link, traffic: traffic.clone() };
         let greetings = Greetings { ours: &ours, theirs: &theirs };
         let ended = self.take_role((talk, early, outset), known, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
@@ -332,18 +335,15 @@ impl Client<'_> {
         let heard = receiver::ReceiverInbox::default();
         let ear = receiver_ear(&terms, wants, &heard, line, true);
         let receiver = Receiver {
-            request: ResponseValidator::of(
-                &terms,
-                &self.sources,
-                self.setup.listed.as_deref(),
-                !self.setup.remote_words.is_empty(),
-            ),
+            request: self.validator(),
             terms,
             line,
             heard: &heard,
             key: greetings.ours.key,
             plain_by: plain_by(features),
+            blocks_by: By::Blake3,
             compared_by: compared_by(features, &greetings.ours.key),
+            block_sums: BlockSums::Native,
             tells_large: features & LARGE_DIRS != 0,
             glance,
             dest: self.dest.clone(),
@@ -352,21 +352,13 @@ impl Client<'_> {
             hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
-        talk.hold(&ear, || {
-            std::thread::scope(|scope| {
-                // Events of the sender are reported at once: the sender waits until they are consumed.
-                spawn(scope, "report", || {
-                    while let Some((event, cost)) = heard.next_event() {
-                        Reporter::tell(&mut **reporter.lock(), &event);
-                        line.consumed(Class::Events, cost);
-                    }
-                })?;
-                let ended = receiver.run(&mut SharedReporter(reporter), tally);
-                // No more events follow, so the reporting thread can end.
-                ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
-                ended
-            })
-        })
+        talk.hold(&ear, || receive(&receiver, &ear, reporter, tally))
+    }
+
+    /// Returns what the server may send.
+    fn validator(&self) -> ResponseValidator {
+        let listed = self.setup.listed.as_deref();
+        ResponseValidator::of(&self.terms(), &self.sources, listed, !self.setup.remote_words.is_empty())
     }
 
     /// Sends. The scan of the source may be in progress, and its [`Outset`] may have been sent.
@@ -427,6 +419,28 @@ impl Greetings<'_> {
     fn features(self) -> u64 {
         self.ours.features & self.theirs.features
     }
+}
+
+/// Receives at the client, and reports the events of the sender meanwhile.
+fn receive(
+    receiver: &Receiver<'_>,
+    ear: &ReceiverEar<'_>,
+    reporter: &Mutex<&mut TextReporter>,
+    tally: &mut Tally,
+) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        // Events of the sender are reported at once: the sender waits until they are consumed.
+        spawn(scope, "report", || {
+            while let Some((event, cost)) = receiver.heard.next_event() {
+                Reporter::tell(&mut **reporter.lock(), &event);
+                receiver.line.consumed(Class::Events, cost);
+            }
+        })?;
+        let ended = receiver.run(&mut SharedReporter(reporter), tally);
+        // No more events follow, so the reporting thread can end.
+        ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
+        ended
+    })
 }
 
 /// An open session at the client: both ends have greeted, and the server has the request.
@@ -610,7 +624,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     });
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
-    let talk = Talk { line: &line, dialect: (speech.dialect)(version), timeout_secs, link, traffic };
+    let talk = Talk { line: &line, intake: Box::new((speech.dialect)(version)), timeout_secs, link, traffic };
     let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
@@ -660,7 +674,9 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             heard: &heard,
             key: theirs.key,
             plain_by,
+            blocks_by: By::Blake3,
             compared_by,
+            block_sums: BlockSums::Native,
             tells_large: speech.features & theirs.features & LARGE_DIRS != 0,
             glance: None,
             dest,

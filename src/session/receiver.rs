@@ -9,7 +9,7 @@ use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
-use crate::apply::{ContentPiece, Incoming, Loss, Wire};
+use crate::apply::{BlockSums, ContentPiece, Incoming, Loss, Wire};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -52,8 +52,13 @@ pub struct Receiver<'a> {
     pub key: [u8; 16],
     /// How to digest contents that are sent without the blocks of a basis.
     pub plain_by: By,
+    /// How to digest contents that are sent with blocks of a basis.
+    pub blocks_by: By,
     /// How to compare contents that the sender has as well.
     pub compared_by: Comparison,
+    /// Which sums of the blocks of a basis the sender expects. A stock rsync lists few directories before earlier ones
+    /// were received.
+    pub block_sums: BlockSums,
     /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
     pub tells_large: bool,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
@@ -101,6 +106,7 @@ impl Receiver<'_> {
             }
         }
         self.heard.lock().has_all = true;
+        self.heard.told.notify_all();
         self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
         tally.merge(&counted);
         let told = self.heard.wait(|state| state.dirs_ended.clone())?;
@@ -307,7 +313,8 @@ impl<'w> ToldPlans<'w> {
 
     /// Waits for the next received directory and looks at it; `None` if there is none.
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
-        let ahead = if self.there.receiver.wants.progress { ENTRIES_AHEAD } else { 0 };
+        let receiver = self.there.receiver;
+        let ahead = if receiver.wants.progress && !receiver.is_stock() { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.first() {
             Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
                 Some(Some(look(told)))
@@ -669,14 +676,23 @@ impl Wire for Receiver<'_> {
         &self.compared_by
     }
 
+    fn block_sums(&self) -> BlockSums {
+        self.block_sums
+    }
+
     fn placed(&self, file: FileId) -> Result<(), Error> {
         self.line.say_later(&Message::Placed(file))
     }
 }
 
 impl Receiver<'_> {
+    /// Returns whether the sender is a stock rsync.
+    fn is_stock(&self) -> bool {
+        matches!(self.block_sums, BlockSums::Stock { .. })
+    }
+
     fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
-        let by = if has_blocks { By::Blake3 } else { self.plain_by };
+        let by = if has_blocks { self.blocks_by } else { self.plain_by };
         Box::new(Arriving { receiver: self, lane, file, by, is_over: false })
     }
 

@@ -254,8 +254,8 @@ impl ShellExit {
 pub enum ShellAnswer {
     /// A sparsync: the session can begin.
     Native(Link),
-    /// A stock rsync, which waits for the client's version.
-    Rsync,
+    /// A stock rsync, which waits for the client's version. Its own version is the first thing to read.
+    Rsync(Link),
     /// No answer: the stream ended without a greeting.
     Silent,
     /// No answer: the noise exceeds its limit.
@@ -358,21 +358,17 @@ impl Shell {
                 Err(error) => return Ok(ShellAnswer::GaveUp(error)),
             };
             heard.extend_from_slice(&piece[..count]);
-            match sniff(&heard, count == 0) {
-                Sniffed::Native { noise_len } => {
+            let sniffed = sniff(&heard, count == 0);
+            match sniffed {
+                Sniffed::Native { noise_len } | Sniffed::Rsync { noise_len, .. } => {
                     noise.write_all(&heard[..noise_len])?;
                     let rest = Cursor::new(heard.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(BlockingWriter(stdin)));
-                    return Ok(ShellAnswer::Native(Link {
-                        reader,
-                        writer,
-                        parting,
-                        leave: None,
-                        moved: Moved::default(),
-                    }));
+                    let link = Link { reader, writer, parting, leave: None, moved: Moved::default() };
+                    let is_native = matches!(sniffed, Sniffed::Native { .. });
+                    return Ok(if is_native { ShellAnswer::Native(link) } else { ShellAnswer::Rsync(link) });
                 }
-                Sniffed::Rsync { .. } => return Ok(ShellAnswer::Rsync),
                 Sniffed::Hopeless => {
                     noise.write_all(&heard)?;
                     return Ok(if count == 0 { ShellAnswer::Silent } else { ShellAnswer::TooNoisy });

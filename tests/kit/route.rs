@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 /// - `quic-push`, `quic-pull`, `tls-push`, `tls-pull`: through a sparsync server;
 /// - `quic`: for each case one of `quic-push` and `quic-pull`, chosen by the name of the case;
 /// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
+/// - `stock-push`, `stock-pull`: through the script, with rsync as the peer of both programs;
 /// - `sshd`: through a real sshd, for the few cases that use one.
 ///
 /// The default is `local,push,pull,quic-push,quic-pull,sshd`, so that QUIC is tested in both directions, as ssh is.
@@ -42,10 +43,12 @@ pub enum Shell {
     Tls,
     /// The program under test starts an ephemeral server through the script for each run and connects to it over QUIC.
     Once,
+    /// Like `Fake`, but rsync is the peer of the program under test, too.
+    Stock,
 }
 
 /// The words of `SPARSYNC_TEST_ROUTES`. `quic` runs each case over one direction of QUIC.
-const ROUTE_WORDS: [&str; 11] = [
+const ROUTE_WORDS: [&str; 13] = [
     "local",
     "push",
     "pull",
@@ -56,6 +59,8 @@ const ROUTE_WORDS: [&str; 11] = [
     "tls-pull",
     "once-push",
     "once-pull",
+    "stock-push",
+    "stock-pull",
     "sshd",
 ];
 
@@ -71,6 +76,8 @@ impl Route {
         Route::Pull(Shell::Tls),
         Route::Push(Shell::Once),
         Route::Pull(Shell::Once),
+        Route::Push(Shell::Stock),
+        Route::Pull(Shell::Stock),
     ];
     /// The routes of cases that need a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
@@ -98,10 +105,17 @@ impl Route {
             Route::Pull(Shell::Tls) => "tls-pull",
             Route::Push(Shell::Once) => "once-push",
             Route::Pull(Shell::Once) => "once-pull",
+            Route::Push(Shell::Stock) => "stock-push",
+            Route::Pull(Shell::Stock) => "stock-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
         };
         let by_name = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 { "quic-push" } else { "quic-pull" };
         choice.split(',').any(|chosen| chosen == word || chosen == "quic" && word == by_name)
+    }
+
+    /// Returns whether rsync is the peer of the program under test.
+    pub fn is_stock(self) -> bool {
+        matches!(self, Route::Push(Shell::Stock) | Route::Pull(Shell::Stock))
     }
 
     /// Returns whether the program under test needs a server.
@@ -132,20 +146,21 @@ impl Route {
         let own = match shell {
             Shell::Quic | Shell::Once => Some("--transport=quic"),
             Shell::Tls => Some("--transport=tls"),
-            Shell::Fake | Shell::Real => None,
+            Shell::Fake | Shell::Real | Shell::Stock => None,
         };
         let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
         if shell != Shell::Once && own.is_some() {
             return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
         }
         let (command, before) = match shell {
-            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once => (place.fake_shell(), String::new()),
+            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock => (place.fake_shell(), String::new()),
             Shell::Real => {
                 let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
                 (sshd().command(), before)
             }
         };
-        let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", program.display())];
+        let peer = if shell == Shell::Stock { super::oracle::rsync() } else { program };
+        let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", peer.display())];
         own.into_iter()
             .chain(route.into_iter().map(String::into_bytes))
             .chain(options.iter().cloned())

@@ -225,6 +225,14 @@ impl World {
         self
     }
 
+    /// Skips the case if a stock rsync is the peer of both programs, for this reason.
+    pub fn not_with_stock(&self, reason: &str) -> &Self {
+        if self.route.is_stock() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Returns whether the sources are on a peer.
     pub fn is_pulled(&self) -> bool {
         matches!(self.route, Route::Pull(_))
@@ -425,6 +433,9 @@ impl World {
         if self.route.is_far() {
             before.env.push(("SPARSYNC_NATIVE_SSH".to_owned(), "1".to_owned()));
         }
+        if self.route.is_stock() {
+            before.env.push(("SPARSYNC_STOCK".to_owned(), "1".to_owned()));
+        }
         if self.route.has_server() && i == 1 {
             before.env.push(self.server_variable(&before));
         }
@@ -438,6 +449,9 @@ impl World {
             finds_differences: options.iter().any(|option| option == b"--no-whole-file" || option == b"--no-W"),
             own: self.own_mask.get(),
         };
+        if i == 1 && self.route.is_stock() && String::from_utf8_lossy(&stderr).contains("it has rsync but no sparsync") {
+            skip("only the installed rsync can do this with a stock rsync");
+        }
         let mut stderr = mask.text(&stderr);
         let mut exit = exit;
         if self.route.is_far() {

@@ -105,7 +105,7 @@ impl<'a> Outbox<'a> {
         let similar = self.lookout.choose(context, &job);
         let wire = context.wire.filter(|_| !context.is_dry());
         if let (Some(wire), Some(file)) = (wire, job.file_id()) {
-            wire.want(file, content::basis(context, &job, similar.as_ref(), wire.compared_by()))?;
+            wire.want(file, content::basis(context, &job, similar.as_ref(), wire))?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);

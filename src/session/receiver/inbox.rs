@@ -27,7 +27,7 @@ pub struct ReceiverInbox {
 
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
-pub(super) struct ReceiverState {
+pub(in crate::session) struct ReceiverState {
     pub(super) roots: Option<Roots>,
     has_roots: bool,
     joiner: Joiner,
@@ -50,7 +50,7 @@ pub(super) struct ReceiverState {
     /// For the client: the events of the server.
     events: VecDeque<(Event, u64)>,
     /// We have everything, and have reported it.
-    pub(super) has_all: bool,
+    pub(in crate::session) has_all: bool,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
 }
@@ -107,7 +107,7 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
+    pub(in crate::session) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.told, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))

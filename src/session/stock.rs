@@ -1,0 +1,256 @@
+//! A session with a stock rsync: its wire protocol instead of ours, with the same sender and receiver.
+//!
+//! The sender and the receiver of this crate exchange messages ([`crate::proto::Message`]) with their peer. Here the
+//! peer is a stock rsync: what it sends becomes messages, and messages to it become its protocol. So all decisions, and
+//! all reading and writing of trees, are those of every other run. The protocol has no counterpart for directory
+//! digests and for content that is sent without a request, so these are not used.
+
+pub mod pull;
+
+use crate::apply::BlockSums;
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{self, Parsed};
+use crate::options::select::MissingArgs;
+use crate::options::{Append, ArgStyle, Checksum, Checksums, Compression, Options};
+use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::decode_error::DecodeError;
+use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
+use crate::proto::{Message, Setup};
+use crate::report::{Tally, TextReporter};
+use crate::session::connection::{Connection, cannot_read};
+use crate::session::handshake::lost;
+use crate::session::io_threads::{Talk, counted};
+use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::{Client, receive, receiver_ear};
+use crate::transport::Link;
+use parking_lot::Mutex;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The oldest protocol that is spoken here. Peers older than rsync 3.0 need the installed rsync.
+pub const PROTOCOL_MIN: u8 = 30;
+
+/// What both ends have agreed on.
+#[derive(Debug, Clone, Copy)]
+pub struct StockTerms {
+    /// The protocol version: [`PROTOCOL_MIN`] to 32.
+    pub protocol: u8,
+    /// The compatibility flags, decided by the server.
+    pub flags: CompatFlags,
+    /// The checksums of blocks and of transferred files.
+    pub sums: Sums,
+    /// The checksum in the file list (`-c`).
+    pub listed: Checksum,
+    /// The compression of file content.
+    pub compression: Compression,
+}
+
+/// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
+pub fn unsupported(options: &Options, server_sends: bool) -> Option<&'static str> {
+    let Options { preserve, place, select, connect, .. } = options;
+    if !server_sends {
+        return Some("sending to a stock rsync");
+    }
+    let wants = [
+        (preserve.acls, "--acls"),
+        (preserve.xattrs > 0, "--xattrs"),
+        (preserve.write_devices, "--write-devices"),
+        (select.copy_devices, "--copy-devices"),
+        (place.append == Some(Append::Verify), "--append-verify"),
+        (select.missing_args == MissingArgs::Delete, "--delete-missing-args"),
+        (connect.args == ArgStyle::Secluded, "--secluded-args"),
+    ];
+    wants.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+}
+
+impl Client<'_> {
+    /// Copies from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
+    /// command line.
+    pub fn run_with_stock(
+        &self,
+        link: Link,
+        words: &[Vec<u8>],
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (mut link, traffic) = counted(link);
+        let stock = greet(&mut link, self.options, words)?;
+        reporter.banner();
+        let (terms, wants) = (self.terms(), reporter.wants());
+        let inbox = ReceiverInbox::default();
+        let opening = pull::opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
+        let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
+        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let ear = receiver_ear(&terms, wants, &inbox, &line, true);
+        let digested_by = By::Negotiated(stock.sums.checksum);
+        let receiver = Receiver {
+            request: self.validator(),
+            terms,
+            line: &line,
+            heard: &inbox,
+            key: self.key,
+            plain_by: digested_by,
+            blocks_by: digested_by,
+            compared_by: Comparison::Negotiated(stock.listed),
+            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
+            tells_large: false,
+            glance: None,
+            dest: self.dest.clone(),
+            wants,
+            is_client: true,
+            hears_out: true,
+            profile: false,
+        };
+        let timeout_secs = self.options.connect.timeout_secs;
+        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+        let link = Link { reader, ..link };
+        let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let shared = Mutex::new(&mut *reporter);
+        let ended = talk.hold(&ear, || {
+            line.say(&Message::Setup(Box::new(self.setup.clone())))?;
+            receive(&receiver, &ear, &shared, tally)
+        });
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        reporter.traffic(sent, received);
+        ended.map_err(|error| match error.message.starts_with(ENDED) {
+            true => {
+                let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
+                Error { message: words.into_bytes(), ..error.by("Receiver") }
+            }
+            false => error,
+        })
+    }
+
+    /// Returns the rules that a sending server needs, as text. It has its own of `-C`.
+    fn rules_of_server(&self) -> Vec<Vec<u8>> {
+        let mut rules: Vec<&Parsed> = Vec::new();
+        let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.setup;
+        let of_cvs = match self.options.select.cvs_exclude {
+            true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
+            false => 0,
+        };
+        for parsed in &parsed[..parsed.len() - of_cvs] {
+            match parsed {
+                Parsed::Clear => rules.clear(),
+                Parsed::Nothing => {}
+                parsed => rules.push(parsed),
+            }
+        }
+        let deletes_excluded = self.options.delete.excluded;
+        rules.into_iter().filter_map(|rule| rule.text_for_sender(deletes_excluded)).collect()
+    }
+}
+
+/// How the error of a connection that was closed too early begins.
+const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
+
+/// The size of a read from the peer.
+const READ_BYTES: usize = 128 << 10;
+
+/// Converts what is wrong with the peer's bytes into the error of the run.
+pub(super) fn failed(error: DecodeError) -> Error {
+    match error {
+        DecodeError::Io(error) => cannot_read(&error),
+        DecodeError::Violation { exit, cause } => Error::new(exit, format!("sparsync: protocol error: {cause}")),
+    }
+}
+
+/// Completes the handshake that begins with the server's version. `words`: the options on the server's command line,
+/// which decide whether the ends negotiate algorithms.
+pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
+    let newest = *handshake::VERSIONS.end();
+    let mut out = Vec::new();
+    out.put_int(i32::from(newest));
+    send(link, &out)?;
+    let mut reader = &mut *link.reader;
+    let protocol = reader.int().and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
+    if protocol < PROTOCOL_MIN {
+        let words = format!("sparsync: the remote rsync is too old: it speaks protocol {protocol}, not {PROTOCOL_MIN}");
+        return Err(Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here"));
+    }
+    let flags = CompatFlags::decode(&mut reader).map_err(failed)?;
+    let (sums, compression) = negotiate(link, flags, options, words)?;
+    let seed = (&mut *link.reader).int().map_err(failed)?;
+    let Negotiated { transfer, listed, is_named } = sums;
+    let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
+    let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: false };
+    Ok(StockTerms { protocol, flags, sums, listed, compression })
+}
+
+/// The option that names the checksums. With "auto" they are negotiated.
+const SUM_CHOICE: &[u8] = b"--checksum-choice=";
+
+/// The checksums that are offered. "none" would leave damaged files undetected.
+const SUMS: [Checksum; 6] =
+    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
+/// The compressions that are offered. `zlib` needs the content of the basis for decoding.
+const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];
+
+/// The checksums of a session.
+struct Negotiated {
+    transfer: Checksum,
+    listed: Checksum,
+    /// The user named them.
+    is_named: bool,
+}
+
+/// Exchanges lists of algorithms if both ends support that, and chooses from them.
+fn negotiate(
+    link: &mut Link,
+    flags: CompatFlags,
+    options: &Options,
+    words: &[Vec<u8>],
+) -> Result<(Negotiated, Compression), Error> {
+    let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
+    let is_named = choice.is_some_and(|choice| !choice.starts_with(b"auto"));
+    let Checksums { transfer, listed } = options.check.sums;
+    let chosen = match (options.delta.compress.choice, options.delta.compress.level) {
+        // This level turns zlib off.
+        (Some(Compression::Zlib | Compression::Zlibx), Some(0)) => Compression::No,
+        (choice, _) => choice.unwrap_or(Compression::No),
+    };
+    let asks_compression = chosen == Compression::Auto;
+    let mut sums = Negotiated { transfer, listed, is_named };
+    if !flags.has(CompatFlags::VARINT_FLIST_FLAGS) {
+        if !is_named {
+            (sums.transfer, sums.listed) = (Checksum::Md5, Checksum::Md5);
+        }
+        return Ok((sums, if asks_compression { Compression::Zlib } else { chosen }));
+    }
+    // The environment may restrict the choice to one.
+    let one = [transfer];
+    let offered_sums = if transfer == Checksum::default() { &SUMS[..] } else { &one };
+    let offered_methods = options.delta.compress.list.as_deref().unwrap_or(&METHODS);
+    let (mut our_sums, mut our_methods) = (Vec::new(), Vec::new());
+    if !is_named {
+        handshake::encode_offer(offered_sums, &mut our_sums);
+    }
+    if asks_compression {
+        handshake::encode_offer(offered_methods, &mut our_methods);
+    }
+    send(link, &[&our_sums[..], &our_methods].concat())?;
+    let mut reader = &mut *link.reader;
+    if !is_named {
+        let sum = chosen_from(&our_sums, &mut reader, "checksum").map_err(failed)?;
+        (sums.transfer, sums.listed) = (sum, sum);
+    }
+    let method = match asks_compression {
+        true => chosen_from(&our_methods, &mut reader, "compression").map_err(failed)?,
+        false => chosen,
+    };
+    Ok((sums, method))
+}
+
+/// Reads the server's list and chooses from it and from ours, which is encoded.
+fn chosen_from<A: handshake::Algorithm>(ours: &[u8], reader: &mut impl Read, what: &str) -> Result<A, DecodeError> {
+    let ours = handshake::decode_offer(&mut &ours[..])?;
+    handshake::choose(&ours, &handshake::decode_offer(reader)?, what)
+}
+
+fn send(link: &mut Link, bytes: &[u8]) -> Result<(), Error> {
+    link.writer.write_all(bytes).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))
+}

@@ -1,0 +1,864 @@
+//! A stock rsync as the sender: its file lists and contents become the messages of a sender, and the receiver's requests
+//! become its items.
+//!
+//! The peer sends its list whole, or piecewise: then each list is the content of one directory, in the order of a walk.
+//! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
+//! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
+
+use super::{StockTerms, failed};
+use crate::digest;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::flist::entry::Stat;
+use crate::flist::{self, DirList, Entry, Inode, Time};
+use crate::fs::sys;
+use crate::options::{Compression, Options, Recurse, When};
+use crate::path::RelPath;
+use crate::plan;
+use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream, violation};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, Kind, ListDecoder, ListItem, ListOptions};
+use crate::proto::rsync::filter_list;
+use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::limits::DIGEST_MAX_BYTES;
+use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
+use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
+use crate::proto::rsync::sort;
+use crate::proto::rsync::stats::{Deletions, Stats};
+use crate::proto::rsync::tokens::{Token, TokenDecoder};
+use crate::proto::{Basis, Class, Dialect, DirId, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
+use crate::report::Tally;
+use crate::report::event::{Event, Problem, Weight};
+use crate::session::connection::{Connection, Ear, Intake, unexpected};
+use crate::session::receiver::ReceiverInbox;
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::Read;
+use std::sync::Arc;
+
+/// What the two directions of a pull share.
+#[derive(Default)]
+struct Shared {
+    /// By number of the listing.
+    listings: Vec<ListingIndex>,
+    /// For each list of the sender, whether nothing more of it is needed.
+    lists_done: Vec<bool>,
+    /// The requested files that were not answered, by index. A file can be requested twice.
+    requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
+    /// Entries are deleted after the transfer.
+    deletes_after: bool,
+}
+
+/// How the entries of a listing are numbered.
+struct ListingIndex {
+    /// The index of its first entry.
+    first: i32,
+    /// The places of its entries, counted from `first`, if duplicates between them were dropped.
+    places: Option<Vec<u32>>,
+    /// The list that contains it, if its end is reported as soon as its files were received.
+    list: Option<usize>,
+}
+
+impl Shared {
+    fn index(&self, file: FileId) -> Result<i32> {
+        let listing = usize::try_from(file.dir).ok().and_then(|at| self.listings.get(at));
+        let index = listing.and_then(|listing| {
+            let place = match &listing.places {
+                Some(places) => *places.get(file.entry as usize)?,
+                None => file.entry,
+            };
+            listing.first.checked_add_unsigned(place)
+        });
+        index.ok_or_else(|| unexpected("request for an unknown file"))
+    }
+}
+
+/// Encodes the messages of the receiver.
+pub struct PullEncoder {
+    protocol: u8,
+    sums: Sums,
+    /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
+    takes_blocks: bool,
+    shared: Arc<Mutex<Shared>>,
+    indices: NdxEncoder,
+    /// For how many lists the sender was informed that nothing more of them is needed.
+    ended: usize,
+    /// What is sent first.
+    opening: Vec<u8>,
+}
+
+/// Reads what the sender sends, as the messages of a sender.
+pub struct PullIntake<'a> {
+    terms: StockTerms,
+    options: &'a Options,
+    inbox: &'a ReceiverInbox,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// Returns the two directions of a pull. `opening`: see [`opening`].
+pub fn directions<'a>(
+    terms: StockTerms,
+    opening: Vec<u8>,
+    options: &'a Options,
+    inbox: &'a ReceiverInbox,
+) -> (PullEncoder, PullIntake<'a>) {
+    let deletes_after = options.delete.when == Some(When::After);
+    let shared = Arc::new(Mutex::new(Shared { deletes_after, ..Shared::default() }));
+    let StockTerms { protocol, sums, compression, .. } = terms;
+    let encoder = PullEncoder {
+        protocol,
+        sums,
+        takes_blocks: compression != Compression::Zlib,
+        shared: shared.clone(),
+        indices: NdxEncoder::new(protocol),
+        ended: 0,
+        opening,
+    };
+    (encoder, PullIntake { terms, options, inbox, shared })
+}
+
+/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
+pub fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>> {
+    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
+    let rules = rules.collect::<decode_error::Result<Vec<_>>>().map_err(failed)?;
+    let mut data = Vec::new();
+    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
+    let (mut out, mut names) = (Vec::new(), Vec::new());
+    if let Some(listed) = listed {
+        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
+        filter_list::encode_names_end(&mut names);
+    }
+    mux::encode_data(&data, &mut out);
+    // Protocol 30 sends these names without frames.
+    if protocol >= 31 { mux::encode_data(&names, &mut out) } else { out.append(&mut names) }
+    Ok(out)
+}
+
+impl PullEncoder {
+    /// Appends the ends of the lists of which nothing more is needed, in order.
+    fn end_lists(&mut self, out: &mut Vec<u8>) {
+        let shared = self.shared.lock();
+        while shared.lists_done.get(self.ended) == Some(&true) {
+            self.indices.encode(Ndx::Done, out);
+            self.ended += 1;
+        }
+    }
+
+    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
+        let mut shared = self.shared.lock();
+        let index = shared.index(file)?;
+        shared.requested.entry(index).or_default().push_back((file, lane));
+        drop(shared);
+        self.indices.encode(Ndx::Entry(index), out);
+        ItemHead { flags: ItemFlags::TRANSFER, ..ItemHead::default() }.encode(self.protocol, out);
+        match basis {
+            Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
+            // The head alone says how long the prefix is.
+            Basis::Prefix { len_bytes, .. } => {
+                let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
+                head.map_err(failed)?.encode(out);
+            }
+            Basis::Blocks(_) | Basis::None => SumHead::default().encode(out),
+        }
+        Ok(())
+    }
+}
+
+impl Dialect for PullEncoder {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = Vec::new();
+        match message {
+            Message::Setup(_) => out.append(&mut self.opening),
+            Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
+            Message::Done(dir) => {
+                let mut shared = self.shared.lock();
+                let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
+                if let Some(list) = listing.and_then(|listing| listing.list) {
+                    shared.lists_done[list] = true;
+                }
+                drop(shared);
+                self.end_lists(&mut data);
+            }
+            Message::WantsEnd(_) => {
+                self.shared.lock().lists_done.fill(true);
+                self.end_lists(&mut data);
+                // The ends of retries, of delayed updates, and of deletions.
+                let phases = if self.protocol >= 31 { 3 } else { 2 };
+                (0..phases).for_each(|_| self.indices.encode(Ndx::Done, &mut data));
+            }
+            // The goodbye.
+            Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
+            Message::Placed(file) => {
+                let index = self.shared.lock().index(*file)?;
+                mux::encode_control(&Control::Success(index), out);
+            }
+            // An rsync 3.0 that still sends its first list would die of a keep-alive.
+            Message::Ping if !self.shared.lock().lists_done.is_empty() => {
+                mux::encode_control(&Control::KeepAlive, out);
+            }
+            Message::Fail { exit, .. } if self.protocol >= 31 && is_reported(*exit) => {
+                mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
+            }
+            // The others have no counterpart.
+            _ => {}
+        }
+        mux::encode_data(&data, out);
+        Ok(())
+    }
+
+    fn decode(&mut self, _input: &mut &[u8]) -> Result<Option<Message>> {
+        Ok(None)
+    }
+
+    fn frame_len(&self, _input: &[u8]) -> Result<Option<usize>> {
+        Ok(None)
+    }
+}
+
+/// Returns whether a stock peer learns the exit code with which this end gives up.
+fn is_reported(exit: Exit) -> bool {
+    !matches!(exit, Exit::SocketIo | Exit::Stream | Exit::Timeout)
+}
+
+impl Intake for PullIntake<'_> {
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
+        let controls = Mutex::new(Controls::default());
+        let shared = &*self.shared;
+        let handle = |control: Control| {
+            sys::note_work();
+            controls.lock().handle(control, shared, ear).map_err(|error| {
+                let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
+                controls.lock().failed = Some(error);
+                violation
+            })
+        };
+        let mut input = Demultiplexer::new(reader, handle);
+        input.set_frames(true);
+        let StockTerms { protocol, sums, compression, .. } = self.terms;
+        let reading = Reading {
+            intake: self,
+            line,
+            ear,
+            controls: &controls,
+            lists: ListDecoder::new(self.list_options()),
+            indices: NdxDecoder::new(protocol),
+            tokens: TokenDecoder::new(compression, protocol).map_err(failed)?,
+            digest_len_bytes: sums.digest_len_bytes(),
+            dirs: Vec::new(),
+            next_index: i32::from(self.is_incremental()),
+            io_error: 0,
+            read_ahead: None,
+            has_root: false,
+            counted: Tally::default(),
+            input: &mut input,
+        };
+        reading.run().map_err(|error| controls.lock().failed.take().unwrap_or_else(|| failed(error)))
+    }
+}
+
+impl PullIntake<'_> {
+    fn is_incremental(&self) -> bool {
+        self.terms.flags.has(CompatFlags::INC_RECURSE)
+    }
+
+    fn list_options(&self) -> ListOptions {
+        let Options { preserve, select, check, .. } = self.options;
+        ListOptions {
+            protocol: self.terms.protocol,
+            compat: self.terms.flags,
+            owners: preserve.owner,
+            groups: preserve.group,
+            links: preserve.links,
+            devices: preserve.devices,
+            specials: preserve.specials,
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            crtimes: false,
+            acls: preserve.acls,
+            xattrs: preserve.xattrs > 0,
+            numeric_ids: preserve.numeric_ids,
+            relative: select.relative,
+            missing_args: select.missing_args == crate::options::select::MissingArgs::Delete,
+            digest_len_bytes: match check.mode {
+                crate::options::CheckMode::Digest => {
+                    crate::proto::rsync::block_sums::digest_len_bytes(self.terms.listed)
+                }
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// The handling of control messages, which come between any two pieces of data.
+#[derive(Default)]
+struct Controls {
+    /// The data is inside of a file.
+    is_in_file: bool,
+    /// Files that will not come, reported while another one was under way.
+    unsent: Vec<i32>,
+    /// Lines of text of which only the beginning has come, by tag.
+    partial: HashMap<u8, Vec<u8>>,
+    /// The errors of the sender, as bits.
+    io_error: i32,
+    /// The error that ends the session.
+    failed: Option<Error>,
+}
+
+impl Controls {
+    fn handle(&mut self, control: Control, shared: &Mutex<Shared>, ear: &dyn Ear) -> Result<()> {
+        match control {
+            Control::Text(tag, text) => {
+                let partial = self.partial.entry(tag as u8).or_default();
+                partial.extend_from_slice(&text);
+                let rest = partial.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+                let lines: Vec<u8> = partial.drain(..rest).collect();
+                let lines = lines.split_inclusive(|&byte| byte == b'\n');
+                let lines = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line));
+                // The client prints its own line about matches.
+                lines.filter(|line| !line.starts_with(b"total: matches=")).try_for_each(|line| {
+                    ear.hear(Message::Event(event_of(tag, line.to_vec())), 0)
+                })?;
+                // A peer sends at most one such piece without an end of line.
+                if partial.len() > LINE_MAX_BYTES {
+                    return Err(unexpected("endless line of text"));
+                }
+                Ok(())
+            }
+            Control::IoError(bits) => {
+                self.io_error |= bits;
+                Ok(())
+            }
+            Control::NoSend(index) if self.is_in_file => {
+                self.unsent.push(index);
+                Ok(())
+            }
+            Control::NoSend(index) => unsent(index, shared, ear),
+            Control::ErrorExit(code) => {
+                let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
+                Err(Error::new(exit.unwrap_or(Exit::Stream), ""))
+            }
+            Control::KeepAlive | Control::Noop | Control::IoTimeout(_) => Ok(()),
+            Control::Success(_) | Control::Deleted { .. } => Err(unexpected("message that a sender must not send")),
+        }
+    }
+}
+
+/// The maximum length of a line of text.
+const LINE_MAX_BYTES: usize = 64 << 10;
+
+/// Returns a line of the peer as an event.
+fn event_of(tag: Tag, line: Vec<u8>) -> Event {
+    match tag {
+        Tag::Info => Event::Note(line),
+        Tag::ErrorXfer => Event::Problem(Problem::said(line, Weight::Failed)),
+        _ => Event::Problem(Problem::said(line, Weight::Warning)),
+    }
+}
+
+/// Reports that a requested file will not come. The peer has printed the reason.
+///
+/// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
+fn unsent(index: i32, shared: &Mutex<Shared>, ear: &dyn Ear) -> Result<()> {
+    let (file, lane) = take_requested(index, shared).map_err(failed)?;
+    let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
+    let problem = Some(Problem::said("", weight));
+    ear.hear(Message::Unsent { file, lane, problem }, 0)
+}
+
+fn take_requested(index: i32, shared: &Mutex<Shared>) -> decode_error::Result<(FileId, Lane)> {
+    let mut shared = shared.lock();
+    let found = shared.requested.get_mut(&index).and_then(VecDeque::pop_front);
+    if found.is_some() && shared.requested.get(&index).is_some_and(VecDeque::is_empty) {
+        shared.requested.remove(&index);
+    }
+    found.ok_or_else(|| violation(format!("file {index} was not requested")))
+}
+
+/// A directory in the order in which a sender numbers them for its piecewise lists.
+struct NumberedDir {
+    path: RelPath,
+    /// The receiver gets its listing.
+    is_walked: bool,
+    /// The listing is complete, so that other entries of the destination may be deleted.
+    has_content: bool,
+}
+
+/// The lists and contents of a sender, as they are read.
+struct Reading<'a, 'i, R, H> {
+    intake: &'i PullIntake<'a>,
+    line: &'i Connection,
+    ear: &'i dyn Ear,
+    controls: &'i Mutex<Controls>,
+    lists: ListDecoder,
+    indices: NdxDecoder,
+    tokens: TokenDecoder,
+    digest_len_bytes: usize,
+    dirs: Vec<NumberedDir>,
+    /// The index of the first entry of the next list.
+    next_index: i32,
+    /// The errors that the sender has reported with its lists, as bits.
+    io_error: i32,
+    /// The list of a directory that was read before the roots were passed on.
+    read_ahead: Option<(i32, SortedList)>,
+    /// The root was in a list.
+    has_root: bool,
+    counted: Tally,
+    input: &'i mut Demultiplexer<R, H>,
+}
+
+/// The bit of an error that forbids deletions.
+const IO_ERROR_GENERAL: i32 = 1;
+/// The bit of a file that vanished.
+const IO_ERROR_VANISHED: i32 = 2;
+
+impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, H> {
+    fn run(mut self) -> decode_error::Result<()> {
+        let is_incremental = self.intake.is_incremental();
+        let is_empty = self.first_list()?;
+        let mut has_all_lists = !is_incremental;
+        if has_all_lists {
+            self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+        }
+        // How many lists and phases the sender has ended. Without any entry it leaves at once.
+        let mut ended = 0;
+        while !has_all_lists || !is_empty && ended < self.list_count() + PHASES {
+            let ndx = match &self.read_ahead {
+                Some((dir, _)) => Ndx::List(*dir),
+                None => self.indices.decode(self.input)?,
+            };
+            match ndx {
+                Ndx::List(dir) if !has_all_lists => self.list_of(dir)?,
+                Ndx::ListsEnd if !has_all_lists => {
+                    has_all_lists = true;
+                    self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+                }
+                Ndx::Entry(index) => self.item(index)?,
+                Ndx::Done if has_all_lists || ended + 1 < self.list_count() => ended += 1,
+                Ndx::List(_) | Ndx::ListsEnd | Ndx::Done | Ndx::Deletions => {
+                    return Err(violation("unexpected end of a list"));
+                }
+            }
+            sys::note_work();
+        }
+        let mut rest = Tally::default();
+        if !is_empty {
+            rest = self.goodbye()?;
+        }
+        let io_error = self.controls.lock().io_error & !self.io_error;
+        if io_error & IO_ERROR_GENERAL != 0 {
+            rest.problem(Weight::SourceError);
+        }
+        if io_error & IO_ERROR_VANISHED != 0 {
+            rest.problem(Weight::Vanished);
+        }
+        let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
+        waited.map_err(|error| self.fail(error))?;
+        if !is_empty {
+            self.line.say(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
+        }
+        self.pass_on(Message::Bye(Box::new(rest)))
+    }
+
+    fn list_count(&self) -> usize {
+        self.intake.shared.lock().lists_done.len()
+    }
+
+    /// Reads what follows the last item: the statistics, and the answer to the end of deletions.
+    fn goodbye(&mut self) -> decode_error::Result<Tally> {
+        let protocol = self.intake.terms.protocol;
+        let stats = Stats::decode(self.input, protocol)?;
+        if protocol >= 31 {
+            let mut ndx = self.indices.decode(self.input)?;
+            if ndx == Ndx::Deletions {
+                Deletions::decode(self.input)?;
+                ndx = self.indices.decode(self.input)?;
+            }
+            if ndx != Ndx::Done {
+                return Err(violation("unexpected index after the statistics"));
+            }
+        }
+        let ms = |number: i64| number.unsigned_abs();
+        let (list_generation_ms, list_transfer_ms) = (ms(stats.list_build_ms), ms(stats.list_send_ms));
+        Ok(Tally { list_generation_ms, list_transfer_ms, ..Tally::default() })
+    }
+
+    /// Notes the error that ends the session, and returns one that ends the reading.
+    fn fail(&self, error: Error) -> DecodeError {
+        let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
+        self.controls.lock().failed = Some(error);
+        violation
+    }
+
+    fn pass_on(&self, message: Message) -> decode_error::Result<()> {
+        self.ear.hear(message, 0).map_err(|error| self.fail(error))
+    }
+
+    /// Reads one list, in the order of sending, and returns it with the names of ids.
+    fn list(&mut self) -> decode_error::Result<SortedList> {
+        let protocol = self.intake.terms.protocol;
+        let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        let mut sent_index = self.lists.next_index();
+        let (io_error, more) = loop {
+            match self.lists.next(self.input)? {
+                ListItem::Entry(mut entry) => {
+                    if entry.path.first() == Some(&b'/') {
+                        let start = entry.path.iter().position(|&byte| byte != b'/').unwrap_or(entry.path.len());
+                        entry.path.drain(..start);
+                    }
+                    let names = [(false, entry.uid, entry.user.take()), (true, entry.gid, entry.group.take())];
+                    ids.extend(names.into_iter().filter_map(|(is_group, id, name)| id_name(is_group, id, name?)));
+                    if entry.hard_link == HardLink::First {
+                        entry.hard_link = HardLink::Member(sent_index);
+                    }
+                    self.count(&entry);
+                    entries.push(*entry);
+                    sent_index = self.lists.next_index();
+                }
+                ListItem::End { io_error, ids } => break (io_error, ids),
+            }
+            sys::note_work();
+        };
+        let IdLists { users, groups, root_user, root_group } = more;
+        let named = |is_group, list: Vec<(u32, Vec<u8>)>, root| {
+            list.into_iter().chain([(0, root)]).filter_map(move |(id, name)| id_name(is_group, id, name))
+        };
+        ids.extend(named(false, users, root_user));
+        ids.extend(named(true, groups, root_group));
+        let is_named = |entry: &&FileEntry| entry.is_dir() && !(entry.is_top_dir && !entry.has_content);
+        let named_dirs = match self.intake.options.select.relative {
+            true => entries.iter().filter(is_named).map(|entry| entry.path.clone()).collect(),
+            false => HashSet::new(),
+        };
+        let order = sort::sorted(&entries, protocol);
+        let dropped = sort::drop_duplicates(&mut entries, &order, protocol);
+        let is_dir = |&place: &u32| entries[order[place as usize] as usize].is_dir();
+        let dropped_dirs = dropped.iter().copied().filter(is_dir).collect();
+        let count = order.len();
+        let mut entries: Vec<Option<FileEntry>> = entries.into_iter().map(Some).collect();
+        let sorted = order.into_iter().map(|at| entries[at as usize].take().expect("each place is taken once"));
+        let mut sorted: Vec<Option<FileEntry>> = sorted.map(Some).collect();
+        dropped.into_iter().for_each(|place| sorted[place as usize] = None);
+        let first = self.next_index;
+        let past = i32::try_from(count).ok().and_then(|count| first.checked_add(count)?.checked_add(1));
+        self.next_index = past.ok_or_else(|| violation("too many entries"))?;
+        let problems = self.problems_of(io_error);
+        Ok(SortedList { first, entries: sorted, dropped_dirs, named_dirs, ids, problems })
+    }
+
+    /// Counts an entry, also one that is a duplicate. The generator counts the first root.
+    fn count(&mut self, entry: &FileEntry) {
+        let is_first_root = entry.path == b"." && !std::mem::replace(&mut self.has_root, true);
+        if let Some(kind) = flist::Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
+            let name_len = entry.path.len() + entry.target.len();
+            self.counted.list(kind, len_of(entry), name_len);
+        }
+    }
+
+    /// Returns the problems of a list with these errors. The peer has printed the reasons.
+    fn problems_of(&mut self, io_error: i32) -> Vec<Problem> {
+        let new = io_error & !self.io_error;
+        self.io_error |= io_error;
+        let weights = [(IO_ERROR_GENERAL, Weight::SourceError), (IO_ERROR_VANISHED, Weight::Vanished)];
+        let weights = weights.into_iter().filter(|(bit, _)| new & bit != 0);
+        weights.map(|(_, weight)| Problem::said("", weight)).collect()
+    }
+
+    /// Reads the first list and passes on the roots. Returns whether there is no entry at all.
+    fn first_list(&mut self) -> decode_error::Result<bool> {
+        let mut list = self.list()?;
+        let is_incremental = self.intake.is_incremental();
+        let is_empty = list.entries.is_empty();
+        let missing = list.entries.iter_mut().filter_map(|slot| {
+            let entry = slot.take_if(|entry| entry.kind() == Kind::Missing)?;
+            Some(RelPath::parse(&entry.path).map_err(|_| violation("invalid path")))
+        });
+        let missing = missing.collect::<decode_error::Result<Vec<_>>>()?;
+        let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
+        let mut others = list.entries.iter().flatten();
+        let (first, is_more) = (others.next(), others.next().is_some());
+        let single = first.filter(|entry| !is_more && top.is_none() && !entry.is_dir());
+        let single = single.map(|entry| crate::path::file_name(&entry.path).to_vec());
+        let lone_dir_is_bare = match (&top, first) {
+            (Some(_), None) => Some(true),
+            (Some(_), Some(_)) => Some(false),
+            (None, Some(first)) if first.is_dir() && !is_incremental => Some(!is_more),
+            // The list of its content follows at once.
+            (None, Some(first)) if first.is_dir() && !is_more => Some(self.read_ahead()?),
+            (None, _) => None,
+        };
+        let found = u64::from(!is_empty);
+        let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
+        roots.ids = std::mem::take(&mut list.ids);
+        // The receiver counts these.
+        roots.problems = std::mem::take(&mut list.problems);
+        roots.top = top.as_ref().map(|entry| {
+            let mut top = DirList::default();
+            top.push_entry(b".", self.entry(entry));
+            top
+        });
+        let has_content = top.as_ref().is_some_and(|top| top.has_content);
+        if is_incremental {
+            // The top is the first of the numbered directories.
+            self.dirs.extend(top.map(|_| NumberedDir { path: RelPath::root(), is_walked: false, has_content }));
+            self.pass_on(Message::Roots(Box::new(roots)))?;
+            self.pass_on_listing(RelPath::root(), list, has_content)?;
+        } else {
+            self.pass_on(Message::Roots(Box::new(roots)))?;
+            self.pass_on_tree(list, has_content)?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Reads the list of the only directory before the roots are passed on. Returns whether it is empty.
+    fn read_ahead(&mut self) -> decode_error::Result<bool> {
+        let Ndx::List(dir) = self.indices.decode(self.input)? else {
+            return Err(violation("a directory without a list"));
+        };
+        let list = self.list()?;
+        let is_bare = list.entries.is_empty();
+        self.read_ahead = Some((dir, list));
+        Ok(is_bare)
+    }
+
+    /// Reads the list of a numbered directory.
+    fn list_of(&mut self, dir: i32) -> decode_error::Result<()> {
+        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get(at));
+        let found = found.ok_or_else(|| violation(format!("list of unknown directory {dir}")))?;
+        let (path, is_walked, has_content) = (found.path.clone(), found.is_walked, found.has_content);
+        let list = match self.read_ahead.take() {
+            Some((_, list)) => list,
+            None => self.list()?,
+        };
+        if !is_walked {
+            if list.entries.iter().flatten().next().is_some() {
+                return Err(violation(format!("unrequested content of directory {dir}")));
+            }
+            self.intake.shared.lock().lists_done.push(true);
+            return Ok(());
+        }
+        self.pass_on_listing(path, list, has_content)
+    }
+
+    /// Passes on a list that is the content of one directory.
+    fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
+        let SortedList { first, entries, dropped_dirs, named_dirs, ids, problems } = list;
+        let mut listing = Listing::new(path, first, has_content);
+        listing.told.ids = ids;
+        problems.iter().for_each(|problem| self.counted.problem(problem.weight));
+        listing.told.problems = problems;
+        for (place, entry) in (0..).zip(entries) {
+            let Some(entry) = entry else {
+                let path = RelPath::root();
+                let dropped = NumberedDir { path, is_walked: false, has_content: false };
+                self.dirs.extend(dropped_dirs.contains(&place).then_some(dropped));
+                continue;
+            };
+            let (parent, name) = crate::path::split_parent(&entry.path);
+            if parent != listing.told.path.as_bytes() {
+                return Err(violation("an entry outside of its directory"));
+            }
+            let sub = self.sub(&entry, name, &named_dirs)?;
+            let converted = self.entry(&entry);
+            listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
+            self.dirs.extend(sub.map(|(_, dir)| dir));
+        }
+        let mut shared = self.intake.shared.lock();
+        let list = shared.lists_done.len();
+        shared.lists_done.push(false);
+        drop(shared);
+        self.pass_on_told(listing, Some(list))
+    }
+
+    /// Passes on a list that contains the whole tree, as one listing for each directory.
+    fn pass_on_tree(&mut self, list: SortedList, has_content: bool) -> decode_error::Result<()> {
+        let SortedList { first, entries, named_dirs, .. } = list;
+        self.intake.shared.lock().lists_done.push(false);
+        let mut listings = vec![Listing::new(RelPath::root(), first, has_content)];
+        let mut at: HashMap<RelPath, usize> = HashMap::from([(RelPath::root(), 0)]);
+        for (place, entry) in (0..).zip(entries) {
+            let Some(entry) = entry else { continue };
+            let (parent, name) = crate::path::split_parent(&entry.path);
+            let parent = RelPath::parse(parent).ok().and_then(|parent| at.get(&parent).copied());
+            let parent = parent.ok_or_else(|| violation("an entry without its directory"))?;
+            let sub = self.sub(&entry, name, &named_dirs)?;
+            let converted = self.entry(&entry);
+            listings[parent].push(place, name, converted, sub.as_ref().map(|sub| sub.0));
+            if let Some((_, dir)) = sub.filter(|(_, dir)| dir.is_walked) {
+                at.insert(dir.path.clone(), listings.len());
+                listings.push(Listing::new(dir.path, first, dir.has_content));
+            }
+        }
+        listings.into_iter().try_for_each(|listing| self.pass_on_told(listing, None))
+    }
+
+    /// Returns what a listing says about a subdirectory, and its place among the numbered directories.
+    fn sub(
+        &self,
+        entry: &FileEntry,
+        name: &[u8],
+        named_dirs: &HashSet<Vec<u8>>,
+    ) -> decode_error::Result<Option<(ToldSub, NumberedDir)>> {
+        if name.is_empty() || name == b".." || name == b"." {
+            return Err(violation("invalid name of an entry"));
+        }
+        let path = RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))?;
+        if !entry.is_dir() {
+            return Ok(None);
+        }
+        let is_implied = entry.is_top_dir && !entry.has_content;
+        let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
+        let is_walked = (entry.has_content || is_implied) && recurses;
+        let is_implied = is_implied && !named_dirs.contains(&entry.path);
+        Ok(Some((ToldSub { is_walked, is_implied }, NumberedDir { path, is_walked, has_content: entry.has_content })))
+    }
+
+    /// Returns an entry as the receiver expects it from a sender, which applies `--chmod`.
+    fn entry(&self, entry: &FileEntry) -> Entry {
+        let mut converted = entry_of(entry);
+        let chmod = &self.intake.options.preserve.chmod;
+        if !chmod.is_empty() && entry.kind() != Kind::Symlink {
+            converted.mode = plan::chmod::apply(converted.mode, converted.is_dir(), chmod);
+        }
+        converted
+    }
+
+    fn pass_on_told(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
+        let mut shared = self.intake.shared.lock();
+        listing.told.id = shared.listings.len() as DirId;
+        let places = listing.has_gaps().then_some(listing.places);
+        shared.listings.push(ListingIndex { first: listing.first, places, list });
+        drop(shared);
+        self.pass_on(Message::Dir(Box::new(listing.told)))
+    }
+
+    /// Reads an item: the content of a requested file.
+    fn item(&mut self, index: i32) -> decode_error::Result<()> {
+        let protocol = self.intake.terms.protocol;
+        let head = ItemHead::decode(self.input, protocol)?;
+        if !head.flags.has(ItemFlags::TRANSFER) {
+            return Err(violation("an item without content"));
+        }
+        let sums = SumHead::decode(self.input, protocol)?;
+        let (file, lane) = take_requested(index, &self.intake.shared)?;
+        self.controls.lock().is_in_file = true;
+        self.pass_on(Message::Begin { file, lane })?;
+        loop {
+            let piece = match self.tokens.next(self.input)? {
+                Token::Literal(data) => Message::Data { lane, data },
+                Token::Block(number) => {
+                    let block = sums.block(number).ok_or_else(|| violation(format!("unknown block {number}")))?;
+                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64 }
+                }
+                Token::End => break,
+            };
+            let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
+            self.line.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
+            self.ear.hear(piece, cost).map_err(|error| self.fail(error))?;
+            sys::note_work();
+        }
+        let mut sum = [0; DIGEST_MAX_BYTES];
+        let sum = &mut sum[..self.digest_len_bytes];
+        self.input.read_exact(sum)?;
+        let digest = digest::padded(sum);
+        self.pass_on(Message::End { lane, digest })?;
+        let unsent_files = {
+            let mut controls = self.controls.lock();
+            controls.is_in_file = false;
+            std::mem::take(&mut controls.unsent)
+        };
+        let report = |index| unsent(index, &self.intake.shared, self.ear).map_err(|error| self.fail(error));
+        unsent_files.into_iter().try_for_each(report)
+    }
+}
+
+/// What a sender ends after its lists: retries, and all items.
+const PHASES: usize = 2;
+/// The cost of a range of the basis in the window of its class, in bytes.
+const COPY_COST: u64 = 32;
+
+fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
+    (!name.is_empty()).then_some(IdName { is_group, id, name })
+}
+
+/// A list in sorted order.
+struct SortedList {
+    /// The index of its first entry.
+    first: i32,
+    /// `None` for duplicates, and for what was taken out.
+    entries: Vec<Option<FileEntry>>,
+    /// The places of the duplicates that are directories. They are numbered, too.
+    dropped_dirs: HashSet<u32>,
+    /// Under `-R`, the directories that are not only leading elements of arguments.
+    named_dirs: HashSet<Vec<u8>>,
+    ids: Vec<IdName>,
+    problems: Vec<Problem>,
+}
+
+/// The listing of a directory that is being assembled.
+struct Listing {
+    told: Told,
+    /// The index of the first entry of the list that contains it.
+    first: i32,
+    /// The place of each entry in that list.
+    places: Vec<u32>,
+}
+
+impl Listing {
+    fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
+        let told = Told { path, may_delete: has_content, is_named: !has_content, ..Told::default() };
+        Listing { told, first, places: Vec::new() }
+    }
+
+    fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<ToldSub>) {
+        self.told.list.push_entry(name, entry);
+        self.places.push(place);
+        self.told.subs.extend(sub);
+    }
+
+    /// Moves the index of the first entry here, and returns whether the others do not count up from it.
+    fn has_gaps(&mut self) -> bool {
+        let Some(&first) = self.places.first() else { return false };
+        self.first = self.first.saturating_add_unsigned(first);
+        self.places.iter_mut().for_each(|place| *place -= first);
+        // Only files are requested, and they come first.
+        let files = self.told.list.entries.iter().take_while(|entry| !entry.is_dir());
+        (0..).zip(&self.places).zip(files).any(|((at, &place), _)| place != at)
+    }
+}
+
+fn len_of(entry: &FileEntry) -> u64 {
+    // The target is missing without `-l`.
+    if entry.target.is_empty() { entry.size.max(0).cast_unsigned() } else { entry.target.len() as u64 }
+}
+
+fn entry_of(entry: &FileEntry) -> Entry {
+    let time = |secs, nanos| Time { secs, nanos };
+    let stat = Stat {
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+        mtime: time(entry.mtime, entry.mtime_nanos),
+        len_bytes: len_of(entry),
+        ..Stat::default()
+    };
+    let mut converted = Entry::of(&stat);
+    if !entry.target.is_empty() {
+        converted.extra_mut().target = Some(entry.target.clone().into());
+    }
+    if entry.kind() == Kind::Device {
+        converted.extra_mut().rdev = sys::device_number(entry.rdev.0, entry.rdev.1);
+    }
+    if entry.atime != 0 {
+        converted.extra_mut().atime = Some(time(entry.atime, 0));
+    }
+    // Zeros stand for a file that the sender could not read.
+    if entry.digest.iter().any(|&byte| byte != 0) {
+        converted.extra_mut().digest = Some(digest::padded(&entry.digest));
+    }
+    if let HardLink::Member(group) = entry.hard_link {
+        let ino = u64::from(group.unsigned_abs());
+        converted.inode = Some(Box::new(Inode { dev: 0, ino, nlink: 2 }));
+    }
+    converted
+}
