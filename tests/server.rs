@@ -1348,7 +1348,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
             let told = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success() && told.contains("sparsync: host: using QUIC, port "), "{line}: {told}");
             runs += 1;
-            was_moved = told.contains("sparsync: host: using TLS over TCP after ");
+            was_moved = told.contains("sparsync: host: using TLS after ");
             let is_shown = told.contains("profile: near moved-reading");
             assert!(was_moved || !is_shown, "{line}: {told}");
             shown += usize::from(is_shown);
@@ -1364,7 +1364,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     // A run that moves right before its end does not print this line.
     assert!(shown > 0, "what was waited since then is told");
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
-    assert_eq!(log.matches(", over TLS over TCP").count(), 2, "{log}");
+    assert_eq!(log.matches(", over TLS after ").count(), 2, "{log}");
     // A connection race may add one session. The two runs that moved to TLS must not count twice.
     let sessions = scene.sessions();
     assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");
