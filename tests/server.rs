@@ -1106,6 +1106,38 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     until(|| scene.status("sessions") == "[");
 }
 
+/// Forwards TCP connections to a port of this machine. No UDP port belongs to it, so QUIC is refused there.
+fn tcp_only(to: u16) -> u16 {
+    let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = std::net::TcpStream::connect(("::1", to)) else { continue };
+            for (mut from, mut to) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far.try_clone().unwrap(), near.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+/// The server's own key only tests the connection.
+#[test]
+fn the_own_key_of_a_server_gets_its_answer_over_tls() {
+    let scene = Scene::new();
+    scene.well("start --port 0 --listen=::1");
+    let (port, pin) = (tcp_only(scene.status("port").parse().unwrap()), scene.status("pin"));
+    for _ in 0..8 {
+        assert_eq!(scene.well(&format!("pipe [::1]:{port} {pin}")), "sparsync server\n");
+    }
+}
+
 #[test]
 fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
     let scene = Scene::new();

@@ -25,7 +25,7 @@ use crate::trust::timestamp::Moment;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -55,6 +55,8 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// The answer to a probe, which connects with this machine's own key.
 pub const HELLO: &[u8] = b"sparsync server\n";
+/// The most that is read from a probe, which sends next to nothing.
+const PROBE_MAX_BYTES: u64 = 64 << 10;
 /// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
 
@@ -531,6 +533,9 @@ impl Daemon {
             if guest.pin == self.door.own {
                 // A probe of this user checks whether the server runs.
                 let _ = guest.writer.write_all(HELLO);
+                // Wait briefly until the client closes: closing first could reset the connection under the answer.
+                guest.parting.begin();
+                let _ = io::copy(&mut guest.reader.take(PROBE_MAX_BYTES), &mut io::sink());
                 return;
             }
             return guest.hang_up.now("the grant of this key was revoked, changed or has expired");
