@@ -6,6 +6,7 @@ mod daemon;
 mod enroll;
 mod ephemeral_server;
 mod exec_rsync;
+mod forced_command;
 mod input_files;
 mod memory_limit;
 mod port_owner;
