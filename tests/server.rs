@@ -1106,6 +1106,26 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     until(|| scene.status("sessions") == "[");
 }
 
+#[test]
+fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
+    for transport in ["quic", "tls"] {
+        let scene = Scene::new();
+        scene.enroll("--root TOP/in");
+        std::fs::write(scene.path("src/big"), noise(16 << 20)).unwrap();
+        let mut copy =
+            scene.command("client", &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"));
+        let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= 1 << 20);
+        scene.well("revoke laptop");
+        let output = copy.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(12), "{output:?}");
+        let hint =
+            "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
+        assert!(told.contains(hint), "{told}");
+    }
+}
+
 /// Forwards TCP connections to a port of this machine. No UDP port belongs to it, so QUIC is refused there.
 fn tcp_only(to: u16) -> u16 {
     let listener = std::net::TcpListener::bind("[::1]:0").unwrap();

@@ -18,7 +18,7 @@ use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
-use crate::trust::grants::{Grant, Grants, Standing};
+use crate::trust::grants::{ENDED, Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
@@ -485,7 +485,7 @@ impl Daemon {
                     "session of {} from {} ended: its grant was revoked, changed or has expired",
                     session.grant.name, session.address
                 );
-                session.end("the grant of this key was revoked, changed or has expired");
+                session.end(ENDED);
             }
         }
     }
@@ -538,7 +538,7 @@ impl Daemon {
                 let _ = io::copy(&mut guest.reader.take(PROBE_MAX_BYTES), &mut io::sink());
                 return;
             }
-            return guest.hang_up.now("the grant of this key was revoked, changed or has expired");
+            return guest.hang_up.now(ENDED);
         };
         let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());

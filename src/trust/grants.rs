@@ -7,6 +7,9 @@ use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// The reason that a client receives if its grant ends or changes during a session.
+pub const ENDED: &str = "the grant of this key was revoked, changed or has expired";
+
 /// The rights of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
