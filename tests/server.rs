@@ -617,6 +617,22 @@ fn errors_of_verbs_have_no_line_of_rsyncs() {
     }
 }
 
+/// As with rsync, a file of that name is copied.
+#[test]
+fn a_word_after_server_is_a_destination_only_where_there_is_such_a_file() {
+    let scene = Scene::new();
+    for line in ["server x", "server x box"] {
+        let output = scene.command("client", line).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let words = "sparsync server: no such subcommand `x`: expected start, stop, restart, ";
+        assert!(output.status.code() == Some(1) && told.starts_with(words), "{line}: {told}");
+        assert!(told.ends_with("hint: see `sparsync server --help`\n"), "{told}");
+    }
+    std::fs::write(scene.path("server"), "a file\n").unwrap();
+    assert!(scene.command("client", "server x").output().unwrap().status.success());
+    assert_eq!(std::fs::read(scene.path("x")).unwrap(), b"a file\n");
+}
+
 #[test]
 fn a_journal_is_known_by_its_number() {
     use std::os::unix::fs::MetadataExt as _;

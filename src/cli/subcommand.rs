@@ -321,6 +321,22 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>> {
     }
 }
 
+/// Returns the error for `server` with a word that is none of its actions; `None` if the command line has another form. It
+/// is a copy if there is a file named `server`.
+pub fn unknown_action(program: &OsStr, args: &[OsString]) -> Option<Error> {
+    let [server, action, rest @ ..] = args else { return None };
+    let action = action.to_str().filter(|action| !action.starts_with('-') && !action.contains(['/', ':', '.']))?;
+    let is_path = |word: &OsString| word.as_bytes().iter().any(|b| matches!(b, b'/' | b':'));
+    if server != "server" || !is_ours(program.as_bytes()) || rest.iter().any(is_path) || is_one(program, args) {
+        return None;
+    }
+    Some(no_such_action(&WordReader { verb: "server", parser: lexopt::Parser::from_args(rest) }, action))
+}
+
+fn no_such_action(words: &WordReader, action: &str) -> Error {
+    words.wrong(&format!("no such subcommand `{action}`: expected {SUBCOMMANDS}"))
+}
+
 /// Returns the edit distance of two words, counting transpositions as one edit.
 fn distance(word: &str, known: &str) -> usize {
     strsim::osa_distance(word, known)
@@ -720,9 +736,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
             let (roots, memory) = (rights.roots, start.memory);
             ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
         }
-        other => {
-            return Err(words.wrong(&format!("unknown subcommand `{other}`: expected {SUBCOMMANDS}")));
-        }
+        other => return Err(no_such_action(words, other)),
     };
     for (name, takers) in SERVER_OPTIONS {
         if said.contains(&name) && !takers.contains(&action.as_str()) {
@@ -909,6 +923,30 @@ mod tests {
         ] {
             let told = refused(line);
             assert!(told.contains(&format!("did you mean `sparsync {meant}`?")), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_action_that_does_not_exist_is_reported_unless_it_may_be_a_path() {
+        let unknown = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
+            unknown_action(&words[0], &words[1..]).map(|error| String::from_utf8(error.message).unwrap())
+        };
+        for line in ["sparsync server x", "./sparsync server frobnicate box", "sparsync server x box.example.org"] {
+            assert!(unknown(line).is_some_and(|told| told.contains(": no such subcommand `")), "{line}");
+        }
+        for line in
+            ["rsync server x", "sparsync ./server x", "sparsync server", "sparsync server -a x", "sparsync server x/"]
+                .into_iter()
+                .chain([
+                    "sparsync server h:x",
+                    "sparsync server x y/",
+                    "sparsync server start",
+                    "sparsync server strat",
+                ])
+                .chain(["sparsync server x.old", "sparsync servers x", "sparsync -a server x"])
+        {
+            assert_eq!(unknown(line), None, "{line}");
         }
     }
 
