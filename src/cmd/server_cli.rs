@@ -669,9 +669,8 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     if !sandbox::are_everything(&settled.roots) {
         server_session::can_limit()?;
     }
-    if !settled.stands(now) {
-        let words =
-            format!("sparsync server: grant: the grant of {} has expired: {}", settled.name, settled.rights(now));
+    if let Some(end) = settled.expires.filter(|_| !settled.stands(now)) {
+        let words = format!("sparsync: cannot change the grant of {}: it expired at {end}", settled.name);
         return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
