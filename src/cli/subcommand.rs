@@ -122,6 +122,8 @@ pub struct Start {
     pub listen: Vec<String>,
     /// The port for UDP and TCP. 0: a free one; `None`: the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
+    /// Choose another port if that one is in use.
+    pub or_other_port: bool,
     /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's memory.
     pub memory: Option<u64>,
 }
@@ -216,6 +218,8 @@ pub struct EnrollHost {
     pub name: Option<String>,
     /// The port of the server there; `None`: the one that it has, the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
+    /// The addresses that the server there listens on; empty: all addresses.
+    pub listen: Vec<String>,
     /// Start the server there, if it does not run.
     pub start: bool,
     /// Copy this program there, if it is missing.
@@ -436,7 +440,7 @@ impl CommandLine {
 
     fn start(&mut self, start: &Start) -> &mut CommandLine {
         self.flag("foreground", start.foreground).flag("detached", start.detached).values("listen", &start.listen);
-        self.values("port", &start.port.map(|port| port.to_string()));
+        self.values("port", &start.port.map(|port| port.to_string())).flag("or-other-port", start.or_other_port);
         self.values("memory", &start.memory.map(|bytes| bytes.to_string()))
     }
 
@@ -512,6 +516,15 @@ impl WordReader {
             );
         }
         Ok(root.into_vec())
+    }
+
+    fn listen(&mut self) -> Result<String> {
+        let address = self.text("--listen")?;
+        if address.parse::<std::net::IpAddr>().is_err() {
+            let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
+            return Err(self.wrong(&what));
+        }
+        Ok(address)
     }
 
     /// Parses one of the options for the rights of a key.
@@ -630,15 +643,9 @@ fn server(words: &mut WordReader) -> Result<Verb> {
         match *known {
             "foreground" => got.start.foreground = true,
             "detached" => got.start.detached = true,
-            "listen" => {
-                let address = words.text("--listen")?;
-                if address.parse::<std::net::IpAddr>().is_err() {
-                    let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
-                    return Err(words.wrong(&what));
-                }
-                got.start.listen.push(address);
-            }
+            "listen" => got.start.listen.push(words.listen()?),
             "port" => got.start.port = Some(words.port(0)?),
+            "or-other-port" => got.start.or_other_port = true,
             "memory" => got.start.memory = Some(words.memory()?),
             "ceiling" => got.ceiling = Some(words.ceiling()?),
             "too-large" => got.too_large = true,
@@ -664,11 +671,12 @@ const RIGHTS: [&str; 9] =
     ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
 
 /// The options of `server`, and the actions that accept them.
-const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 27] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
+    ("or-other-port", &["start"]),
     ("memory", &["start", "restart", "install", "grant", "session"]),
     ("ceiling", &["session"]),
     ("too-large", &["session"]),
@@ -767,6 +775,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         rights: Rights::default(),
         name: None,
         port: None,
+        listen: Vec::new(),
         start: true,
         install: false,
         dry_run: false,
@@ -797,6 +806,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
             known if RIGHTS.contains(&known) => words.rights(known, &mut wanted.rights)?,
             "name" => wanted.name = Some(words.text("--name")?),
             "port" => wanted.port = Some(words.port(1)?),
+            "listen" => wanted.listen.push(words.listen()?),
             "no-start" => wanted.start = false,
             "install" => wanted.install = true,
             "dry-run" => wanted.dry_run = true,
@@ -808,7 +818,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => &["rsh", "rsync-path", "name", "port", "no-start", "install", "dry-run"],
+        (false, None) => &["rsh", "rsync-path", "name", "port", "listen", "no-start", "install", "dry-run"],
     };
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
@@ -894,7 +904,7 @@ mod tests {
 
     #[test]
     fn each_page_of_help_is_complete() {
-        const INTERNAL: [&str; 4] = ["detached", "ceiling", "too-large", "default-name"];
+        const INTERNAL: [&str; 5] = ["detached", "or-other-port", "ceiling", "too-large", "default-name"];
         for action in ACTIONS.into_iter().filter(|action| !["session", "pipe"].contains(action)) {
             let page = pages::action(action);
             assert!(pages::SERVER.contains(&format!("\n  {action}")), "{action}");
@@ -966,14 +976,12 @@ mod tests {
 
     fn starts(in_this_process: bool) -> impl Strategy<Value = Start> {
         let listen = prop_oneof![Just("::1".to_owned()), Just("192.0.2.1".to_owned())];
-        let flags = (any::<bool>(), any::<bool>());
+        let flags = any::<[bool; 3]>();
         let memory = option::of(MEMORY_MIN_BYTES..1 << 50);
-        (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(
-            move |((foreground, detached), listen, port, memory)| {
-                let (foreground, detached) = (foreground && in_this_process, detached && in_this_process);
-                Start { foreground, detached, listen, port, memory }
-            },
-        )
+        (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(move |(flags, listen, port, memory)| {
+            let [foreground, detached, or_other_port] = flags.map(|flag| flag && in_this_process);
+            Start { foreground, detached, listen, port, or_other_port, memory }
+        })
     }
 
     fn actions() -> impl Strategy<Value = ServerAction> {
@@ -1034,8 +1042,8 @@ mod tests {
             port: Some(0),
             listen: vec!["::1".into()],
             foreground: true,
-            detached: false,
             memory: Some(4 << 30),
+            ..Start::default()
         };
         assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(ServerAction::Start(start)));
         assert_eq!(server("stop --now"), here(ServerAction::Stop { now: true }));

@@ -40,8 +40,10 @@ use tracing::{error, info, warn};
 
 /// Holds the lock of the one server of a state directory, and its process id.
 const PID_FILE: &str = "server.pid";
-/// Holds the port that was last chosen with `--port`.
+/// Holds the port of the last start with `--port`, or the one that a server chose because its port was in use.
 const PORT_FILE: &str = "server.port";
+/// How many ports are tried, the first one included, before the system chooses one.
+const NEXT_PORTS: u16 = 16;
 /// How often grants, memory and requests to end are checked.
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server that a signal ends waits for running sessions.
@@ -197,13 +199,21 @@ pub fn pid(places: &Places) -> Option<u32> {
 
 /// Listens on the given addresses, or on all addresses of this machine.
 fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
-    let said = places_of(start, port);
     // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
-    let listened = match said.as_slice() {
+    let at = |port| match places_of(start, port).as_slice() {
         [] => listen_everywhere(port, config, lasting, limits, &patience),
         said => listen(said, config.clone(), lasting, limits, &patience),
     };
+    // The next ports first: the system would choose one that outgoing connections use, too.
+    let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
+    let mut listened = at(port);
+    for other in next.filter(|_| start.or_other_port) {
+        if !listened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            break;
+        }
+        listened = at(other);
+    }
     listened.map_err(|error| cannot_listen(port, &error))
 }
 
@@ -224,7 +234,10 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
 
 /// Stores the port of the server, even if the system chose it: enrolled clients know no other.
 fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
-    let Some(port) = start.port.and(addresses.first()).map(SocketAddr::port) else { return };
+    let Some(port) = addresses.first().map(SocketAddr::port) else { return };
+    if start.port.is_none() && port == port_of(places, start) {
+        return;
+    }
     let dir = places.state.as_os_str().as_bytes();
     let put = sys::open_dir_path(dir)
         .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));
@@ -233,12 +246,16 @@ fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     }
 }
 
+/// Returns the process that owns a port which is in use.
+pub fn holder_of(port: u16) -> String {
+    port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into())
+}
+
 fn cannot_listen(port: u16, error: &io::Error) -> Error {
     let words = format!("sparsync: cannot listen on port {port}: {error}");
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            let holder = port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into());
-            let words = format!("{words} by {holder}");
+            let words = format!("{words} by {}", holder_of(port));
             Error::new(Exit::SocketIo, words).with_hint("choose another port with --port=PORT")
         }
         io::ErrorKind::PermissionDenied => {

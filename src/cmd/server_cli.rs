@@ -675,11 +675,19 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     }
     let identity = Identity::load_or_make(places)?;
     // Start the server first: it may run with other settings, and then nothing has changed.
+    let wanted_port = daemon::port_of(places, start.as_ref().unwrap_or(&Start::default()));
     let (status, started) = match &start {
-        Some(start) => ensure(env, places, start)?,
+        // Only a port that the user names must be that one: the answer contains the port.
+        Some(start) => ensure(env, places, &Start { or_other_port: start.port.is_none(), ..start.clone() })?,
         // A grant takes effect as soon as it is written, whatever the server answers.
         None => (control_socket::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
+    if started && ![0, status.port].contains(&wanted_port) {
+        let (holder, port) = (daemon::holder_of(wanted_port), status.port);
+        let words =
+            format!("sparsync: warning: port {wanted_port} is in use by {holder}; the server uses port {port}\n");
+        let _ = env.stderr.write_all(words.as_bytes());
+    }
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
         let before = grants.of(&change.pin).cloned();
@@ -710,7 +718,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             (false, _) => ServerState::Down,
         };
         // If the server is down, the port that it would have.
-        let port = if status.running { status.port } else { daemon::port_of(places, &start.unwrap_or_default()) };
+        let port = if status.running { status.port } else { wanted_port };
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);

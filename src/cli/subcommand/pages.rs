@@ -1,7 +1,7 @@
 //! The help pages of `server`, its actions, and `enroll`.
 //!
-//! They leave out what users do not need: `session`, --ceiling, --too-large and --detached, which the server uses
-//! itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
+//! They leave out what users do not need: `session`, --ceiling, --too-large, --detached and --or-other-port, which the
+//! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The help of `server`.
 pub const SERVER: &str = "\
@@ -202,7 +202,8 @@ OPTIONS
                           lead outside; default: store them as rsync's --munge-links does
   --munge                 munge symlinks again
   --start                 start the server if it is not running
-  --port=PORT             with --start: UDP and TCP port
+  --port=PORT             with --start: UDP and TCP port; default: as for `server start`, or the
+                          next free port if that one is in use
   --listen=ADDRESS        with --start: listen on this IP address only; may be repeated
   --memory=SIZE           with --start: memory limit of the server
   --json                  print JSON
@@ -273,7 +274,9 @@ OPTIONS
                           `sparsync server grant --help`
   --name=NAME             the name of this machine on HOST; default: USER@HOSTNAME
   --port=PORT             the port of the server, if it is not running; default: its last port, at
-                          first 28792
+                          first 28792, or the next free port if that one is in use
+  --listen=ADDRESS        the address that the server listens on, if it is not running; may be
+                          repeated; default: all addresses
   --no-start              do not start the server
   --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
   --dry-run, -n           only print what would be done
