@@ -279,3 +279,21 @@ fn a_server_that_listens_everywhere_is_mentioned() {
     assert!(scene.well("status").contains(&format!("addresses  127.0.0.1:{port}, [::1]:{port}\n")));
     told(&enroll(&scene, "localhost --listen=host"), 1, &["invalid --listen value `host`"]);
 }
+
+#[test]
+fn an_owner_is_enrolled_as_any_right() {
+    let scene = met();
+    let user = if rustix::process::geteuid().is_root() { "daemon" } else { "no-such-user" };
+    let output = enroll(&scene, &format!("localhost --owner={user}"));
+    if user == "daemon" {
+        told(&output, 0, &["grant     reads and writes / as daemon\n", "an ssh login keeps all rights"]);
+        told(
+            &enroll(&scene, "localhost --no-owner"),
+            0,
+            &["grant     reads and writes / (before: reads and writes / as daemon)"],
+        );
+    } else {
+        told(&output, 5, &["no such user"]);
+    }
+    told(&enroll(&scene, "localhost --owner=daemon --no-owner"), 1, &["--owner cannot be used with --no-owner"]);
+}

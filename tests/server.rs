@@ -1122,6 +1122,43 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     until(|| scene.status("sessions") == "[");
 }
 
+/// Returns the values of a field of `/proc/PID/status`.
+fn proc_status(pid: &str, field: &str) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The kernel enforces the owner of a grant: the process of the session has no other rights.
+#[test]
+fn a_session_of_a_grant_with_an_owner_is_a_process_of_that_user() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::kit::tell_skip(
+            "a_session_of_a_grant_with_an_owner",
+            "only root can run a session as another user",
+        );
+    }
+    let scene = Scene::new();
+    // The roots must be accessible to the owner.
+    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    scene.serve("--root TOP/in --owner=nobody:daemon");
+    let client = scene.silent_client();
+    let server = scene.status("pid");
+    let threads = std::fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
+    let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children: String = children.collect();
+    let session = children.split_whitespace().next().expect("the session is a child of the server");
+    // The session greets before a byte is sent, and that is after it has changed its user.
+    assert_eq!(proc_status(session, "Uid"), ["65534"; 4]);
+    assert_eq!(proc_status(session, "Gid"), ["1"; 4]);
+    assert_eq!(proc_status(session, "Groups"), ["1"]);
+    assert_eq!(proc_status(session, "CapPrm"), ["0000000000000000"]);
+    // A server of root can end it.
+    scene.well("revoke laptop");
+    ends_within(client, Duration::from_secs(1));
+    until(|| scene.status("sessions") == "[");
+}
+
 #[test]
 fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
     for transport in ["quic", "tls"] {

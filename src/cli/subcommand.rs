@@ -172,6 +172,10 @@ pub struct Rights {
     pub allow_setuid: Option<bool>,
     /// Whether a server run by root stores the key's symlinks unchanged, even those that lead out of the roots.
     pub no_munge: Option<bool>,
+    /// `USER` or `USER:GROUP`, as which the sessions of the key run.
+    pub owner: Option<String>,
+    /// Remove the owner: sessions run as the user of the server.
+    pub no_owner: bool,
 }
 
 /// The rights of a session.
@@ -185,6 +189,8 @@ pub struct Session {
     pub allow_setuid: bool,
     /// See [`Rights::no_munge`].
     pub no_munge: bool,
+    /// See [`Rights::owner`]. `None`: the user of the server.
+    pub owner: Option<String>,
     /// The inherited descriptor of the file that limits how far windows may grow; `None`: no limit.
     pub ceiling: Option<u32>,
     /// The most memory that the server and its sessions may hold together, in bytes.
@@ -341,6 +347,12 @@ fn no_such_action(words: &WordReader, action: &str) -> Error {
     words.wrong(&format!("no such subcommand `{action}`: expected {SUBCOMMANDS}"))
 }
 
+/// Returns whether a text has the form of [`Rights::owner`].
+pub fn is_owner(text: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+    text.split(':').count() <= 2 && text.split(':').all(is_name)
+}
+
 /// Returns the edit distance of two words, counting transpositions as one edit.
 fn distance(word: &str, known: &str) -> usize {
     strsim::osa_distance(word, known)
@@ -379,19 +391,30 @@ impl ServerAction {
             ServerAction::Pin => said.action("pin"),
             ServerAction::Grant(new) => {
                 said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
-                let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge } = &new.rights;
+                let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner } =
+                    &new.rights;
                 said.flag("allow-setuid", *allow_setuid == Some(true))
                     .flag("strip-setuid", *allow_setuid == Some(false));
                 said.flag("no-munge", *no_munge == Some(true)).flag("munge", *no_munge == Some(false));
+                said.values("owner", owner).flag("no-owner", *no_owner);
                 said.values("default-name", &new.default_name).values("root", roots);
                 said.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
                 said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             ServerAction::Revoke { who } => said.action("revoke").operand(who),
-            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }) => {
+            ServerAction::Session(Session {
+                roots,
+                read_only,
+                allow_setuid,
+                no_munge,
+                owner,
+                ceiling,
+                memory,
+                too_large,
+            }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
-                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge);
+                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge).values("owner", owner);
                 said.values("ceiling", &ceiling.map(|number| number.to_string()));
                 said.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
             }
@@ -527,6 +550,14 @@ impl WordReader {
         Ok(address)
     }
 
+    fn owner(&mut self) -> Result<String> {
+        let owner = self.text("--owner")?;
+        match is_owner(&owner) {
+            true => Ok(owner),
+            false => Err(self.wrong(&format!("invalid --owner value `{owner}`: expected USER or USER:GROUP"))),
+        }
+    }
+
     /// Parses one of the options for the rights of a key.
     fn rights(&mut self, name: &str, rights: &mut Rights) -> Result<()> {
         match name {
@@ -538,10 +569,15 @@ impl WordReader {
             "strip-setuid" => rights.allow_setuid = Some(false),
             "no-munge" => rights.no_munge = Some(true),
             "munge" => rights.no_munge = Some(false),
+            "owner" => rights.owner = Some(self.owner()?),
+            "no-owner" => rights.no_owner = true,
             _ => rights.expires = Some(self.text("--expires")?),
         }
         if rights.no_expiry && rights.expires.is_some() {
             return Err(self.wrong("--expires cannot be used with --no-expiry"));
+        }
+        if rights.no_owner && rights.owner.is_some() {
+            return Err(self.wrong("--owner cannot be used with --no-owner"));
         }
         Ok(())
     }
@@ -667,11 +703,22 @@ fn server(words: &mut WordReader) -> Result<Verb> {
 }
 
 /// The options for the rights of a key.
-const RIGHTS: [&str; 9] =
-    ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
+const RIGHTS: [&str; 11] = [
+    "root",
+    "read-only",
+    "read-write",
+    "expires",
+    "no-expiry",
+    "allow-setuid",
+    "strip-setuid",
+    "no-munge",
+    "munge",
+    "owner",
+    "no-owner",
+];
 
 /// The options of `server`, and the actions that accept them.
-const SERVER_OPTIONS: [(&str, &[&str]); 27] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
@@ -696,6 +743,8 @@ const SERVER_OPTIONS: [(&str, &[&str]); 27] = [
     ("strip-setuid", &["grant"]),
     ("no-munge", &["grant", "session"]),
     ("munge", &["grant"]),
+    ("owner", &["grant", "session"]),
+    ("no-owner", &["grant"]),
     ("start", &["grant"]),
     ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
     ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
@@ -741,8 +790,17 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
             let ServerWords { rights, ceiling, too_large, .. } = got;
             let [read_only, allow_setuid, no_munge] =
                 [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
-            let (roots, memory) = (rights.roots, start.memory);
-            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
+            let (roots, owner, memory) = (rights.roots, rights.owner, start.memory);
+            ServerAction::Session(Session {
+                roots,
+                read_only,
+                allow_setuid,
+                no_munge,
+                owner,
+                ceiling,
+                memory,
+                too_large,
+            })
         }
         other => return Err(no_such_action(words, other)),
     };
@@ -988,11 +1046,13 @@ mod tests {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
         let flags = any::<[Option<bool>; 3]>();
-        let rights = (vec(root(), 0..3), flags, option::of(word()), any::<bool>());
-        let rights = rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, no_expiry)| {
-            let no_expiry = no_expiry && expires.is_none();
-            Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge }
-        });
+        let owner = || option::of("[-a-z0-9]{1,3}(:[^:[:cntrl:]]{1,3})?");
+        let rights = (vec(root(), 0..3), flags, option::of(word()), owner(), any::<[bool; 2]>());
+        let rights =
+            rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, owner, [no_expiry, no_owner])| {
+                let (no_expiry, no_owner) = (no_expiry && expires.is_none(), no_owner && owner.is_none());
+                Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner }
+            });
         let names = (word(), option::of(word()), option::of(word()));
         let grants = (names, rights, option::of(starts(false)), any::<bool>());
         let grants = grants.prop_map(|((pin, name, default_name), rights, start, json)| {
@@ -1009,18 +1069,27 @@ mod tests {
             Just(ServerAction::Pin),
             grants,
             word().prop_map(|who| ServerAction::Revoke { who }),
-            (vec(root(), 1..3), any::<[bool; 4]>(), option::of(any::<u32>()), option::of(MEMORY_MIN_BYTES..1 << 50))
-                .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], ceiling, memory)| {
-                    ServerAction::Session(Session {
-                        roots,
-                        read_only,
-                        allow_setuid,
-                        no_munge,
-                        ceiling,
-                        memory,
-                        too_large,
-                    })
-                }),
+            (
+                vec(root(), 1..3),
+                any::<[bool; 4]>(),
+                owner(),
+                option::of(any::<u32>()),
+                option::of(MEMORY_MIN_BYTES..1 << 50)
+            )
+                .prop_map(
+                    |(roots, [read_only, allow_setuid, no_munge, too_large], owner, ceiling, memory)| {
+                        ServerAction::Session(Session {
+                            roots,
+                            read_only,
+                            allow_setuid,
+                            no_munge,
+                            owner,
+                            ceiling,
+                            memory,
+                            too_large,
+                        })
+                    }
+                ),
             (word(), word()).prop_map(|(address, pin)| ServerAction::Pipe { address, pin }),
         ]
     }
@@ -1054,11 +1123,15 @@ mod tests {
             read_only: true,
             allow_setuid: false,
             no_munge: false,
+            owner: Some("u:g".into()),
             ceiling: Some(7),
             memory: None,
             too_large: false,
         };
-        assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(ServerAction::Session(session)));
+        assert_eq!(
+            server("session --root /a --root=/b --read-only --owner=u:g --ceiling 7"),
+            here(ServerAction::Session(session))
+        );
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =
             RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
@@ -1116,6 +1189,8 @@ mod tests {
             ("server start --json=x", "--json"),
             ("server revoke", "revoke: missing a name or a fingerprint"),
             ("server grant x --expires 1d --no-expiry", "--expires cannot be used with --no-expiry"),
+            ("server grant x --owner=a --no-owner", "--owner cannot be used with --no-owner"),
+            ("server grant x --owner=a:", "invalid --owner value `a:`: expected USER or USER:GROUP"),
             ("server grant x --name n --root a", "`a`: expected an absolute path"),
             ("server grant x --name n --root /a/../b", "expected an absolute path"),
             ("server session", "session: missing --root"),

@@ -414,7 +414,7 @@ struct Daemon {
     drain: AtomicBool,
     stop: AtomicBool,
     gives_way: AtomicBool,
-    /// The working directory of sessions, the same as that of logins.
+    /// The working directory of sessions whose grant has no owner, the same as that of logins.
     home: OsString,
     /// Control connections that wait for the server to end.
     held: Mutex<Vec<UnixStream>>,
@@ -641,6 +641,7 @@ impl Daemon {
         for root in &grant.roots {
             words.extend(["--root".into(), OsString::from_vec(root.clone())]);
         }
+        words.extend(grant.owner.iter().map(|owner| format!("--owner={owner}").into()));
         for (is_on, word) in
             [(grant.read_only, "--read-only"), (grant.allow_setuid, "--allow-setuid"), (grant.no_munge, "--no-munge")]
         {
@@ -653,7 +654,11 @@ impl Daemon {
         words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
-        command.current_dir(&self.home).env("HOME", &self.home);
+        // If the owner does not exist, the session reports it.
+        let account = grant.owner.as_ref().and_then(|owner| ids::account(owner).ok());
+        let home = account.filter(|account| account.uid != sys::ids().0).map(|account| account.home);
+        let home = home.as_ref().unwrap_or(&self.home);
+        command.current_dir(home).env("HOME", home);
         // A signal from the terminal must reach only the server, which then lets its sessions end.
         command.process_group(0);
         let child = match command.spawn() {

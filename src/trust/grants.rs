@@ -3,6 +3,7 @@
 use super::files::{self, List};
 use super::pin::Pin;
 use super::timestamp::Moment;
+use crate::cli::subcommand::is_owner;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -33,6 +34,9 @@ pub struct Grant {
     /// Whether a server of root stores symlinks from this key unmunged, including those that lead out of the roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_munge: bool,
+    /// `USER` or `USER:GROUP`, as which the sessions of the key run; `None`: the user of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Grant {
@@ -41,7 +45,7 @@ impl Grant {
         self.expires.is_none_or(|end| now < end)
     }
 
-    /// Describes the rights: `reads /srv, until 2026-12-31T00:00:00Z`.
+    /// Describes the rights: `reads /srv as backup, until 2026-12-31T00:00:00Z`.
     pub fn rights(&self, now: Moment) -> String {
         let what = if self.read_only { "reads" } else { "reads and writes" };
         let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
@@ -52,7 +56,8 @@ impl Grant {
         };
         let setuid = if self.allow_setuid { ", also set-ID programs" } else { "" };
         let links = if self.no_munge { ", symlinks to anywhere" } else { "" };
-        format!("{what} {}{setuid}{links}{until}", roots.join(" "))
+        let owner = self.owner.as_ref().map_or_else(String::new, |owner| format!(" as {owner}"));
+        format!("{what} {}{owner}{setuid}{links}{until}", roots.join(" "))
     }
 }
 
@@ -151,6 +156,9 @@ impl List for Grants {
             if self.grants[..at].iter().any(|other| other.pin == grant.pin) {
                 return Err(files::mistaken(path, None, &format!("duplicate grant for key {}", grant.pin)));
             }
+            if let Some(owner) = grant.owner.as_ref().filter(|owner| !is_owner(owner)) {
+                return Err(files::mistaken(path, None, &format!("owner `{owner}` is not USER or USER:GROUP")));
+            }
         }
         Ok(())
     }
@@ -209,6 +217,7 @@ mod tests {
             expires: None,
             allow_setuid: false,
             no_munge: false,
+            owner: None,
         }
     }
 
@@ -271,6 +280,7 @@ mod tests {
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("read_only", "readonly", "line 7: unknown field `readonly`"),
+            ("read_only = false", "owner = \"a:\"", "owner `a:` is not USER or USER:GROUP"),
             ("read_only = false", "expires = \"soon\"", "line 7: invalid date `soon`"),
             ("/srv/a", "srv/a", "line 6: `srv/a` is not an absolute path"),
             ("/srv/a", "/srv/../etc", "not an absolute path"),

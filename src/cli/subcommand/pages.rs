@@ -201,6 +201,9 @@ OPTIONS
   --no-munge              with --root and a server of root: store symlinks unchanged, even if they
                           lead outside; default: store them as rsync's --munge-links does
   --munge                 munge symlinks again
+  --owner=USER[:GROUP]    with a server of root: run the sessions of the key as USER, with GROUP or
+                          the primary group of USER; all that the client writes belongs to them
+  --no-owner              run them as the user of the server again
   --start                 start the server if it is not running
   --port=PORT             with --start: UDP and TCP port; default: as for `server start`, or the
                           next free port if that one is in use
@@ -272,6 +275,8 @@ OPTIONS
   --allow-setuid          with --root: permit set-ID bits; --strip-setuid removes them again
   --no-munge              with --root: store symlinks unchanged; --munge munges them again; see
                           `sparsync server grant --help`
+  --owner=USER[:GROUP]    with a server of root: sessions run as USER, and all that this machine
+                          writes belongs to USER; --no-owner removes that
   --name=NAME             the name of this machine on HOST; default: USER@HOSTNAME
   --port=PORT             the port of the server, if it is not running; default: its last port, at
                           first 28792, or the next free port if that one is in use
