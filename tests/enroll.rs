@@ -228,3 +228,72 @@ fn a_shell_with_noise_or_trouble_is_no_riddle() {
         &["removed here", "run on localhost: sparsync server revoke SHA256:"],
     );
 }
+
+/// Clients of an enrolled host know its port, so a server that had to choose another one keeps it.
+#[test]
+fn a_server_whose_port_is_taken_gets_another_and_keeps_it() {
+    let scene = Scene::new();
+    shell_to_server(&scene, "");
+    let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    // The port that the server would use: no test may depend on the default one.
+    scene.well("pin");
+    std::fs::create_dir(scene.path("server/state")).unwrap();
+    std::fs::write(scene.path("server/state/server.port"), format!("{port}\n")).unwrap();
+    // A port that the user names is used or is an error.
+    let named = enroll(&scene, &format!("localhost --port {port}"));
+    told(&named, 5, &[&format!("cannot listen on port {port}"), &format!("(process {})", std::process::id())]);
+    let output = enroll(&scene, "localhost");
+    let chosen = scene.status("port");
+    assert_ne!(chosen, port.to_string());
+    let words = format!("warning: port {port} is in use by ");
+    told(&output, 0, &["localhost is enrolled\n", &words, &format!("; the server uses port {chosen}\n")]);
+    scene.well("stop");
+    scene.well("start");
+    assert_eq!(scene.status("port"), chosen);
+    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
+    told(&enroll(&scene, "localhost"), 0, &["nothing changed"]);
+    scene.well("stop");
+    drop(taken);
+    scene.well("start");
+    assert_eq!(scene.status("port"), chosen);
+}
+
+#[test]
+fn a_server_that_listens_everywhere_is_mentioned() {
+    const WARNING: &str = "warning: the server listens on all addresses of localhost\n";
+    let scene = Scene::new();
+    shell_to_server(&scene, "");
+    // A port of its own, so that this does not depend on the default one.
+    scene.well("start --port 0");
+    let port = scene.status("port");
+    scene.well("stop");
+    told(&enroll(&scene, "localhost --dry-run"), 0, &["a server that it starts listens on all addresses"]);
+    told(&enroll(&scene, "localhost"), 0, &[WARNING, "hint: `sparsync server restart --listen=ADDRESS localhost`"]);
+    let again = enroll(&scene, "localhost");
+    assert!(!String::from_utf8_lossy(&again.stderr).contains("warning"), "{again:?}");
+    scene.well("stop");
+    let output = enroll(&scene, "localhost --listen=127.0.0.1 --listen=::1");
+    told(&output, 0, &["started   its server"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("warning"), "{output:?}");
+    assert!(scene.well("status").contains(&format!("addresses  127.0.0.1:{port}, [::1]:{port}\n")));
+    told(&enroll(&scene, "localhost --listen=host"), 1, &["invalid --listen value `host`"]);
+}
+
+#[test]
+fn an_owner_is_enrolled_as_any_right() {
+    let scene = met();
+    let user = if rustix::process::geteuid().is_root() { "daemon" } else { "no-such-user" };
+    let output = enroll(&scene, &format!("localhost --owner={user}"));
+    if user == "daemon" {
+        told(&output, 0, &["grant     reads and writes / as daemon\n", "an ssh login keeps all rights"]);
+        told(
+            &enroll(&scene, "localhost --no-owner"),
+            0,
+            &["grant     reads and writes / (before: reads and writes / as daemon)"],
+        );
+    } else {
+        told(&output, 5, &["no such user"]);
+    }
+    told(&enroll(&scene, "localhost --owner=daemon --no-owner"), 1, &["--owner cannot be used with --no-owner"]);
+}

@@ -394,6 +394,106 @@ fn below_a_root_nothing_is_made_that_gives_rights() {
     assert_eq!(seen("in/other"), as_it_is);
 }
 
+/// What a key writes belongs to the owner of its grant, whatever the client requests.
+#[test]
+fn an_owner_gets_what_its_key_writes() {
+    const NAME: &str = "an_owner_gets_what_its_key_writes";
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip(NAME, "only root can give files to others");
+    }
+    let scene = crate::server::Scene::new();
+    let sh = |line: &str| {
+        let output = Command::new("sh").args(["-ec", line]).current_dir(scene.path("")).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    sh("chmod 755 . && chown nobody:daemon in && rm in/f && mkdir src/d && echo x >src/d/tool && ln -s new src/link");
+    sh("chown -Rh 12345:12346 src && chmod 4755 src/d/tool && mkfifo src/pipe && chmod 2777 src/d");
+    let others = || sh("find in ! '(' -user nobody -group daemon ')' -printf '%p %U:%G '");
+    scene.enroll("--owner=nobody:daemon");
+    for (line, code) in [
+        ("-a src/ host:TOP/in/plain/", 0),
+        ("-a --chown=root:root src/ host:TOP/in/mapped/", 0),
+        ("-a --numeric-ids -M--super src/ host:TOP/in/super/", 23),
+        ("-a --fake-super src/ host:TOP/in/fake/", 0),
+        ("-a --inplace src/ host:TOP/in/plain/", 0),
+        // What root keeps from the user stays out of reach.
+        ("-a src/ host:TOP/out/", 23),
+        ("-a host:TOP/server/identity.pem got/", 23),
+    ] {
+        let output = scene.command("client", &format!("--transport=quic {line}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        assert_eq!(others(), "", "{line}");
+    }
+    for dir in ["plain", "mapped", "super", "fake"] {
+        assert!(scene.path("in").join(dir).join("d/tool").exists(), "{dir}");
+    }
+    assert!(!scene.path("out/new").exists() && !scene.path("got/identity.pem").exists());
+    // Relative paths begin at the home directory of the owner, as at a login.
+    let output = scene.command("client", "--transport=quic -a host:none got/").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("link_stat \"/"), "{output:?}");
+    // The right stays until it is changed by name.
+    let pin = crate::server::field_of(&scene.well("grants --json"), "pin");
+    let told = scene.well(&format!("grant {pin} --read-only"));
+    assert!(told.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"), "{told}");
+    assert!(scene.well("grants --json").contains(r#""owner":"nobody:daemon""#));
+    let told = scene.well(&format!("grant {pin} --read-write --no-owner"));
+    assert!(told.contains("reads / as nobody:daemon -> reads and writes /\n"), "{told}");
+    let output = scene.command("client", "--transport=quic -a src/ host:TOP/in/root/").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(sh("stat -c %u:%g in/root/d/tool"), "12345:12346\n");
+}
+
+/// A grant for a user that does not exist, or that the server cannot become, permits nothing.
+#[test]
+fn an_owner_that_no_session_can_be_is_refused() {
+    const GRANT: &str = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x";
+    let scene = crate::server::Scene::new();
+    let refused = |command: &mut Command, code: i32, words: &str| {
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && told.contains(words), "{words}: {output:?}");
+    };
+    let grant = |owner: &str| scene.command("server", &format!("{GRANT} --owner={owner}"));
+    refused(&mut grant("no-such-user"), 5, "cannot run sessions as no-such-user: no such user");
+    refused(&mut grant("root:no-such-group"), 5, "cannot run sessions as root:no-such-group: no such group");
+    for owner in ["", ":daemon", "daemon:", "a:b:c"] {
+        refused(&mut grant(owner), 1, "expected USER or USER:GROUP");
+    }
+    assert!(scene.well("grants").contains("no grants"));
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip("an_owner_that_no_session_can_be", "only root can log in as others");
+    }
+    // A user that was removed after the grant, or a grant that another program has written.
+    scene.enroll("--owner=nobody");
+    let list = scene.path("server/grants.toml");
+    let text = std::fs::read_to_string(&list).unwrap();
+    std::fs::write(&list, text.replace("\"nobody\"", "\"no-such-user\"")).unwrap();
+    let copy = "--transport=quic -a src/ host:TOP/in/";
+    refused(&mut scene.command("client", copy), 5, "cannot run sessions as no-such-user: no such user");
+    assert!(!scene.path("in/new").exists());
+    // An ordinary user can only name itself.
+    use std::os::unix::process::CommandExt as _;
+    home_of_nobody(&scene);
+    let own = |line: &str| {
+        let mut command = scene.command("nobody", line);
+        command.uid(65534).gid(65534);
+        command
+    };
+    refused(&mut own(&format!("{GRANT} --owner=daemon")), 4, "only a server of root can run sessions as other users");
+    refused(&mut own(&format!("{GRANT} --owner=nobody:daemon")), 4, "only a server of root");
+    let output = own(&format!("{GRANT} --owner=nobody")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Makes a configuration directory for the user nobody.
+fn home_of_nobody(scene: &crate::server::Scene) {
+    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(scene.path("nobody")).unwrap();
+    std::fs::set_permissions(scene.path("nobody"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(scene.path("nobody"), Some(65534), Some(65534)).unwrap();
+}
+
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
 fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {

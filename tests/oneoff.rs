@@ -100,6 +100,32 @@ fn a_far_end_that_cannot_is_told_in_one_line() {
     assert!(!scene.path("in/new").exists());
 }
 
+/// A forced command or a restricted shell may remove the variables that would give it away. The shell of this test has
+/// the name of sshd, as the ancestor of a login has.
+#[test]
+fn a_login_that_hides_its_restrictions_is_refused() {
+    let scene = Scene::new();
+    let sshd = |vars: &str, script: &str| {
+        let given = "export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'; unset SSH_ORIGINAL_COMMAND";
+        // Not the last command, so that the shell stays the parent.
+        let text = format!("#!/bin/sh\n[ \"$1\" = -l ] && shift 2\nshift\n{given}\n{vars}\n{script}\nexit $?\n");
+        scene.script("sshd", &text);
+        let program = oracle::under_test().display();
+        let line = format!("--transport=quic -e TOP/sshd --rsync-path={program} -a src/ far:TOP/in/");
+        scene.command("client", &line).output().expect("a program can be started")
+    };
+    let hint = "hint: omit --transport=quic to copy over ssh, or enroll the host";
+    for script in ["env -u SSH_CONNECTION $*", "env -i $*", "(unset SSH_CONNECTION; exec $*)"] {
+        told(&sshd("", script), 5, &["the login hides SSH_CONNECTION", hint]);
+    }
+    // The shell between sshd and this program still has what it removed.
+    let wrapped = "sh -c 'unset SSH_ORIGINAL_COMMAND; \"$@\"; exit $?' sh $*";
+    told(&sshd("export SSH_ORIGINAL_COMMAND=fixed", wrapped), 5, &["the login has a forced command", hint]);
+    assert!(!scene.path("in/new").exists());
+    told(&sshd("", "sh -c '\"$@\"; exit $?' sh $*"), 0, &[]);
+    assert!(scene.path("in/new").exists());
+}
+
 /// Encodes the magic and the greeting of a server with these features.
 fn greeting(features: u8) -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];

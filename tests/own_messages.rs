@@ -320,6 +320,8 @@ fn copies_with_a_server() {
     book.expire();
     book.client("-a sparsync://host/TOP/in/ got/");
     book.server("server grants");
+    let pin = book.pin();
+    book.server(&format!("server grant {pin} --read-only"));
     book.scene.well("stop --now");
     std::fs::remove_file(book.scene.path("server/identity.pem")).unwrap();
     book.scene.well("start");

@@ -619,6 +619,22 @@ fn errors_of_verbs_have_no_line_of_rsyncs() {
     }
 }
 
+/// As with rsync, a file of that name is copied.
+#[test]
+fn a_word_after_server_is_a_destination_only_where_there_is_such_a_file() {
+    let scene = Scene::new();
+    for line in ["server x", "server x box"] {
+        let output = scene.command("client", line).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let words = "sparsync server: no such subcommand `x`: expected start, stop, restart, ";
+        assert!(output.status.code() == Some(1) && told.starts_with(words), "{line}: {told}");
+        assert!(told.ends_with("hint: see `sparsync server --help`\n"), "{told}");
+    }
+    std::fs::write(scene.path("server"), "a file\n").unwrap();
+    assert!(scene.command("client", "server x").output().unwrap().status.success());
+    assert_eq!(std::fs::read(scene.path("x")).unwrap(), b"a file\n");
+}
+
 #[test]
 fn a_journal_is_known_by_its_number() {
     use std::os::unix::fs::MetadataExt as _;
@@ -1108,6 +1124,95 @@ fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
     until(|| scene.status("sessions") == "[");
 }
 
+/// Returns the values of a field of `/proc/PID/status`.
+fn proc_status(pid: &str, field: &str) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The kernel enforces the owner of a grant: the process of the session has no other rights.
+#[test]
+fn a_session_of_a_grant_with_an_owner_is_a_process_of_that_user() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::kit::tell_skip(
+            "a_session_of_a_grant_with_an_owner",
+            "only root can run a session as another user",
+        );
+    }
+    let scene = Scene::new();
+    // The roots must be accessible to the owner.
+    std::fs::set_permissions(scene.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    scene.serve("--root TOP/in --owner=nobody:daemon");
+    let client = scene.silent_client();
+    let server = scene.status("pid");
+    let threads = std::fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
+    let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children: String = children.collect();
+    let session = children.split_whitespace().next().expect("the session is a child of the server");
+    // The session greets before a byte is sent, and that is after it has changed its user.
+    assert_eq!(proc_status(session, "Uid"), ["65534"; 4]);
+    assert_eq!(proc_status(session, "Gid"), ["1"; 4]);
+    assert_eq!(proc_status(session, "Groups"), ["1"]);
+    assert_eq!(proc_status(session, "CapPrm"), ["0000000000000000"]);
+    // A server of root can end it.
+    scene.well("revoke laptop");
+    ends_within(client, Duration::from_secs(1));
+    until(|| scene.status("sessions") == "[");
+}
+
+#[test]
+fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
+    for transport in ["quic", "tls"] {
+        let scene = Scene::new();
+        scene.enroll("--root TOP/in");
+        std::fs::write(scene.path("src/big"), noise(16 << 20)).unwrap();
+        let mut copy =
+            scene.command("client", &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"));
+        let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= 1 << 20);
+        scene.well("revoke laptop");
+        let output = copy.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(12), "{output:?}");
+        let hint =
+            "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
+        assert!(told.contains(hint), "{told}");
+    }
+}
+
+/// Forwards TCP connections to a port of this machine. No UDP port belongs to it, so QUIC is refused there.
+fn tcp_only(to: u16) -> u16 {
+    let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = std::net::TcpStream::connect(("::1", to)) else { continue };
+            for (mut from, mut to) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far.try_clone().unwrap(), near.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+/// The server's own key only tests the connection.
+#[test]
+fn the_own_key_of_a_server_gets_its_answer_over_tls() {
+    let scene = Scene::new();
+    scene.well("start --port 0 --listen=::1");
+    let (port, pin) = (tcp_only(scene.status("port").parse().unwrap()), scene.status("pin"));
+    for _ in 0..8 {
+        assert_eq!(scene.well(&format!("pipe [::1]:{port} {pin}")), "sparsync server\n");
+    }
+}
+
 #[test]
 fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
     let scene = Scene::new();
@@ -1350,7 +1455,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
             let told = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.success() && told.contains("sparsync: host: using QUIC, port "), "{line}: {told}");
             runs += 1;
-            was_moved = told.contains("sparsync: host: using TLS over TCP after ");
+            was_moved = told.contains("sparsync: host: using TLS after ");
             let is_shown = told.contains("profile: near moved-reading");
             assert!(was_moved || !is_shown, "{line}: {told}");
             shown += usize::from(is_shown);
@@ -1366,7 +1471,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
     // A run that moves right before its end does not print this line.
     assert!(shown > 0, "what was waited since then is told");
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
-    assert_eq!(log.matches(", over TLS over TCP").count(), 2, "{log}");
+    assert_eq!(log.matches(", over TLS after ").count(), 2, "{log}");
     // A connection race may add one session. The two runs that moved to TLS must not count twice.
     let sessions = scene.sessions();
     assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");

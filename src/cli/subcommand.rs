@@ -121,6 +121,8 @@ pub struct Start {
     pub listen: Vec<String>,
     /// The port for UDP and TCP. 0: a free one; `None`: the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
+    /// Choose another port if that one is in use.
+    pub or_other_port: bool,
     /// The most memory that the server and its sessions may hold, in bytes; `None`: half of the machine's memory.
     pub memory: Option<u64>,
 }
@@ -169,6 +171,10 @@ pub struct Rights {
     pub allow_setuid: Option<bool>,
     /// Whether a server run by root stores the key's symlinks unchanged, even those that lead out of the roots.
     pub no_munge: Option<bool>,
+    /// `USER` or `USER:GROUP`, as which the sessions of the key run.
+    pub owner: Option<String>,
+    /// Remove the owner: sessions run as the user of the server.
+    pub no_owner: bool,
 }
 
 /// The rights of a session.
@@ -182,6 +188,8 @@ pub struct Session {
     pub allow_setuid: bool,
     /// See [`Rights::no_munge`].
     pub no_munge: bool,
+    /// See [`Rights::owner`]. `None`: the user of the server.
+    pub owner: Option<String>,
     /// The inherited descriptor of the file that limits how far windows may grow; `None`: no limit.
     pub ceiling: Option<u32>,
     /// The most memory that the server and its sessions may hold together, in bytes.
@@ -215,6 +223,8 @@ pub struct EnrollHost {
     pub name: Option<String>,
     /// The port of the server there; `None`: the one that it has, the last one given, or [`DEFAULT_PORT`].
     pub port: Option<u16>,
+    /// The addresses that the server there listens on; empty: all addresses.
+    pub listen: Vec<String>,
     /// Start the server there, if it does not run.
     pub start: bool,
     /// Copy this program there, if it is missing.
@@ -320,6 +330,28 @@ fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>> {
     }
 }
 
+/// Returns the error for `server` with a word that is none of its actions; `None` if the command line has another form. It
+/// is a copy if there is a file named `server`.
+pub fn unknown_action(program: &OsStr, args: &[OsString]) -> Option<Error> {
+    let [server, action, rest @ ..] = args else { return None };
+    let action = action.to_str().filter(|action| !action.starts_with('-') && !action.contains(['/', ':', '.']))?;
+    let is_path = |word: &OsString| word.as_bytes().iter().any(|b| matches!(b, b'/' | b':'));
+    if server != "server" || !is_ours(program.as_bytes()) || rest.iter().any(is_path) || is_one(program, args) {
+        return None;
+    }
+    Some(no_such_action(&WordReader { verb: "server", parser: lexopt::Parser::from_args(rest) }, action))
+}
+
+fn no_such_action(words: &WordReader, action: &str) -> Error {
+    words.wrong(&format!("no such subcommand `{action}`: expected {SUBCOMMANDS}"))
+}
+
+/// Returns whether a text has the form of [`Rights::owner`].
+pub fn is_owner(text: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_control);
+    text.split(':').count() <= 2 && text.split(':').all(is_name)
+}
+
 /// Returns the edit distance of two words, counting transpositions as one edit.
 fn distance(word: &str, known: &str) -> usize {
     strsim::osa_distance(word, known)
@@ -358,19 +390,30 @@ impl ServerAction {
             ServerAction::Pin => said.action("pin"),
             ServerAction::Grant(new) => {
                 said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
-                let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge } = &new.rights;
+                let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner } =
+                    &new.rights;
                 said.flag("allow-setuid", *allow_setuid == Some(true))
                     .flag("strip-setuid", *allow_setuid == Some(false));
                 said.flag("no-munge", *no_munge == Some(true)).flag("munge", *no_munge == Some(false));
+                said.values("owner", owner).flag("no-owner", *no_owner);
                 said.values("default-name", &new.default_name).values("root", roots);
                 said.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
                 said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
                 new.start.iter().fold(&mut said, |said, start| said.start(start))
             }
             ServerAction::Revoke { who } => said.action("revoke").operand(who),
-            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large }) => {
+            ServerAction::Session(Session {
+                roots,
+                read_only,
+                allow_setuid,
+                no_munge,
+                owner,
+                ceiling,
+                memory,
+                too_large,
+            }) => {
                 said.action("session").values("root", roots).flag("read-only", *read_only);
-                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge);
+                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge).values("owner", owner);
                 said.values("ceiling", &ceiling.map(|number| number.to_string()));
                 said.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
             }
@@ -419,7 +462,7 @@ impl CommandLine {
 
     fn start(&mut self, start: &Start) -> &mut CommandLine {
         self.flag("foreground", start.foreground).flag("detached", start.detached).values("listen", &start.listen);
-        self.values("port", &start.port.map(|port| port.to_string()));
+        self.values("port", &start.port.map(|port| port.to_string())).flag("or-other-port", start.or_other_port);
         self.values("memory", &start.memory.map(|bytes| bytes.to_string()))
     }
 
@@ -497,6 +540,23 @@ impl WordReader {
         Ok(root.into_vec())
     }
 
+    fn listen(&mut self) -> Result<String> {
+        let address = self.text("--listen")?;
+        if address.parse::<std::net::IpAddr>().is_err() {
+            let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
+            return Err(self.wrong(&what));
+        }
+        Ok(address)
+    }
+
+    fn owner(&mut self) -> Result<String> {
+        let owner = self.text("--owner")?;
+        match is_owner(&owner) {
+            true => Ok(owner),
+            false => Err(self.wrong(&format!("invalid --owner value `{owner}`: expected USER or USER:GROUP"))),
+        }
+    }
+
     /// Parses one of the options for the rights of a key.
     fn rights(&mut self, name: &str, rights: &mut Rights) -> Result<()> {
         match name {
@@ -508,10 +568,15 @@ impl WordReader {
             "strip-setuid" => rights.allow_setuid = Some(false),
             "no-munge" => rights.no_munge = Some(true),
             "munge" => rights.no_munge = Some(false),
+            "owner" => rights.owner = Some(self.owner()?),
+            "no-owner" => rights.no_owner = true,
             _ => rights.expires = Some(self.text("--expires")?),
         }
         if rights.no_expiry && rights.expires.is_some() {
             return Err(self.wrong("--expires cannot be used with --no-expiry"));
+        }
+        if rights.no_owner && rights.owner.is_some() {
+            return Err(self.wrong("--owner cannot be used with --no-owner"));
         }
         Ok(())
     }
@@ -613,15 +678,9 @@ fn server(words: &mut WordReader) -> Result<Verb> {
         match *known {
             "foreground" => got.start.foreground = true,
             "detached" => got.start.detached = true,
-            "listen" => {
-                let address = words.text("--listen")?;
-                if address.parse::<std::net::IpAddr>().is_err() {
-                    let what = format!("invalid --listen value `{address}`: expected an IP address, without a port");
-                    return Err(words.wrong(&what));
-                }
-                got.start.listen.push(address);
-            }
+            "listen" => got.start.listen.push(words.listen()?),
             "port" => got.start.port = Some(words.port(0)?),
+            "or-other-port" => got.start.or_other_port = true,
             "memory" => got.start.memory = Some(words.memory()?),
             "ceiling" => got.ceiling = Some(words.ceiling()?),
             "too-large" => got.too_large = true,
@@ -643,15 +702,27 @@ fn server(words: &mut WordReader) -> Result<Verb> {
 }
 
 /// The options for the rights of a key.
-const RIGHTS: [&str; 9] =
-    ["root", "read-only", "read-write", "expires", "no-expiry", "allow-setuid", "strip-setuid", "no-munge", "munge"];
+const RIGHTS: [&str; 11] = [
+    "root",
+    "read-only",
+    "read-write",
+    "expires",
+    "no-expiry",
+    "allow-setuid",
+    "strip-setuid",
+    "no-munge",
+    "munge",
+    "owner",
+    "no-owner",
+];
 
 /// The options of `server`, and the actions that accept them.
-const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
+const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("foreground", &["start"]),
     ("detached", &["start"]),
     ("listen", &["start", "restart", "install", "grant"]),
     ("port", &["start", "restart", "install", "grant"]),
+    ("or-other-port", &["start"]),
     ("memory", &["start", "restart", "install", "grant", "session"]),
     ("ceiling", &["session"]),
     ("too-large", &["session"]),
@@ -671,6 +742,8 @@ const SERVER_OPTIONS: [(&str, &[&str]); 26] = [
     ("strip-setuid", &["grant"]),
     ("no-munge", &["grant", "session"]),
     ("munge", &["grant"]),
+    ("owner", &["grant", "session"]),
+    ("no-owner", &["grant"]),
     ("start", &["grant"]),
     ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
     ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
@@ -716,12 +789,19 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
             let ServerWords { rights, ceiling, too_large, .. } = got;
             let [read_only, allow_setuid, no_munge] =
                 [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
-            let (roots, memory) = (rights.roots, start.memory);
-            ServerAction::Session(Session { roots, read_only, allow_setuid, no_munge, ceiling, memory, too_large })
+            let (roots, owner, memory) = (rights.roots, rights.owner, start.memory);
+            ServerAction::Session(Session {
+                roots,
+                read_only,
+                allow_setuid,
+                no_munge,
+                owner,
+                ceiling,
+                memory,
+                too_large,
+            })
         }
-        other => {
-            return Err(words.wrong(&format!("unknown subcommand `{other}`: expected {SUBCOMMANDS}")));
-        }
+        other => return Err(no_such_action(words, other)),
     };
     for (name, takers) in SERVER_OPTIONS {
         if said.contains(&name) && !takers.contains(&action.as_str()) {
@@ -752,6 +832,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         rights: Rights::default(),
         name: None,
         port: None,
+        listen: Vec::new(),
         start: true,
         install: false,
         dry_run: false,
@@ -782,6 +863,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
             known if RIGHTS.contains(&known) => words.rights(known, &mut wanted.rights)?,
             "name" => wanted.name = Some(words.text("--name")?),
             "port" => wanted.port = Some(words.port(1)?),
+            "listen" => wanted.listen.push(words.listen()?),
             "no-start" => wanted.start = false,
             "install" => wanted.install = true,
             "dry-run" => wanted.dry_run = true,
@@ -793,7 +875,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => &["rsh", "rsync-path", "name", "port", "no-start", "install", "dry-run"],
+        (false, None) => &["rsh", "rsync-path", "name", "port", "listen", "no-start", "install", "dry-run"],
     };
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
@@ -879,7 +961,7 @@ mod tests {
 
     #[test]
     fn each_page_of_help_is_complete() {
-        const INTERNAL: [&str; 4] = ["detached", "ceiling", "too-large", "default-name"];
+        const INTERNAL: [&str; 5] = ["detached", "or-other-port", "ceiling", "too-large", "default-name"];
         for action in ACTIONS.into_iter().filter(|action| !["session", "pipe"].contains(action)) {
             let page = pages::action(action);
             assert!(pages::SERVER.contains(&format!("\n  {action}")), "{action}");
@@ -912,6 +994,30 @@ mod tests {
     }
 
     #[test]
+    fn an_action_that_does_not_exist_is_reported_unless_it_may_be_a_path() {
+        let unknown = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
+            unknown_action(&words[0], &words[1..]).map(|error| String::from_utf8(error.message).unwrap())
+        };
+        for line in ["sparsync server x", "./sparsync server frobnicate box", "sparsync server x box.example.org"] {
+            assert!(unknown(line).is_some_and(|told| told.contains(": no such subcommand `")), "{line}");
+        }
+        for line in
+            ["rsync server x", "sparsync ./server x", "sparsync server", "sparsync server -a x", "sparsync server x/"]
+                .into_iter()
+                .chain([
+                    "sparsync server h:x",
+                    "sparsync server x y/",
+                    "sparsync server start",
+                    "sparsync server strat",
+                ])
+                .chain(["sparsync server x.old", "sparsync servers x", "sparsync -a server x"])
+        {
+            assert_eq!(unknown(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn every_option_is_read() {
         for (name, takers) in SERVER_OPTIONS {
             let told = [name.to_owned(), format!("{name}=x")].map(|option| {
@@ -927,25 +1033,25 @@ mod tests {
 
     fn starts(in_this_process: bool) -> impl Strategy<Value = Start> {
         let listen = prop_oneof![Just("::1".to_owned()), Just("192.0.2.1".to_owned())];
-        let flags = (any::<bool>(), any::<bool>());
+        let flags = any::<[bool; 3]>();
         let memory = option::of(MEMORY_MIN_BYTES..1 << 50);
-        (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(
-            move |((foreground, detached), listen, port, memory)| {
-                let (foreground, detached) = (foreground && in_this_process, detached && in_this_process);
-                Start { foreground, detached, listen, port, memory }
-            },
-        )
+        (flags, vec(listen, 0..3), option::of(any::<u16>()), memory).prop_map(move |(flags, listen, port, memory)| {
+            let [foreground, detached, or_other_port] = flags.map(|flag| flag && in_this_process);
+            Start { foreground, detached, listen, port, or_other_port, memory }
+        })
     }
 
     fn actions() -> impl Strategy<Value = ServerAction> {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
         let flags = any::<[Option<bool>; 3]>();
-        let rights = (vec(root(), 0..3), flags, option::of(word()), any::<bool>());
-        let rights = rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, no_expiry)| {
-            let no_expiry = no_expiry && expires.is_none();
-            Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge }
-        });
+        let owner = || option::of("[-a-z0-9]{1,3}(:[^:[:cntrl:]]{1,3})?");
+        let rights = (vec(root(), 0..3), flags, option::of(word()), owner(), any::<[bool; 2]>());
+        let rights =
+            rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, owner, [no_expiry, no_owner])| {
+                let (no_expiry, no_owner) = (no_expiry && expires.is_none(), no_owner && owner.is_none());
+                Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner }
+            });
         let names = (word(), option::of(word()), option::of(word()));
         let grants = (names, rights, option::of(starts(false)), any::<bool>());
         let grants = grants.prop_map(|((pin, name, default_name), rights, start, json)| {
@@ -962,18 +1068,27 @@ mod tests {
             Just(ServerAction::Pin),
             grants,
             word().prop_map(|who| ServerAction::Revoke { who }),
-            (vec(root(), 1..3), any::<[bool; 4]>(), option::of(any::<u32>()), option::of(MEMORY_MIN_BYTES..1 << 50))
-                .prop_map(|(roots, [read_only, allow_setuid, no_munge, too_large], ceiling, memory)| {
-                    ServerAction::Session(Session {
-                        roots,
-                        read_only,
-                        allow_setuid,
-                        no_munge,
-                        ceiling,
-                        memory,
-                        too_large,
-                    })
-                }),
+            (
+                vec(root(), 1..3),
+                any::<[bool; 4]>(),
+                owner(),
+                option::of(any::<u32>()),
+                option::of(MEMORY_MIN_BYTES..1 << 50)
+            )
+                .prop_map(
+                    |(roots, [read_only, allow_setuid, no_munge, too_large], owner, ceiling, memory)| {
+                        ServerAction::Session(Session {
+                            roots,
+                            read_only,
+                            allow_setuid,
+                            no_munge,
+                            owner,
+                            ceiling,
+                            memory,
+                            too_large,
+                        })
+                    }
+                ),
             (word(), word()).prop_map(|(address, pin)| ServerAction::Pipe { address, pin }),
         ]
     }
@@ -995,8 +1110,8 @@ mod tests {
             port: Some(0),
             listen: vec!["::1".into()],
             foreground: true,
-            detached: false,
             memory: Some(4 << 30),
+            ..Start::default()
         };
         assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(ServerAction::Start(start)));
         assert_eq!(server("stop --now"), here(ServerAction::Stop { now: true }));
@@ -1007,11 +1122,15 @@ mod tests {
             read_only: true,
             allow_setuid: false,
             no_munge: false,
+            owner: Some("u:g".into()),
             ceiling: Some(7),
             memory: None,
             too_large: false,
         };
-        assert_eq!(server("session --root /a --root=/b --read-only --ceiling 7"), here(ServerAction::Session(session)));
+        assert_eq!(
+            server("session --root /a --root=/b --read-only --owner=u:g --ceiling 7"),
+            here(ServerAction::Session(session))
+        );
         let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =
             RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
@@ -1069,6 +1188,8 @@ mod tests {
             ("server start --json=x", "--json"),
             ("server revoke", "revoke: missing a name or a fingerprint"),
             ("server grant x --expires 1d --no-expiry", "--expires cannot be used with --no-expiry"),
+            ("server grant x --owner=a --no-owner", "--owner cannot be used with --no-owner"),
+            ("server grant x --owner=a:", "invalid --owner value `a:`: expected USER or USER:GROUP"),
             ("server grant x --name n --root a", "`a`: expected an absolute path"),
             ("server grant x --name n --root /a/../b", "expected an absolute path"),
             ("server session", "session: missing --root"),

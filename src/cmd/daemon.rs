@@ -18,7 +18,7 @@ use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
-use crate::trust::grants::{Grant, Grants, Standing};
+use crate::trust::grants::{ENDED, Grant, Grants, Standing};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
@@ -26,7 +26,7 @@ use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -41,8 +41,10 @@ use tracing::{error, info, warn};
 
 /// Holds the lock of the one server of a state directory, and its process id.
 const PID_FILE: &str = "server.pid";
-/// Holds the port that was last chosen with `--port`.
+/// Holds the port of the last start with `--port`, or the one that a server chose because its port was in use.
 const PORT_FILE: &str = "server.port";
+/// How many ports are tried, the first one included, before the system chooses one.
+const NEXT_PORTS: u16 = 16;
 /// How often grants, memory and requests to end are checked.
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server that a signal ends waits for running sessions.
@@ -56,6 +58,8 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// The answer to a probe, which connects with this machine's own key.
 pub const HELLO: &[u8] = b"sparsync server\n";
+/// The most that is read from a probe, which sends next to nothing.
+const PROBE_MAX_BYTES: u64 = 64 << 10;
 /// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
 
@@ -197,13 +201,21 @@ pub fn pid(places: &Places) -> Option<u32> {
 
 /// Listens on the given addresses, or on all addresses of this machine.
 fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
-    let said = places_of(start, port);
     // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
-    let listened = match said.as_slice() {
+    let at = |port| match places_of(start, port).as_slice() {
         [] => listen_everywhere(port, config, lasting, limits, &patience),
         said => listen(said, config.clone(), lasting, limits, &patience),
     };
+    // The next ports first: the system would choose one that outgoing connections use, too.
+    let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
+    let mut listened = at(port);
+    for other in next.filter(|_| start.or_other_port) {
+        if !listened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            break;
+        }
+        listened = at(other);
+    }
     listened.map_err(|error| cannot_listen(port, &error))
 }
 
@@ -224,7 +236,10 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
 
 /// Stores the port of the server, even if the system chose it: enrolled clients know no other.
 fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
-    let Some(port) = start.port.and(addresses.first()).map(SocketAddr::port) else { return };
+    let Some(port) = addresses.first().map(SocketAddr::port) else { return };
+    if start.port.is_none() && port == port_of(places, start) {
+        return;
+    }
     let dir = places.state.as_os_str().as_bytes();
     let put = sys::open_dir_path(dir)
         .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));
@@ -233,12 +248,16 @@ fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     }
 }
 
+/// Returns the process that owns a port which is in use.
+pub fn holder_of(port: u16) -> String {
+    port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into())
+}
+
 fn cannot_listen(port: u16, error: &io::Error) -> Error {
     let words = format!("sparsync: cannot listen on port {port}: {error}");
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            let holder = port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into());
-            let words = format!("{words} by {holder}");
+            let words = format!("{words} by {}", holder_of(port));
             Error::new(Exit::SocketIo, words).with_hint("choose another port with --port=PORT")
         }
         io::ErrorKind::PermissionDenied => {
@@ -398,7 +417,7 @@ struct Daemon {
     drain: AtomicBool,
     stop: AtomicBool,
     gives_way: AtomicBool,
-    /// The working directory of sessions, the same as that of logins.
+    /// The working directory of sessions whose grant has no owner, the same as that of logins.
     home: OsString,
     /// Control connections that wait for the server to end.
     held: Mutex<Vec<UnixStream>>,
@@ -487,7 +506,7 @@ impl Daemon {
                     "session of {} from {} ended: its grant was revoked, changed or has expired",
                     session.grant.name, session.address
                 );
-                session.end("the grant of this key was revoked, changed or has expired");
+                session.end(ENDED);
             }
         }
     }
@@ -535,9 +554,12 @@ impl Daemon {
             if guest.pin == self.door.own {
                 // A probe of this user checks whether the server runs.
                 let _ = guest.writer.write_all(HELLO);
+                // Wait briefly until the client closes: closing first could reset the connection under the answer.
+                guest.parting.begin();
+                let _ = io::copy(&mut guest.reader.take(PROBE_MAX_BYTES), &mut io::sink());
                 return;
             }
-            return guest.hang_up.now("the grant of this key was revoked, changed or has expired");
+            return guest.hang_up.now(ENDED);
         };
         let address = shown(guest.address);
         let (name, kind) = (grant.name.clone(), guest.kind.to_string());
@@ -623,6 +645,7 @@ impl Daemon {
         for root in &grant.roots {
             words.extend(["--root".into(), OsString::from_vec(root.clone())]);
         }
+        words.extend(grant.owner.iter().map(|owner| format!("--owner={owner}").into()));
         for (is_on, word) in
             [(grant.read_only, "--read-only"), (grant.allow_setuid, "--allow-setuid"), (grant.no_munge, "--no-munge")]
         {
@@ -635,7 +658,11 @@ impl Daemon {
         words.extend(self.budget.ceiling().number().map(|number| format!("--ceiling={number}").into()));
         let mut command = env::itself(&words);
         command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone()?))).stdout(Stdio::from(OwnedFd::from(theirs)));
-        command.current_dir(&self.home).env("HOME", &self.home);
+        // If the owner does not exist, the session reports it.
+        let account = grant.owner.as_ref().and_then(|owner| ids::account(owner).ok());
+        let home = account.filter(|account| account.uid != sys::ids().0).map(|account| account.home);
+        let home = home.as_ref().unwrap_or(&self.home);
+        command.current_dir(home).env("HOME", home);
         // A signal from the terminal must reach only the server, which then lets its sessions end.
         command.process_group(0);
         let child = match command.spawn() {

@@ -53,12 +53,16 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             None => ("would create a key for this user\n", "SHA256:...".to_owned()),
         };
         let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
+        let everywhere = match wanted.start && wanted.listen.is_empty() {
+            true => "a server that it starts listens on all addresses; --listen=ADDRESS limits it\n",
+            false => "",
+        };
         let install = match wanted.install {
             true => format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"),
             false => String::new(),
         };
         return Ok(format!(
-            "{first}would run: {run}\n{install}would test QUIC with the key in its answer, then store {host}\n"
+            "{first}would run: {run}\n{everywhere}{install}would test QUIC with the key in its answer, then store {host}\n"
         ));
     }
     let identity = Identity::load_or_make(places)?;
@@ -72,6 +76,13 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
              hint: run `sparsync server start {host}`, then enroll again\n"
         ));
+    }
+    if introduction.server == ServerState::Started && introduction.addresses.is_empty() {
+        let words = format!(
+            "sparsync: warning: the server listens on all addresses of {host}\n\
+             hint: `sparsync server restart --listen=ADDRESS {host}` limits it\n"
+        );
+        let _ = env.stderr.write_all(words.as_bytes());
     }
     let facts = via_server::ssh_facts(&reach.shell, host, env.umask);
     let peer = Peer {
@@ -151,7 +162,7 @@ fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<
 
 /// Returns the arguments of the command that grants this machine's key access.
 fn grant_words(env: &Env, wanted: &EnrollHost, pin: String) -> Vec<Vec<u8>> {
-    let start = Start { port: wanted.port, ..Start::default() };
+    let start = Start { port: wanted.port, listen: wanted.listen.clone(), ..Start::default() };
     let new = NewGrant {
         pin,
         name: wanted.name.clone(),

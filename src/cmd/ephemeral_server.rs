@@ -3,6 +3,7 @@
 //! It runs as the user that the remote shell logged in, with the rights of that user: there is no grant. It admits only
 //! the key that the client named through the shell.
 
+use super::forced_command;
 use super::shell_keepalive::Lifeline;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -70,10 +71,10 @@ struct EphemeralAddress {
 
 impl EphemeralAddress {
     fn open(env: &Env, client: &Meeting, patience: &Patience) -> Result<(EphemeralAddress, Listener)> {
-        if env.var("SSH_ORIGINAL_COMMAND").is_some() {
-            // The forced command approves what it contains, and it contains no port.
-            let words = "sparsync: cannot start a QUIC server: the login has a forced command";
-            let hint = "omit --transport=quic, or enroll the host";
+        if let Some(why) = forced_command::evidence(env) {
+            // A forced command approves what it contains, and it contains no port.
+            let words = format!("sparsync: cannot start a QUIC server: {why}");
+            let hint = "omit --transport=quic to copy over ssh, or enroll the host";
             return Err(Error::new(Exit::StartClient, words).with_hint(hint));
         }
         let identity = Identity::passing()?;

@@ -7,6 +7,7 @@ mod daemon;
 mod enroll;
 mod ephemeral_server;
 mod exec_rsync;
+mod forced_command;
 mod input_files;
 mod memory_limit;
 mod port_owner;
@@ -26,11 +27,12 @@ mod via_server;
 mod via_shell;
 
 use self::command_end::{fail, say};
-use crate::cli::subcommand::Verb;
+use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fs::sys;
 use crate::report::event::errno_words;
 use crate::work::clock;
 use std::io::Write;
@@ -51,6 +53,13 @@ pub fn run(env: &mut Env) -> Exit {
         popt: &popt,
         native_shell: remote::is_native(env),
     };
+    // A file of that name is copied, as by rsync.
+    if let Some(error) = subcommand::unknown_action(&program, &args)
+        && sys::stat_path(b"server", false).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    {
+        let _ = env.stderr.write_all(&[error.text(), b"\n".to_vec()].concat());
+        return error.exit;
+    }
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) => match &env.no_cwd {
             Some(error) if wanted.names_from_here() => {

@@ -14,6 +14,7 @@ use crate::options::repeat;
 use crate::report::{Tally, TextReporter};
 use crate::session::Client;
 use crate::transport::net::NetTransport;
+use crate::trust::grants::ENDED;
 use crate::work::clock::Since;
 use std::time::Duration;
 
@@ -99,12 +100,12 @@ impl Attempts<'_> {
                     reporter.error(format!("{stopped}; continuing over ssh").as_bytes());
                     return RunOutcome::Stopped(error.clone());
                 }
-                *error = Error::new(Exit::Terminated, stopped).by(error.role).with_hint(self.hint());
+                *error = Error::new(Exit::Terminated, stopped).by(error.role).with_hint(self.hint(redial, error));
                 break;
             }
             losses = if made.elapsed() >= LASTED { 1 } else { losses + 1 };
             if self.forbids.is_some() || losses > LOSSES_MAX {
-                error.hint = Some(self.hint());
+                error.hint = Some(self.hint(redial, error));
                 break;
             }
             reporter.error(format!("sparsync: lost the connection to {name}; reconnecting").as_bytes());
@@ -120,7 +121,7 @@ impl Attempts<'_> {
                     tally.merge(&earlier);
                 }
                 Ok(None) => {
-                    error.hint = Some(self.hint());
+                    error.hint = Some(self.hint(redial, error));
                     break;
                 }
                 Err(other_key) => ended = Err(other_key),
@@ -132,10 +133,23 @@ impl Attempts<'_> {
         RunOutcome::Ended(ended)
     }
 
-    /// Returns the advice for a user whose run is not repeated.
-    fn hint(&self) -> String {
-        let why = self.forbids.map(|option| format!("; {option} prevents an automatic retry"));
-        format!("run the same command again{}", why.unwrap_or_default())
+    /// Returns the advice for a user whose run is not repeated after this error.
+    fn hint(&self, redial: &Redial, error: &Error) -> String {
+        let name = &redial.peer().name;
+        if redial.is_refused() {
+            return format!(
+                "this machine's key has no grant there: run `sparsync enroll {name}`, then the same command again"
+            );
+        }
+        let why = self.forbids.map(|option| format!("; {option} prevents an automatic retry")).unwrap_or_default();
+        // The server may have closed the connection because of the grant, and no attempt to reconnect has shown how it is.
+        let ended = error.message.windows(ENDED.len()).any(|words| words == ENDED.as_bytes());
+        let first = if ended {
+            format!("; if the grant was revoked, run `sparsync enroll {name}` first")
+        } else {
+            String::new()
+        };
+        format!("run the same command again{why}{first}")
     }
 
     /// Reports that there is no connection yet, on a terminal or under `-v`.

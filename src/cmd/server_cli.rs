@@ -10,7 +10,7 @@ use crate::cli::subcommand::{NewGrant, RemoteHost, Rights, Server, ServerAction,
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{sandbox, sys};
+use crate::fs::{ids, sandbox, sys};
 use crate::report::event::errno_words;
 use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::NetTransport;
@@ -552,6 +552,7 @@ struct GrantJson<'a> {
     expired: bool,
     allow_setuid: bool,
     no_munge: bool,
+    owner: Option<&'a str>,
 }
 
 fn roots_shown(grant: &Grant) -> Vec<String> {
@@ -573,6 +574,7 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
                 expired: !grant.stands(now),
                 allow_setuid: grant.allow_setuid,
                 no_munge: grant.no_munge,
+                owner: grant.owner.as_deref(),
             })
             .collect();
         tell(env, &to_json(&told)?)?;
@@ -588,7 +590,12 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
 }
 
 /// Returns a warning if the grant reaches the server's own keys or grants, and so allows more than its limits suggest.
+/// The sessions of another user cannot open these files.
 fn exceeded(places: &Places, grant: &Grant) -> Option<String> {
+    let is_other = |owner| ids::account(owner).is_ok_and(|account| account.uid != sys::ids().0);
+    if grant.owner.as_deref().is_some_and(is_other) {
+        return None;
+    }
     let root = grant.roots.iter().find(|root| places.are_below(root))?;
     let (name, root, config) = (&grant.name, String::from_utf8_lossy(root), places.config.display());
     let what =
@@ -623,6 +630,8 @@ struct GrantChange {
     expires: Option<Option<Moment>>,
     allow_setuid: Option<bool>,
     no_munge: Option<bool>,
+    /// `Some(None)`: sessions run as the user of the server.
+    owner: Option<Option<String>>,
 }
 
 fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
@@ -638,8 +647,9 @@ fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
     };
     let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
     let (name, default_name) = (name.clone(), default_name.clone());
-    let Rights { roots, read_only, allow_setuid, no_munge, .. } = rights.clone();
-    Ok(GrantChange { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge })
+    let Rights { roots, read_only, allow_setuid, no_munge, owner, no_owner, .. } = rights.clone();
+    let owner = owner.map(Some).or(no_owner.then_some(None));
+    Ok(GrantChange { pin, name, default_name, roots, read_only, expires, allow_setuid, no_munge, owner })
 }
 
 impl GrantChange {
@@ -661,6 +671,7 @@ impl GrantChange {
             expires: self.expires.unwrap_or(known.and_then(|known| known.expires)),
             allow_setuid: self.allow_setuid.unwrap_or(known.is_some_and(|known| known.allow_setuid)),
             no_munge: self.no_munge.unwrap_or(known.is_some_and(|known| known.no_munge)),
+            owner: self.owner.clone().unwrap_or_else(|| known.and_then(|known| known.owner.clone())),
         })
     }
 }
@@ -674,18 +685,28 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     if !sandbox::are_everything(&settled.roots) {
         server_session::can_limit()?;
     }
-    if !settled.stands(now) {
-        let words =
-            format!("sparsync server: grant: the grant of {} has expired: {}", settled.name, settled.rights(now));
+    if let Some(owner) = &settled.owner {
+        server_session::account_of(owner)?;
+    }
+    if let Some(end) = settled.expires.filter(|_| !settled.stands(now)) {
+        let words = format!("sparsync: cannot change the grant of {}: it expired at {end}", settled.name);
         return Err(Error::usage(words).with_hint("renew it with --expires=WHEN or --no-expiry"));
     }
     let identity = Identity::load_or_make(places)?;
     // Start the server first: it may run with other settings, and then nothing has changed.
+    let wanted_port = daemon::port_of(places, start.as_ref().unwrap_or(&Start::default()));
     let (status, started) = match &start {
-        Some(start) => ensure(env, places, start)?,
+        // Only a port that the user names must be that one: the answer contains the port.
+        Some(start) => ensure(env, places, &Start { or_other_port: start.port.is_none(), ..start.clone() })?,
         // A grant takes effect as soon as it is written, whatever the server answers.
         None => (control_socket::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
+    if started && ![0, status.port].contains(&wanted_port) {
+        let (holder, port) = (daemon::holder_of(wanted_port), status.port);
+        let words =
+            format!("sparsync: warning: port {wanted_port} is in use by {holder}; the server uses port {port}\n");
+        let _ = env.stderr.write_all(words.as_bytes());
+    }
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
         let before = grants.of(&change.pin).cloned();
@@ -696,7 +717,8 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let (name, rights) = (new.name.clone(), new.rights(now));
     let rights_before = before.filter(|_| put == Put::Changed).map(|before| before.rights(now));
     // A key that may do all that the login may cannot exceed its grant.
-    let is_limited = new.read_only || new.expires.is_some() || !sandbox::are_everything(&new.roots);
+    let is_limited =
+        new.read_only || new.expires.is_some() || new.owner.is_some() || !sandbox::are_everything(&new.roots);
     if put != Put::Same {
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
         let others = others.iter().filter(|_| put == Put::New).map(another_key);
@@ -717,7 +739,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
             (false, _) => ServerState::Down,
         };
         // If the server is down, the port that it would have.
-        let port = if status.running { status.port } else { daemon::port_of(places, &start.unwrap_or_default()) };
+        let port = if status.running { status.port } else { wanted_port };
         let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);

@@ -49,7 +49,9 @@ impl Authority<'_> {
     fn is_limited(&self) -> bool {
         match self {
             Authority::CommandLine(_) => false,
-            Authority::Grant(granted) => granted.read_only || !sandbox::are_everything(&granted.roots),
+            Authority::Grant(granted) => {
+                granted.read_only || granted.owner.is_some() || !sandbox::are_everything(&granted.roots)
+            }
             Authority::Nothing(_) => true,
         }
     }
@@ -64,9 +66,16 @@ pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
 
 /// Serves one client that a server admitted, within the grant of its key.
 pub fn session(env: &mut Env, granted: &Session) -> Exit {
+    // A symlink gives the server of an ordinary user access to nothing new.
+    let granted = &Session { no_munge: granted.no_munge || sys::ids().0 != 0, ..granted.clone() };
+    // Before anything is read from the client. If it fails, the client receives the reason, and nothing else is done.
+    let is_owner = granted.owner.as_deref().map_or(Ok(()), become_owner);
     sys::end_with_parent();
     if let Some(budget_bytes) = granted.memory {
         sys::limit_memory(budget_bytes.saturating_add(SESSION_RESERVE_BYTES));
+    }
+    if let Err(error) = is_owner {
+        return converse(env, None, &Authority::Nothing(error));
     }
     if let Some(budget_bytes) = granted.memory.filter(|_| granted.too_large) {
         let words =
@@ -87,6 +96,37 @@ pub fn session(env: &mut Env, granted: &Session) -> Exit {
         return converse(env, None, &Authority::Nothing(can_limit().err().unwrap_or_else(unreachable)));
     }
     converse(env, None, &Authority::Grant(granted))
+}
+
+/// Makes this process run as the owner of a grant.
+fn become_owner(owner: &str) -> Result<(), Error> {
+    let account = account_of(owner)?;
+    if sys::ids().0 != 0 {
+        return Ok(());
+    }
+    sys::become_user(account.uid, account.gid)
+        .map_err(|error| cannot_run_as(Exit::StartClient, owner, &String::from_utf8_lossy(&errno_words(&error))))
+}
+
+fn cannot_run_as(exit: Exit, owner: &str, why: &str) -> Error {
+    Error::new(exit, format!("sparsync: cannot run sessions as {owner}: {why}"))
+}
+
+/// Returns the account of the owner of a grant. Fails if it does not exist, or if a server of this user cannot run sessions
+/// as it.
+pub fn account_of(owner: &str) -> Result<ids::Account, Error> {
+    let account = ids::account(owner).map_err(|why| {
+        let hint = "`sparsync server grant --owner=USER` on the machine of the server names another user";
+        cannot_run_as(Exit::StartClient, owner, why).with_hint(hint)
+    })?;
+    match sys::ids() {
+        (0, _) => Ok(account),
+        own if own == (account.uid, account.gid) => Ok(account),
+        _ => {
+            let why = "only a server of root can run sessions as other users or groups";
+            Err(cannot_run_as(Exit::Unsupported, owner, why).with_hint("run the server as root, or as that user"))
+        }
+    }
 }
 
 /// Fails if the kernel cannot confine a session to directories.
@@ -118,7 +158,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
     let speech =
         Speech::ours(compression_choice::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
-    if matches!(asked, Authority::Grant(_)) {
+    if !matches!(asked, Authority::CommandLine(_)) {
         return serve(link);
     }
     let meeting = Speech { features: speech.features | MEETS, ..speech.clone() };
@@ -156,8 +196,7 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !sandbox::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
-        // A symlink gives an ordinary user access to nothing new.
-        options.preserve.munges_for_peer = has_roots && !granted.no_munge && sys::ids().0 == 0;
+        options.preserve.munges_for_peer = has_roots && !granted.no_munge;
     }
     let read = input_files::InputFiles {
         parsed: setup.rules.clone(),

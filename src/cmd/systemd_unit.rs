@@ -144,12 +144,13 @@ fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String
         // Only settings that no restore needs, and none that hides directories or limits device nodes, as
         // ProtectSystem=, ProtectKernelModules= and ProtectClock= would. The capabilities and the call filter cover
         // what those protect. `trusted.` attributes need CAP_SYS_ADMIN; the dangerous calls that it enables are
-        // filtered out. CAP_SYS_RESOURCE: the owners of restored files may be over their quota.
+        // filtered out. CAP_SYS_RESOURCE: the owners of restored files may be over their quota. CAP_KILL: sessions may
+        // run as the owner of their grant.
         text.push_str(
             "StateDirectory=sparsync\nStateDirectoryMode=0700\n\
              ProtectKernelTunables=yes\nProtectKernelLogs=yes\nProtectControlGroups=yes\nProtectHostname=yes\n\
              PrivateDevices=no\n\
-             CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_MKNOD \
+             CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_KILL CAP_MKNOD \
              CAP_SETFCAP CAP_SETGID CAP_SETUID CAP_SYS_ADMIN CAP_SYS_RESOURCE CAP_NET_BIND_SERVICE\n",
         );
     }

@@ -138,7 +138,7 @@ pub fn reach(
                 remember(places, server.peer, route_of(kind));
             }
             let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
-            let redial = Redial { identity, peer, kinds, or_shell, lanes };
+            let redial = Redial { identity, peer, kinds, or_shell, lanes, is_refused: false };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, said) => {
@@ -274,6 +274,8 @@ pub struct Redial {
     or_shell: bool,
     /// The lanes of the current link.
     lanes: Option<Arc<Progress>>,
+    /// Whether the server has rejected this machine's key since.
+    is_refused: bool,
 }
 
 impl Redial {
@@ -285,6 +287,11 @@ impl Redial {
     /// Returns how many bytes had passed when the session moved from QUIC to TLS; `None` if it did not move.
     pub fn moved_after(&self) -> Option<u64> {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
+    }
+
+    /// Returns whether the server has rejected this machine's key in [`Redial::link`].
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Returns whether a remote shell may be used as well.
@@ -323,8 +330,10 @@ impl Redial {
                 }
                 Err(Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Busy | Trouble::Broken(_)) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
-                // The server no longer accepts this machine, or the run must stop.
-                Err(Trouble::NotAdmitted | Trouble::Stopped) => return Ok(None),
+                Err(why @ (Trouble::NotAdmitted | Trouble::Stopped)) => {
+                    self.is_refused = why == Trouble::NotAdmitted;
+                    return Ok(None);
+                }
             }
             let waits = Since::now();
             while waits.elapsed() < REDIAL_PAUSE && !env.is_stopping() {

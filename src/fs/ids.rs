@@ -71,6 +71,33 @@ pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
     uzers::get_user_by_name(speakable(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
+/// A user of this machine, with one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The number of the user.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// The home directory.
+    pub home: OsString,
+}
+
+/// Finds the account of `USER` or `USER:GROUP`, which are names or numbers; without a group, it has the primary one of the
+/// user. On failure, returns what does not exist.
+pub fn account(owner: &str) -> Result<Account, &'static str> {
+    let (user, group) = owner.split_once(':').map_or((owner, None), |(user, group)| (user, Some(group)));
+    let by_name = speakable(user.as_bytes()).and_then(uzers::get_user_by_name);
+    let user = by_name.or_else(|| uzers::get_user_by_uid(user.parse().ok()?)).ok_or("no such user")?;
+    let gid = match group {
+        None => user.primary_group_id(),
+        Some(group) => {
+            let by_name = speakable(group.as_bytes()).and_then(uzers::get_group_by_name);
+            by_name.or_else(|| uzers::get_group_by_gid(group.parse().ok()?)).ok_or("no such group")?.gid()
+        }
+    };
+    Ok(Account { uid: user.uid(), gid, home: user.home_dir().as_os_str().to_owned() })
+}
+
 /// Returns the home directory of the user who runs this process, regardless of HOME; `None` if the system does not know
 /// the user.
 pub fn own_home() -> Option<OsString> {
@@ -109,6 +136,19 @@ mod tests {
             assert_eq!(ids.user_id(b"no such user"), None);
             assert_eq!(ids.group_id(b"a\0b"), None);
         }
+    }
+
+    #[test]
+    fn an_account_is_found_by_name_and_by_number() {
+        let root = account("root").unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        for same in ["0", "root:0", "0:root", "root:root"] {
+            assert_eq!(account(same).as_ref(), Ok(&root), "{same}");
+        }
+        assert_eq!(account("no such user"), Err("no such user"));
+        assert_eq!(account("3999999999"), Err("no such user"));
+        assert_eq!(account("root:3999999999"), Err("no such group"));
+        assert_eq!(account("ro\0ot:root"), Err("no such user"));
     }
 
     #[test]

@@ -998,6 +998,17 @@ pub fn ids() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
+/// Makes this process run as this user with this group alone, for good. Call it before any thread is started: it changes
+/// the calling thread and those that the thread starts later.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[gid])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}
+
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
 pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
@@ -1274,7 +1285,7 @@ pub fn page_bytes() -> u64 {
 }
 
 /// Makes the kernel kill this process when the thread that started it ends. A session whose server was killed must not
-/// continue to change files next to a session of the next server.
+/// continue to change files next to a session of the next server. A change of the user cancels it.
 pub fn end_with_parent() {
     // Fails only for an invalid signal.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

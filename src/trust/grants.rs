@@ -3,6 +3,7 @@
 use super::files::{self, List};
 use super::pin::Pin;
 use super::timestamp::Moment;
+use crate::cli::subcommand::is_owner;
 use crate::error::Result;
 use crate::exit::Exit;
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ use std::path::Path;
 
 /// The exit code of `sparsync server revoke` if there was no such grant.
 pub const NO_SUCH_GRANT: Exit = Exit::Other(6);
+
+/// The reason that a client receives if its grant ends or changes during a session.
+pub const ENDED: &str = "the grant of this key was revoked, changed or has expired";
 
 /// The rights of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +38,9 @@ pub struct Grant {
     /// Whether a server of root stores symlinks from this key unmunged, including those that lead out of the roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_munge: bool,
+    /// `USER` or `USER:GROUP`, as which the sessions of the key run; `None`: the user of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Grant {
@@ -42,7 +49,7 @@ impl Grant {
         self.expires.is_none_or(|end| now < end)
     }
 
-    /// Describes the rights: `reads /srv, until 2026-12-31T00:00:00Z`.
+    /// Describes the rights: `reads /srv as backup, until 2026-12-31T00:00:00Z`.
     pub fn rights(&self, now: Moment) -> String {
         let what = if self.read_only { "reads" } else { "reads and writes" };
         let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
@@ -53,7 +60,8 @@ impl Grant {
         };
         let setuid = if self.allow_setuid { ", also set-ID programs" } else { "" };
         let links = if self.no_munge { ", symlinks to anywhere" } else { "" };
-        format!("{what} {}{setuid}{links}{until}", roots.join(" "))
+        let owner = self.owner.as_ref().map_or_else(String::new, |owner| format!(" as {owner}"));
+        format!("{what} {}{owner}{setuid}{links}{until}", roots.join(" "))
     }
 }
 
@@ -152,6 +160,9 @@ impl List for Grants {
             if self.grants[..at].iter().any(|other| other.pin == grant.pin) {
                 return Err(files::mistaken(path, None, &format!("duplicate grant for key {}", grant.pin)));
             }
+            if let Some(owner) = grant.owner.as_ref().filter(|owner| !is_owner(owner)) {
+                return Err(files::mistaken(path, None, &format!("owner `{owner}` is not USER or USER:GROUP")));
+            }
         }
         Ok(())
     }
@@ -210,6 +221,7 @@ mod tests {
             expires: None,
             allow_setuid: false,
             no_munge: false,
+            owner: None,
         }
     }
 
@@ -272,6 +284,7 @@ mod tests {
         let good = std::fs::read_to_string(&path).unwrap();
         for (from, to, words) in [
             ("read_only", "readonly", "line 7: unknown field `readonly`"),
+            ("read_only = false", "owner = \"a:\"", "owner `a:` is not USER or USER:GROUP"),
             ("read_only = false", "expires = \"soon\"", "line 7: invalid date `soon`"),
             ("/srv/a", "srv/a", "line 6: `srv/a` is not an absolute path"),
             ("/srv/a", "/srv/../etc", "not an absolute path"),

@@ -1,7 +1,7 @@
 //! The help pages of `server`, its actions, and `enroll`.
 //!
-//! They leave out what users do not need: `session`, --ceiling, --too-large and --detached, which the server uses
-//! itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
+//! They leave out what users do not need: `session`, --ceiling, --too-large, --detached and --or-other-port, which the
+//! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
 
 /// The help of `server`.
 pub const SERVER: &str = "\
@@ -201,8 +201,12 @@ OPTIONS
   --no-munge              with --root and a server of root: store symlinks unchanged, even if they
                           lead outside; default: store them as rsync's --munge-links does
   --munge                 munge symlinks again
+  --owner=USER[:GROUP]    with a server of root: run the sessions of the key as USER, with GROUP or
+                          the primary group of USER; all that the client writes belongs to them
+  --no-owner              run them as the user of the server again
   --start                 start the server if it is not running
-  --port=PORT             with --start: UDP and TCP port
+  --port=PORT             with --start: UDP and TCP port; default: as for `server start`, or the
+                          next free port if that one is in use
   --listen=ADDRESS        with --start: listen on this IP address only; may be repeated
   --memory=SIZE           with --start: memory limit of the server
   --json                  print JSON
@@ -271,9 +275,13 @@ OPTIONS
   --allow-setuid          with --root: permit set-ID bits; --strip-setuid removes them again
   --no-munge              with --root: store symlinks unchanged; --munge munges them again; see
                           `sparsync server grant --help`
+  --owner=USER[:GROUP]    with a server of root: sessions run as USER, and all that this machine
+                          writes belongs to USER; --no-owner removes that
   --name=NAME             the name of this machine on HOST; default: USER@HOSTNAME
   --port=PORT             the port of the server, if it is not running; default: its last port, at
-                          first 28792
+                          first 28792, or the next free port if that one is in use
+  --listen=ADDRESS        the address that the server listens on, if it is not running; may be
+                          repeated; default: all addresses
   --no-start              do not start the server
   --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
   --dry-run, -n           only print what would be done

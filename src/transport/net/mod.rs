@@ -50,7 +50,7 @@ impl fmt::Display for NetTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NetTransport::Quic => "QUIC",
-            NetTransport::Tls => "TLS over TCP",
+            NetTransport::Tls => "TLS",
         })
     }
 }

@@ -184,6 +184,8 @@ pub struct Tunnel {
     side: TlsSide,
     buffers: Buffers,
     socket: tokio::net::TcpStream,
+    /// The peer has closed its stream. What it sent before may still be in `buffers`.
+    is_over: bool,
 }
 
 impl Tunnel {
@@ -203,11 +205,12 @@ impl Tunnel {
                 error => TlsFault::Tls(error),
             })?;
             sent.map_err(TlsFault::Io)?;
-            if step == RecordStep::Closed {
-                return Err(TlsFault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
-            }
+            self.is_over |= step == RecordStep::Closed;
             if is_enough(self) {
                 return Ok(());
+            }
+            if self.is_over {
+                return Err(TlsFault::Tls(rustls::Error::AlertReceived(AlertDescription::CloseNotify)));
             }
             if self.buffers.incoming.len() > HANDSHAKE_MAX_BYTES {
                 return Err(TlsFault::Io(io::Error::new(io::ErrorKind::InvalidData, "handshake too long")));
@@ -273,13 +276,13 @@ impl Tunnel {
         loop {
             let stepped = self.side.run(Want::Nothing, &mut self.buffers);
             send(&self.socket, &mut self.buffers.outgoing).await?;
-            let step = stepped.map_err(io::Error::other)?;
+            self.is_over |= stepped.map_err(io::Error::other)? == RecordStep::Closed;
             if let Some(said) = self.buffers.plain.first_chunk() {
                 let said = *said;
                 self.buffers.plain.drain(..COUNT);
                 return Ok(said);
             }
-            let count = if step == RecordStep::Closed { 0 } else { receive(&self.socket, &mut piece).await? };
+            let count = if self.is_over { 0 } else { receive(&self.socket, &mut piece).await? };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -298,7 +301,7 @@ pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result
         return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
     }
     prepare(&socket);
-    let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket };
+    let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket, is_over: false };
     tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await?;
     Ok(tunnel)
 }
@@ -306,7 +309,7 @@ pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result
 /// Completes a client's handshake; `None` if the client was rejected or does not speak TLS.
 pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfig>) -> Option<Tunnel> {
     prepare(&socket);
-    let mut tunnel = Tunnel { side: TlsSide::server(tls).ok()?, buffers: Buffers::default(), socket };
+    let mut tunnel = Tunnel { side: TlsSide::server(tls).ok()?, buffers: Buffers::default(), socket, is_over: false };
     match tunnel.go_on(|tunnel| !tunnel.side.common().is_handshaking()).await {
         Ok(()) => Some(tunnel),
         Err(_) => {
@@ -479,7 +482,7 @@ pub fn halves(
     patience: Patience,
     until_end: UntilEnd,
 ) -> io::Result<(TlsReader, TlsWriter, TlsHangUp)> {
-    let Tunnel { side, buffers, socket } = tunnel;
+    let Tunnel { side, buffers, socket, is_over } = tunnel;
     let socket = socket.into_std()?;
     socket.set_nonblocking(false)?;
     // A waiting thread checks this often whether it should still wait.
@@ -494,7 +497,7 @@ pub fn halves(
         raw: vec![0; READ_BYTES],
         plain: buffers.plain,
         at: 0,
-        is_over: false,
+        is_over,
         patience,
         until_end: until_end.clone(),
     };
