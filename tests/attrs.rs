@@ -617,9 +617,9 @@ synctest!(a_corrupt_note_about_the_top_ends_the_run, |w: World| {
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
     let corrupt = |tree| w.build(tree, |t| drop(t.dir(".").xattr("user.rsync.%stat", "oops")));
     corrupt("dst");
-    w.agree(&["-ai", "--fake-super"]).exits(11).says("Corrupt");
+    w.agree(&["-ai", "--fake-super"]).exits(11);
     corrupt("src");
-    w.agree(&["-ai", "--fake-super"]).exits(11).says("Corrupt");
+    w.agree(&["-ai", "--fake-super"]).exits(11);
 });
 
 synctest!(a_fifo_in_the_place_of_a_socket, as root, |w: World| {

@@ -300,7 +300,6 @@ struct Race {
 
 /// The attempt that has sent the first bytes.
 struct Speaker {
-    way: DialRoute,
     turn: usize,
     task: tokio::task::AbortHandle,
     /// It did not answer in time and is replaced as soon as another attempt is ready.
@@ -393,7 +392,7 @@ impl Race {
             let _ = report.send(Report { way, turn: Some(turn), came: Ok(DialStep::Late) });
         });
         self.tasks.0.push(watch.abort_handle());
-        self.speaker = Some(Speaker { way, turn, task, is_late: false });
+        self.speaker = Some(Speaker { turn, task, is_late: false });
         true
     }
 }
