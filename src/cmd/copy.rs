@@ -1,7 +1,8 @@
 //! `SRC... DEST`: reads the files that options name, opens the log file, and runs a local copy. [`super::remote`] uses
 //! the same steps for remote copies.
 
-use super::{OPEN_FILES_MAX, fail, input_files};
+use super::command_end::{self, fail};
+use super::input_files;
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -161,7 +162,7 @@ pub fn close(
             exit
         }
         Err(error) => {
-            let error = super::by_deadline(env).filter(|_| error.exit == Exit::Signal).unwrap_or(error);
+            let error = command_end::by_deadline(env).filter(|_| error.exit == Exit::Signal).unwrap_or(error);
             reporter.interrupted(tally);
             if !error.message.is_empty() {
                 trusted_path::lines(&error.message).for_each(|line| reporter.error(line));
@@ -205,7 +206,7 @@ fn carry_out(
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();
-    sys::lift_open_files(OPEN_FILES_MAX);
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);
     close(env, reporter, &tally, since, ended.map(|()| None), "sender")

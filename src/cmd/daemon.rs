@@ -7,7 +7,7 @@
 use super::control_socket::{self, Errors, Question, SessionStatus, Status};
 use super::memory_limit::Budget;
 use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, thread};
-use super::{OPEN_FILES_MAX, port_owner, sd_notify::Supervisor, server_log};
+use super::{port_owner, sd_notify::Supervisor, server_log};
 use crate::cli::subcommand::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     // Sessions create files with the modes that a login shell's umask gives them.
     sys::set_umask(env.umask);
     // Each client takes several descriptors, and there may be hundreds of clients.
-    sys::lift_open_files(OPEN_FILES_MAX);
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
         true => server_log::Readers::Log(places.clone()),

@@ -1,6 +1,5 @@
 //! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
-use super::server_cli::NO_SUCH_GRANT;
 use super::via_server::{self, SshFacts};
 use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, ServerAction, Start};
 use crate::env::Env;
@@ -11,6 +10,7 @@ use crate::transport::shell::{self, Asking, ShellExit};
 use crate::trust::Pin;
 use crate::trust::enroll_reply::{Granted, INTRODUCTION_MAX_BYTES, Introduction, ServerState};
 use crate::trust::files::List as _;
+use crate::trust::grants::NO_SUCH_GRANT;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};

@@ -1,5 +1,6 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
+mod command_end;
 mod control_socket;
 mod copy;
 mod daemon;
@@ -12,6 +13,7 @@ mod port_owner;
 mod proxy;
 mod reconnect;
 mod remote;
+mod remote_copy;
 mod route;
 mod sd_notify;
 mod server_cli;
@@ -23,18 +25,15 @@ mod via_ephemeral;
 mod via_server;
 mod via_shell;
 
-use crate::cli::subcommand::{self, Verb};
+use self::command_end::{fail, say};
+use crate::cli::subcommand::Verb;
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::event::errno_words;
-use crate::report::final_error;
 use crate::work::clock;
 use std::io::Write;
-
-/// The most files that a process may have open if it starts no program of the user.
-const OPEN_FILES_MAX: u64 = 1 << 20;
 
 /// Runs the command line and returns the exit code. All output has been written when it returns.
 pub fn run(env: &mut Env) -> Exit {
@@ -84,38 +83,4 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(()) => Exit::Ok,
         Err(error) => fail(env, &error),
     }
-}
-
-fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
-    out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
-        let words = errno_words(&error);
-        Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())
-    })
-}
-
-/// Returns the error of a run that the deadline of `--stop-after` or `--stop-at` has stopped, in place of that of a signal;
-/// `None` if the deadline has not passed.
-fn by_deadline(env: &Env) -> Option<Error> {
-    let is_over = env.timed_out.load(std::sync::atomic::Ordering::SeqCst);
-    is_over.then(|| Error::new(Exit::Timeout, "stopping at requested limit").by("sender"))
-}
-
-/// Prints the error that ended the run, followed by rsync's closing line. Subcommands print no closing line: rsync has
-/// none of them.
-fn fail(env: &mut Env, error: &Error) -> Exit {
-    let by_deadline = by_deadline(env).filter(|_| error.exit == Exit::Signal);
-    let error = by_deadline.as_ref().unwrap_or(error);
-    let mut text = error.message.clone();
-    if !text.is_empty() && !text.ends_with(b"\n") {
-        text.push(b'\n');
-    }
-    text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
-    if !subcommand::is_one(&env.program, &env.args) {
-        text.extend_from_slice(&final_error::error_line(error.exit, error.role));
-    }
-    if !text.is_empty() && !text.ends_with(b"\n") {
-        text.push(b'\n');
-    }
-    let _ = env.stderr.write_all(&text);
-    error.exit
 }

@@ -4,7 +4,7 @@
 //! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
 //! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
 
-use super::remote::RemoteCopy;
+use super::remote_copy::RemoteCopy;
 use super::via_server::Redial;
 use crate::env::Env;
 use crate::error::Error;

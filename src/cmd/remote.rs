@@ -3,20 +3,22 @@
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
 //! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
 
+use super::command_end::fail;
 use super::copy::{self, Prepared};
 use super::reconnect::{self, Attempts, RunOutcome};
+use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
 use super::via_ephemeral::{self, OneOff};
-use super::via_server::{self, Redial, ServerRoute};
+use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
-use super::{exec_rsync, fail, input_files};
-use crate::cli::{self, Far};
+use super::{exec_rsync, input_files};
+use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
-use crate::options::{ArgStyle, CheckMode, FilesFrom, Options, Transport};
+use crate::options::{ArgStyle, CheckMode, FilesFrom, Transport};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::{Setup, Speech};
@@ -28,7 +30,7 @@ use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
-use crate::transport::link::{FAREWELL, Patience};
+use crate::transport::link::FAREWELL;
 use crate::transport::pipe;
 use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::files::List as _;
@@ -95,20 +97,8 @@ const OPEN_FILES_BESIDE_SHELL: u64 = 1 << 16;
 /// How long the remote shell may take to exit after the session has ended well.
 const LEAVING_MAX: Duration = Duration::from_secs(30);
 
-/// A remote copy as the command line describes it.
-pub struct RemoteCopy {
-    /// The settled options.
-    pub options: Options,
-    sources: Vec<Vec<u8>>,
-    dest: Option<Vec<u8>>,
-    /// The remote operand.
-    pub far: Far,
-    /// See [`Client::key`].
-    key: [u8; 16],
-}
-
 /// The transport of a session, with what must be done when it ends.
-pub enum Carrier {
+enum Carrier {
     /// A remote shell. The caller waits for it to exit.
     Shell(Shell),
     /// A single-use server that a remote shell started for this run.
@@ -132,11 +122,20 @@ fn speech() -> Speech {
 }
 
 /// The program that was reached.
-pub enum ReachedProgram {
+enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
     Native(Carrier, Link, Option<Box<FirstWords>>),
     /// A stock rsync. The installed rsync takes over the run.
     Rsync,
+}
+
+impl From<RemoteProgram> for ReachedProgram {
+    fn from(found: RemoteProgram) -> ReachedProgram {
+        match found {
+            RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
+            RemoteProgram::Rsync => ReachedProgram::Rsync,
+        }
+    }
 }
 
 /// A session whose handshake is done or was rejected.
@@ -147,23 +146,6 @@ struct OpenedSession {
 }
 
 impl RemoteCopy {
-    /// Returns the role of this process, under the name that rsync's client uses before it forks.
-    pub fn role(&self) -> &'static str {
-        if self.far.server_sends { "Receiver" } else { "sender" }
-    }
-
-    /// Returns the operands that are on the other machine.
-    pub fn far_paths(&self) -> &[Vec<u8>] {
-        if self.far.server_sends { &self.sources } else { self.dest.as_slice() }
-    }
-
-    /// Returns the timeouts of this run's links.
-    pub fn patience(&self, env: &Env) -> Patience {
-        let secs = u64::from(self.options.connect.timeout_secs);
-        let idle = (secs > 0).then(|| Duration::from_secs(secs));
-        Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) }
-    }
-
     /// Returns the rules for a prefetch of the local tree, done while the client still connects; `None` if there must
     /// be none.
     ///
@@ -301,11 +283,18 @@ impl RemoteCopy {
             RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, (prepared, early), (Paths::Told, asks_first));
-                via_server::reach(self, env, &places?, &ServerRoute { peer: &peer, kinds, or_shell }, first)
+                let server = ServerRoute { peer: &peer, kinds, or_shell };
+                Ok(match via_server::reach(self, env, &places?, &server, &first)? {
+                    ServerOrShell::Server(redial, link) => {
+                        ReachedProgram::Native(Carrier::Net(redial), link, Some(Box::new(first)))
+                    }
+                    ServerOrShell::Shell(found) => found.into(),
+                })
             }
             RoutePlan::OneOff => {
                 let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
-                via_ephemeral::reach(self, env, first)
+                let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
+                Ok(ReachedProgram::Native(Carrier::OneOff(Box::new(one_off)), link, Some(Box::new(first))))
             }
         }
     }
@@ -314,10 +303,7 @@ impl RemoteCopy {
         let mut said = HeldOutput::default();
         let found = ByShell::new(self, env, known).connect(false, &mut said);
         said.tell(env);
-        Ok(match found? {
-            RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
-            RemoteProgram::Rsync => ReachedProgram::Rsync,
-        })
+        found.map(ReachedProgram::from)
     }
 
     /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
@@ -369,10 +355,6 @@ impl RemoteCopy {
         if matches!(carrier, Carrier::Net(_)) { Paths::Told } else { self.paths_by_shell() }
     }
 
-    fn lists_only(&self) -> bool {
-        self.dest.is_none() || self.options.select.list_only
-    }
-
     /// Returns the client's end of the session.
     fn near<'s>(
         &'s self,
@@ -400,19 +382,6 @@ impl RemoteCopy {
             interrupted: &env.asked,
             is_net: false,
         }
-    }
-
-    /// Prints the chosen route and the reason for it, under `-vv`.
-    pub fn tell_way(&self, env: &mut Env, way: &str) {
-        if self.tells_way() {
-            let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
-        }
-    }
-
-    /// Returns whether the chosen route is printed.
-    pub fn tells_way(&self) -> bool {
-        let output = &self.options.output;
-        output.verbose >= 2 && !output.quiet
     }
 
     fn no_rsync(&self) -> Error {

@@ -1,12 +1,14 @@
 //! Chooses the route to another machine from the options and from what is known of that machine. Connects to nothing.
 
-use super::via_shell::OURS;
 use crate::cli::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Connect, Transport};
 use crate::trust::peers::{Peer, Peers, Route};
 use crate::trust::timestamp::Moment;
+
+/// The default name of sparsync on the remote side.
+const OURS: &[u8] = b"sparsync";
 
 /// A route to another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

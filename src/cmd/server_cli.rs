@@ -1,22 +1,24 @@
 //! `sparsync server`: starts, stops and inspects the server of this user, and manages its grants, here or on another
 //! host.
 
+use super::command_end::{fail, say};
 use super::control_socket::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::sd_notify::Supervisor;
-use super::{enroll, errno_words, fail, port_owner, say, server_log, server_session, systemd_unit};
+use super::{enroll, port_owner, server_log, server_session, systemd_unit};
 use crate::cli::subcommand::{NewGrant, RemoteHost, Rights, Server, ServerAction, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sandbox, sys};
+use crate::report::event::errno_words;
 use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::NetTransport;
 use crate::transport::net::client::{Dial, race};
 use crate::transport::{shell, stdio};
 use crate::trust::enroll_reply::{Granted, Introduction, ServerState};
 use crate::trust::files::List as _;
-use crate::trust::grants::{Grant, Grants, Put};
+use crate::trust::grants::{Grant, Grants, NO_SUCH_GRANT, Put};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::peers::Peers;
@@ -34,8 +36,7 @@ use std::time::Duration;
 
 /// The exit code of `status` if no server runs, as with `systemctl status`.
 const NOT_RUNNING: Exit = Exit::Other(3);
-/// The exit code of `revoke` if there was no such grant.
-pub const NO_SUCH_GRANT: Exit = Exit::Other(6);
+
 /// How long a server may take to listen, and then to answer.
 const START_MAX: Duration = Duration::from_secs(10);
 /// How long `stop --now` waits before it kills the server, `stop` before it suggests `--now`, and `start` for a server

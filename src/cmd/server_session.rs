@@ -1,7 +1,8 @@
 //! The server's end of a copy: talks to the client on standard input and output.
 
+use super::command_end::fail;
 use super::ephemeral_server::Once;
-use super::{OPEN_FILES_MAX, copy, errno_words, fail, input_files};
+use super::{copy, input_files};
 use crate::cli;
 use crate::cli::subcommand::Session;
 use crate::env::Env;
@@ -13,6 +14,7 @@ use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
 use crate::proto::message::{ASKS_FIRST, MEETS};
 use crate::proto::{Setup, Speech};
+use crate::report::event::errno_words;
 use crate::session;
 use crate::session::compression_choice;
 use crate::session::handshake;
@@ -105,7 +107,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
         Err(error) => return fail(env, &cannot_serve(&error)),
     };
     sys::share_memory_pools();
-    sys::lift_open_files(OPEN_FILES_MAX);
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let server_stops = match asked {
         Authority::Grant(_) => env.hear_server_stop().unwrap_or_default(),

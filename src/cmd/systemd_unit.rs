@@ -1,7 +1,7 @@
 //! Writes the systemd unit that starts the server.
 
+use super::command_end::say;
 use super::control_socket::{self, Status};
-use super::say;
 use crate::cli::subcommand::{Install, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};

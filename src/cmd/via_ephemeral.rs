@@ -4,7 +4,7 @@
 //! The remote shell and its command line are those of any copy, and the session settles the same arguments. The first
 //! messages only agree on where the session takes place.
 
-use super::remote::{Carrier, ReachedProgram, RemoteCopy};
+use super::remote_copy::RemoteCopy;
 use super::route;
 use super::shell_keepalive::Lifeline;
 use super::via_server;
@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::proto::{Meeting, Speech};
 use crate::session::FirstWords;
 use crate::session::{compression_choice, handshake};
+use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;
 use crate::transport::net::client::{Dial, FirstBytes};
@@ -51,7 +52,7 @@ impl OneOff {
 
 /// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
 /// handshake.
-pub fn reach(side: &RemoteCopy, env: &mut Env, first: FirstWords) -> Result<ReachedProgram> {
+pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(OneOff, Link)> {
     let host = route::named(&side.far);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
@@ -94,8 +95,7 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: FirstWords) -> Result<Reac
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
             side.tell_way(env, &format!("{} to {}, a server that {host} started for this run", won.kind, won.address));
-            let carrier = Carrier::OneOff(Box::new(OneOff { host, shell, lifeline }));
-            return Ok(ReachedProgram::Native(carrier, won.link, Some(Box::new(first))));
+            return Ok((OneOff { host, shell, lifeline }, won.link));
         }
         Ok(_) => Trouble::Stopped,
         Err(trouble) => trouble,

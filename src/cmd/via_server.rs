@@ -1,7 +1,7 @@
 //! Connects to the server of an enrolled host, or falls back to a remote shell if the server does not answer soon.
 
 use super::enroll::other_key;
-use super::remote::{Carrier, ReachedProgram, RemoteCopy};
+use super::remote_copy::RemoteCopy;
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -64,14 +64,22 @@ enum ShellArrival {
     OfShell(Result<RemoteProgram>, HeldOutput),
 }
 
+/// What answered first.
+pub enum ServerOrShell {
+    /// The server, and the means to connect to it again.
+    Server(Box<Redial>, Link),
+    /// A program that a remote shell started.
+    Shell(RemoteProgram),
+}
+
 /// Connects to an enrolled host. `first`: the words to send to its server with the handshake.
 pub fn reach(
     side: &RemoteCopy,
     env: &mut Env,
     places: &Places,
     server: &ServerRoute<'_>,
-    first: FirstWords,
-) -> Result<ReachedProgram> {
+    first: &FirstWords,
+) -> Result<ServerOrShell> {
     let identity = Identity::load_or_make(places)?;
     let (tell, came) = channel();
     let met = Arc::new(OnceLock::new());
@@ -131,7 +139,7 @@ pub fn reach(
             }
             let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
             let redial = Redial { identity, peer, kinds, or_shell, lanes };
-            Ok(ReachedProgram::Native(Carrier::Net(Box::new(redial)), link, Some(Box::new(first))))
+            Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, said) => {
             // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
@@ -145,10 +153,7 @@ pub fn reach(
             if !is_refused {
                 remember(places, server.peer, Route::Ssh);
             }
-            Ok(match found {
-                RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
-                RemoteProgram::Rsync => ReachedProgram::Rsync,
-            })
+            Ok(ServerOrShell::Shell(found))
         }
     }
 }

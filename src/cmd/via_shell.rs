@@ -1,5 +1,7 @@
 //! Starts the remote side through a remote shell and finds out whether sparsync or a stock rsync answers.
 
+use super::remote_copy::RemoteCopy;
+use super::{copy, route};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -18,9 +20,6 @@ use crate::work::clock;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use super::remote::RemoteCopy;
-use super::{copy, route};
 
 /// The program that was found on the remote side.
 pub enum RemoteProgram {
@@ -48,8 +47,6 @@ impl HeldOutput {
     }
 }
 
-/// The default name of sparsync on the remote side.
-pub const OURS: &[u8] = b"sparsync";
 /// The name of a program that may be either.
 const RSYNC: &[u8] = b"rsync";
 

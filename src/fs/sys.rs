@@ -1209,6 +1209,9 @@ pub fn tcp_standing(socket: BorrowedFd<'_>) -> io::Result<TcpStanding> {
     })
 }
 
+/// The most files that a process may have open if it starts no program of the user.
+pub const OPEN_FILES_MAX: u64 = 1 << 20;
+
 /// Raises the limit on open files to the system's maximum, but at most to `most`. Child processes inherit it, and some
 /// iterate over all possible descriptors.
 pub fn lift_open_files(most: u64) {

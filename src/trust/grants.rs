@@ -4,8 +4,12 @@ use super::files::{self, List};
 use super::pin::Pin;
 use super::timestamp::Moment;
 use crate::error::Result;
+use crate::exit::Exit;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// The exit code of `sparsync server revoke` if there was no such grant.
+pub const NO_SUCH_GRANT: Exit = Exit::Other(6);
 
 /// The rights of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

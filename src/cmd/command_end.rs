@@ -1,0 +1,46 @@
+//! The end of a command: its output, or the error that ended it.
+
+use crate::cli::subcommand;
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::event::errno_words;
+use crate::report::final_error;
+use std::io::Write;
+use std::sync::atomic::Ordering;
+
+/// Prints what the user has asked for.
+pub fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
+    out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
+        let words = errno_words(&error);
+        Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())
+    })
+}
+
+/// Returns the error of a run that the deadline of `--stop-after` or `--stop-at` has stopped, in place of that of a signal;
+/// `None` if the deadline has not passed.
+pub fn by_deadline(env: &Env) -> Option<Error> {
+    let is_over = env.timed_out.load(Ordering::SeqCst);
+    is_over.then(|| Error::new(Exit::Timeout, "stopping at requested limit").by("sender"))
+}
+
+/// Prints the error that ended the run, followed by rsync's closing line. Subcommands print no closing line: rsync has
+/// none of them.
+pub fn fail(env: &mut Env, error: &Error) -> Exit {
+    let by_deadline = by_deadline(env).filter(|_| error.exit == Exit::Signal);
+    let error = by_deadline.as_ref().unwrap_or(error);
+    let mut text = error.message.clone();
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    text.extend(error.hint_line().into_iter().flat_map(|line| format!("{line}\n").into_bytes()));
+    if !subcommand::is_one(&env.program, &env.args) {
+        text.extend_from_slice(&final_error::error_line(error.exit, error.role));
+    }
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    // The exit code tells the same.
+    let _ = env.stderr.write_all(&text);
+    error.exit
+}

@@ -1,0 +1,61 @@
+//! A copy to or from another machine, as the command line describes it.
+
+use super::route;
+use crate::cli::Far;
+use crate::env::Env;
+use crate::options::Options;
+use crate::transport::link::Patience;
+use std::io::Write;
+use std::time::Duration;
+
+/// A remote copy as the command line describes it.
+pub struct RemoteCopy {
+    /// The settled options.
+    pub options: Options,
+    /// The operands before the last one.
+    pub sources: Vec<Vec<u8>>,
+    /// The last operand; `None` in a listing.
+    pub dest: Option<Vec<u8>>,
+    /// The remote operand.
+    pub far: Far,
+    /// See [`Client::key`](crate::session::Client::key).
+    pub key: [u8; 16],
+}
+
+impl RemoteCopy {
+    /// Returns the role of this process, under the name that rsync's client uses before it forks.
+    pub fn role(&self) -> &'static str {
+        if self.far.server_sends { "Receiver" } else { "sender" }
+    }
+
+    /// Returns the operands that are on the other machine.
+    pub fn far_paths(&self) -> &[Vec<u8>] {
+        if self.far.server_sends { &self.sources } else { self.dest.as_slice() }
+    }
+
+    /// Returns the timeouts of this run's links.
+    pub fn patience(&self, env: &Env) -> Patience {
+        let secs = u64::from(self.options.connect.timeout_secs);
+        let idle = (secs > 0).then(|| Duration::from_secs(secs));
+        Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) }
+    }
+
+    /// Returns whether the source is only listed.
+    pub fn lists_only(&self) -> bool {
+        self.dest.is_none() || self.options.select.list_only
+    }
+
+    /// Prints the chosen route and the reason for it, under `-vv`.
+    pub fn tell_way(&self, env: &mut Env, way: &str) {
+        if self.tells_way() {
+            // It does not affect the copy.
+            let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
+        }
+    }
+
+    /// Returns whether the chosen route is printed.
+    pub fn tells_way(&self) -> bool {
+        let output = &self.options.output;
+        output.verbose >= 2 && !output.quiet
+    }
+}
