@@ -68,7 +68,8 @@ impl Env {
 
     /// Turns exceeding `ulimit -f` into an I/O error. By default, SIGXFSZ would end the process.
     pub fn outlive_file_limits(&self) {
-        // A handler, because child processes would inherit an ignored signal.
+        // A handler, because child processes would inherit an ignored signal. It can be registered for any signal but
+        // a few, such as SIGKILL.
         let _ = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
     }
 
@@ -167,11 +168,13 @@ pub fn itself(words: &[OsString]) -> std::process::Command {
 /// Sets the name that `ps` and `ss` show for a process started with [`itself`]. Otherwise, they would show `exe`, the
 /// name of the link that was executed.
 pub fn name_process() {
+    // Only for people who list processes.
     let _ = rustix::thread::set_name(c"sparsync");
 }
 
 /// Detaches the process from its terminal. Has no effect on a process group leader.
 pub fn leave_terminal() {
+    // The only error is that of a process group leader.
     let _ = rustix::process::setsid();
 }
 
@@ -198,12 +201,14 @@ fn signal_process(pid: u32, signal: rustix::process::Signal) -> std::io::Result<
 pub fn leave_stdout() {
     let null = rustix::fs::open(c"/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
     if let Ok(null) = null {
+        // Both descriptors are open, so this cannot fail.
         let _ = rustix::stdio::dup2_stdout(null);
     }
 }
 
 /// Redirects standard error to this file.
 pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
+    // Both descriptors are open, so this cannot fail.
     let _ = rustix::stdio::dup2_stderr(file);
 }
 

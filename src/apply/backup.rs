@@ -223,6 +223,7 @@ fn copy_across(
         }
         finish(to.fd(), &temp);
         sys::rename(to.fd(), &temp, to.fd(), new_name).inspect_err(|_| {
+            // The error of the rename is reported.
             let _ = sys::unlink(to.fd(), &temp);
         })?;
     }
@@ -234,6 +235,7 @@ fn copy_across(
 fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entry {
     let mut list = DirList::default();
     let entry = list.push(name, stat);
+    // Attributes that cannot be read are left out.
     let _ = context.wanted.complete_dest(entry, stat, (dir, name), &Vec::new, &Vec::new);
     list.entries.pop().expect("pushed above")
 }

@@ -335,6 +335,7 @@ fn not_empty(path: &RelPath) -> Event {
 
 fn has_entries(dir: &Dir) -> bool {
     let mut any = false;
+    // If it cannot be listed, its removal fails and reports why.
     let _ = read::names(dir, 1, |_| any = true);
     any
 }

@@ -61,6 +61,7 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
         _ if !place.partial && !place.inplace => Ok(()),
         (_, loss) => {
             if place.partial {
+                // Otherwise it keeps the current time, which differs from the source's as well.
                 let _ = sys::utimes(pending.fd(), b"", None, Some(NEVER_THE_SAME));
             }
             match loss {

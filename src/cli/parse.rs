@@ -283,7 +283,7 @@ impl ArgumentWalk<'_> {
 
     /// Skips the rest of an argument that contains an unknown option.
     fn skip_word(&mut self) {
-        let _ = self.parser.optional_value();
+        self.parser.optional_value();
     }
 
     /// Returns whether nothing is recorded any more: popt stops at the first error and at `--help`.

@@ -40,7 +40,7 @@ pub fn fail(env: &mut Env, error: &Error) -> Exit {
     if !text.is_empty() && !text.ends_with(b"\n") {
         text.push(b'\n');
     }
-    // The exit code tells the same.
+    // The exit code reports the error as well.
     let _ = env.stderr.write_all(&text);
     error.exit
 }

@@ -162,6 +162,7 @@ fn no_thread(error: &io::Error) -> Error {
 
 /// Informs the starting process that the server listens, and closes the pipe to it.
 fn tell_ready(env: &mut Env) {
+    // If the starting process is gone, the server runs all the same.
     let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
     env::leave_stdout();
 }
@@ -377,6 +378,7 @@ struct RunningSession {
 
 impl RunningSession {
     fn end(&self, why: &str) {
+        // It fails only if the process has been waited for.
         let _ = self.child.lock().kill();
         self.hang_up.now(why);
     }
@@ -458,6 +460,7 @@ impl Daemon {
     /// Makes all sessions inform their clients that the server was stopped, then ends those that are still running.
     fn stop_all(&self) {
         for session in self.sessions.lock().iter() {
+            // A session that has ended needs no signal.
             let _ = env::tell_session_to_stop(session.child.lock().id());
         }
         self.wait_for_sessions(STOPPING_MAX);

@@ -295,6 +295,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
             told += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {
+            // The failed command is the error to report.
             let _ = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
             return Err(failed(format!(
                 "cannot revoke the grant of this machine's key on {host}: the command failed there"

@@ -74,6 +74,7 @@ pub fn run(env: &mut Env) -> Exit {
             None => none,
         }),
         Ok(Request::NoArgs { role }) => {
+            // The exit code reports the error as well.
             let _ = env.stderr.write_all(cli::overview().as_bytes());
             Err(Error::usage("").by(role))
         }

@@ -66,6 +66,7 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
                     reader.consume(count);
                 }
             }
+            // Fails only if the session is gone.
             let _ = session.shutdown(Shutdown::Write);
             has_said_all.store(true, Ordering::Relaxed);
         });
@@ -81,6 +82,7 @@ pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl 
             }
         };
         parting.begin();
+        // Fails only if both ends are shut down already.
         let _ = session.shutdown(Shutdown::Both);
         ended
     })
@@ -116,6 +118,7 @@ fn carry_back(
     bytes: &Bytes,
     has_left: impl Fn() -> bool,
 ) -> ProxyEnd {
+    // Fails only for a timeout of zero.
     let _ = session.set_read_timeout(Some(TICK));
     let mut piece = vec![0; PIECE_BYTES];
     let mut alone: Option<Since> = None;
@@ -138,6 +141,7 @@ fn carry_back(
             Err(_) => break ProxyEnd::ByItself,
         }
     };
+    // A client that is gone needs no more data.
     let _ = to_client.flush();
     ended
 }
@@ -156,6 +160,7 @@ pub fn leave(child: &Mutex<Child>, grace: Duration) -> String {
         }
         if !is_killed && waits.elapsed() >= grace {
             is_killed = true;
+            // It fails only if the process has ended, which the next turn finds.
             let _ = child.lock().kill();
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -187,7 +187,8 @@ impl RemoteCopy {
         match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
-                // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read.
+                // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read. This
+                // returns only if there is no rsync that can be started, which the error below says.
                 let _ = exec_rsync::run(env);
                 fail(env, &self.no_rsync())
             }
@@ -314,6 +315,7 @@ impl RemoteCopy {
         if !self.options.output.quiet {
             let host = route::named(&self.far);
             let words = String::from_utf8_lossy(words);
+            // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {words}");
         }
         self.reach_by_shell(env, Some(peer)).map_err(|error| match error.exit {

@@ -48,7 +48,7 @@ impl RemoteCopy {
     /// Prints the chosen route and the reason for it, under `-vv`.
     pub fn tell_way(&self, env: &mut Env, way: &str) {
         if self.tells_way() {
-            // It does not affect the copy.
+            // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
         }
     }

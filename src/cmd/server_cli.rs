@@ -103,6 +103,7 @@ fn there(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
         Ok(shell::ShellExit::Code(code))
             if matches!(action, ServerAction::Status { json: false }) && code == NOT_RUNNING.code() =>
         {
+            // A lost hint changes nothing.
             let _ = tell(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
             NOT_RUNNING
         }
@@ -362,6 +363,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
         Ok(Some(ending)) => {
             status.iter().for_each(|status| tell_waiting(env, status));
             if !ending.wait(Some(STOP_MAX)) {
+                // A lost notice must not prevent the stop.
                 let _ =
                     env.stderr.write_all(b"sparsync: still waiting; `sparsync server stop --now` ends the sessions\n");
                 ending.wait(None);
@@ -410,6 +412,7 @@ fn tell_waiting(env: &mut Env, status: &Status) {
         status.sessions.iter().map(|session| format!("{} from {}", session.name, session.address)).collect();
     let noun = if count == 1 { "session" } else { "sessions" };
     let line = format!("sparsync: waiting for {count} {noun}: {}\n", sessions.join(", "));
+    // A lost notice must not prevent the stop.
     let _ = env.stderr.write_all(line.as_bytes());
 }
 
@@ -468,6 +471,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
                 "sparsync: cannot read the address of the running server; the new one uses port {}\n",
                 daemon::port_of(places, &wanted)
             );
+            // A lost notice must not prevent the restart.
             let _ = env.stderr.write_all(line.as_bytes());
         }
     }
@@ -698,6 +702,7 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let others = others.iter().filter(|_| put == Put::New).map(another_key);
         let lines = limits.into_iter().chain(unreachable_roots(&new)).chain(others);
         let told: String = lines.map(|line| format!("sparsync: warning: {line}\n")).collect();
+        // The grant is stored, whether or not its warnings can be printed.
         let _ = env.stderr.write_all(told.as_bytes());
     }
     if json {

@@ -46,6 +46,7 @@ impl OneOff {
     pub fn leave(self, stop: &AtomicBool) {
         let OneOff { mut shell, lifeline, .. } = self;
         drop(lifeline);
+        // The session has ended and determines the exit code.
         let _ = shell.wait(Some(FAREWELL), stop);
     }
 }

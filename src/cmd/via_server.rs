@@ -423,6 +423,7 @@ fn remember(places: &Places, peer: &Peer, route: Route) {
     if is_fresh {
         return;
     }
+    // The next run only loses time.
     let _ = Peers::change(places, |peers| {
         if let Some(peer) = peers.hosts.iter_mut().find(|known| known.name == peer.name) {
             peer.last_route = Some(route);

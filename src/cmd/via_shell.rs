@@ -41,6 +41,7 @@ impl HeldOutput {
     pub fn tell(&self, env: &mut Env) {
         for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
             if !text.is_empty() {
+                // The output of a login does not affect the copy.
                 let _ = out.write_all(text).and_then(|()| out.flush());
             }
         }

@@ -127,6 +127,7 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             _ if nth != *at => {}
             Fault::Hold(_) => {}
             Fault::Kill => {
+                // A process may always signal itself.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
             Fault::Panic => panic!("SPARSYNC_PANIC_AT"),
@@ -175,6 +176,7 @@ fn log_fault(line: &str) {
     use std::io::Write as _;
     if let Some(log) = var("SPARSYNC_FAULT_LOG") {
         let file = std::fs::File::options().create(true).append(true).open(log);
+        // The test finds nothing in the file and fails.
         let _ = file.and_then(|mut file| writeln!(file, "{line}"));
     }
 }

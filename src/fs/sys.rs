@@ -68,6 +68,7 @@ pub(super) fn enter(call: Call) -> rustix::io::Result<()> {
     return hooks::enter(call);
     #[cfg(not(debug_assertions))]
     {
+        // Only hooks of debug builds read it.
         let _ = call;
         Ok(())
     }
@@ -1070,7 +1071,7 @@ const PIPE_BYTES: usize = 1 << 20;
 /// Increases the capacity of a pipe above its default of 64 KiB. Has no effect on other files or if the system does not
 /// permit it.
 pub fn widen_pipe(fd: BorrowedFd<'_>) {
-    // The kernel's minimum is a page.
+    // The kernel's minimum is a page. A pipe that stays as it is only costs time.
     let _ = rustix::pipe::fcntl_setpipe_size(fd, narrow_link_bytes().unwrap_or(PIPE_BYTES));
 }
 
@@ -1143,7 +1144,7 @@ fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Re
 /// Requests send and receive buffers of this size; the system may grant less.
 pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
     use rustix::net::sockopt as options;
-    // Only a privileged process may exceed the system's limit.
+    // Only a privileged process may exceed the system's limit. Without more room, the connection is only slower.
     if options::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         let _ = options::set_socket_recv_buffer_size(socket, bytes);
     }
@@ -1157,6 +1158,7 @@ pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
 pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {
     use rustix::net::sockopt as options;
     let probes = idle.as_secs() / probe.as_secs().max(1);
+    // These options exist on every Linux. Without them, a dead peer is only noticed later.
     let _ = options::set_socket_keepalive(socket, true);
     let _ = options::set_tcp_keepidle(socket, probe);
     let _ = options::set_tcp_keepintvl(socket, probe);
@@ -1219,6 +1221,7 @@ pub fn lift_open_files(most: u64) {
     let limit = getrlimit(Resource::Nofile);
     let Some(now) = limit.current else { return };
     let lifted = limit.maximum.map_or(most, |maximum| maximum.min(most)).max(now);
+    // Raising the current limit to at most the maximum is always permitted.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lifted), ..limit });
 }
 
@@ -1236,6 +1239,7 @@ pub fn keep_inherited_files() -> io::Result<()> {
         // SAFETY: the descriptor was open a moment ago and is only marked. If another thread closed it, this fails or
         // marks a file that must be marked anyway.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
+        // Fails only if the descriptor is closed by now.
         let _ = rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC);
     }
     Ok(())
@@ -1267,6 +1271,7 @@ pub fn page_bytes() -> u64 {
 /// Makes the kernel kill this process when the thread that started it ends. A session whose server was killed must not
 /// continue to change files next to a session of the next server.
 pub fn end_with_parent() {
+    // Fails only for an invalid signal.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
@@ -1275,12 +1280,13 @@ pub fn limit_memory(bytes: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Data).maximum;
     let bytes = maximum.map_or(bytes, |maximum| maximum.min(bytes));
+    // Lowering a limit is always permitted.
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
 }
 
 /// Sets the umask, for a program that replaces this one.
 pub fn set_umask(umask: u32) {
-    let _ = rustix::process::umask(Mode::from_raw_mode(umask));
+    rustix::process::umask(Mode::from_raw_mode(umask));
 }
 
 /// Returns the device and inode of the file that a path leads to.

@@ -95,6 +95,7 @@ impl Pending {
     pub fn leave(mut self, dir: &Dir, name: &[u8]) {
         let Some(temp_name) = self.temp_name.clone() else { return };
         self.finished = true;
+        // If this fails, the file is unlocked when it is closed, below.
         let _ = sys::unlock(self.fd());
         if is_superseded(self.birth(), dir, name) && is_stale(&self.dir, &temp_name) {
             remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), &temp_name)));
@@ -161,6 +162,7 @@ impl Pending {
             let linked = sys::link_tmpfile(self.fd(), dir.fd(), temp);
             let returned = sys::chown(self.fd(), b"", Some(owner), None);
             if linked.is_ok() && returned.is_err() {
+                // The error of `chown` is reported.
                 let _ = sys::unlink(dir.fd(), temp);
             }
             linked.and(returned)
@@ -171,6 +173,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let (false, Some(name)) = (self.finished, &self.temp_name) {
+            // What stays is removed by a later run, as after a crash.
             let _ = sys::unlink(self.dir.fd(), name);
         }
     }
@@ -189,6 +192,7 @@ pub fn is_superseded(born: Option<Time>, dir: &Dir, name: &[u8]) -> bool {
 pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
     let before = sys::fstat(dir.fd()).ok();
     remove();
+    // The entry is gone either way; only the time of its directory changes.
     let _ = before.map(|stat| sys::utimes(dir.fd(), b"", None, Some(stat.mtime)));
 }
 
@@ -197,6 +201,7 @@ pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
 fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
     let earlier = (0..LETTERS.len()).map(|attempt| nth_temp_name(name, attempt)).take_while(|temp| temp != used);
     for temp in earlier.filter(|temp| is_stale(dir, temp)) {
+        // Another run may have removed it.
         let _ = sys::unlink(dir.fd(), &temp);
     }
 }
@@ -246,6 +251,7 @@ fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result
             Ok(()) => return Ok(temp),
             Err(error) if error.kind() == io::ErrorKind::NotFound && made < MADE_ANEW_MAX => {}
             Err(error) => {
+                // The error of the rename is reported.
                 let _ = sys::unlink(dir.fd(), &temp);
                 return Err(error);
             }

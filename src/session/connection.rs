@@ -427,6 +427,7 @@ impl Connection {
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
         let ConnectionState { dialect, buffer, .. } = &mut *state;
         if dialect.encode(&fail(error.text()), buffer).is_err() {
+            // Without text it is a few numbers, so encoding cannot fail.
             let _ = dialect.encode(&fail(Vec::new()), buffer);
         }
         drop(state);
@@ -459,6 +460,7 @@ impl Connection {
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
                             let ConnectionState { dialect, buffer, .. } = &mut *state;
+                            // It has no content, so encoding cannot fail.
                             let _ = dialect.encode(&Message::Ping, buffer);
                         }
                     }

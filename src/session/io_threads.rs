@@ -135,6 +135,7 @@ impl Talk<'_> {
                 }
             }
             parting.begin();
+            // Waits for the last messages, but not for a peer that takes nothing any more.
             let _ = written.recv_timeout(FAREWELL);
             let ended = ended.and_then(|()| line.check_written());
             if let Some(leave) = leave.filter(|_| ended.is_ok()) {

@@ -600,6 +600,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         Err(error) => {
             let exit = error.exit;
             let heard = sender::SenderInbox::default();
+            // Sends the error, which this end has as well.
             let _ = talk.hold(&heard, || Err(error));
             return exit;
         }

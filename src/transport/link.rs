@@ -34,6 +34,7 @@ pub struct Moved(Arc<OnceLock<Since>>);
 impl Moved {
     /// Records that the link moves now.
     pub fn now(&self) {
+        // Only the first call counts.
         let _ = self.0.set(Since::now());
     }
 

@@ -311,6 +311,7 @@ impl HeldStderr {
 
     fn show(&self) {
         if let Some(held) = self.waiting.lock().take() {
+            // As with output that the shell prints itself, nothing depends on it.
             let _ = io::stderr().write_all(&held);
         }
     }
@@ -428,6 +429,7 @@ impl Shell {
             }
         }
         if self.ended.is_none() {
+            // Fails only if it has ended; the wait below finds that.
             let _ = self.child.kill();
             self.ended = Some(self.child.wait().map_or(ShellExit::Killed, ShellExit::of));
         }

@@ -119,6 +119,7 @@ pub fn put(dir: BorrowedFd<'_>, name: &str, text: &[u8], mode: u32) -> io::Resul
         .and_then(|()| sys::fsync(file.as_fd()))
         .and_then(|()| sys::rename(dir, &temp, dir, name.as_bytes()));
     if placed.is_err() {
+        // The first error is reported. The next change removes the file.
         let _ = sys::unlink(dir, &temp);
     }
     placed.and_then(|()| sys::fsync(dir))

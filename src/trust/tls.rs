@@ -138,6 +138,7 @@ impl ServerCertVerifier for Pinned {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let pin = shown(end_entity)?;
+        // Only the first key counts.
         let _ = self.met.set(pin);
         if pin == self.expected { Ok(ServerCertVerified::assertion()) } else { Err(DENIED) }
     }

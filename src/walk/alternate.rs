@@ -91,6 +91,7 @@ impl DestWalk<'_> {
             };
             let mut list = DirList::default();
             let there = list.push(name, &stat);
+            // An attribute that cannot be read counts as different.
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
             let there = &list.entries[0];
             let mut fate = plan::fate(entry, Some(there), None, policy);

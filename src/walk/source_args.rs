@@ -125,6 +125,7 @@ pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
     }
     let Ok(fd) = sys::open_dir_path(dir) else { return true };
     if terms.options.select.open_noatime {
+        // If this is not permitted, the directory is read anyway.
         let _ = sys::spare_atime(fd.as_fd());
     }
     let (root, inside): (&[u8], &[u8]) =

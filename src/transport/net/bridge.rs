@@ -76,6 +76,7 @@ impl Engine {
     /// Runs `last` to its end, then ends everything else. Blocks until then.
     pub fn end(mut self, last: Boxed) {
         if let Some(sender) = self.last.take() {
+            // The thread receives it, unless it has panicked.
             let _ = sender.send(last);
         }
     }
@@ -88,6 +89,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.last.take());
         if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed by the panic hook, and its links report their loss.
             let _ = thread.join();
         }
     }

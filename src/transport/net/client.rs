@@ -416,6 +416,7 @@ impl Race {
         let patience = ANSWERS_WITHIN.max(self.began.elapsed() * ANSWERS_WITHIN_HANDSHAKES);
         let watch = self.engine.spawn(async move {
             tokio::time::sleep(patience).await;
+            // Without a receiver, another attempt was faster.
             let _ = report.send(Report { way, turn: Some(turn), came: Ok(DialStep::Late) });
         });
         self.tasks.0.push(watch.abort_handle());

@@ -459,6 +459,7 @@ impl QuicReader {
 
     /// Stops the stream: the peer has sent on it everything that it will send.
     pub fn leave(&mut self) {
+        // Fails only if the stream has ended already.
         let _ = self.recv.stop(VarInt::from_u32(CloseCode::Done as u32));
     }
 
@@ -517,6 +518,7 @@ impl QuicWriter {
         let connection = &self.hold.connection;
         let mut word = wait(connection.open_uni(), may_wait)?.map_err(lost)?;
         wait(word.write_all(&at.to_le_bytes()), may_wait)?.map_err(not_written)?;
+        // Fails only if the stream was finished or reset already.
         let _ = word.finish();
         Ok(())
     }
@@ -535,6 +537,7 @@ struct Unended(quinn::SendStream);
 
 impl Drop for Unended {
     fn drop(&mut self) {
+        // Fails only if the stream has ended already.
         let _ = self.0.reset(VarInt::from_u32(CloseCode::Done as u32));
     }
 }
@@ -579,11 +582,13 @@ impl Drop for QuicWriter {
         };
         let heard = send.stopped();
         if !self.has_left {
+            // Fails only if the stream was finished or reset already.
             let _ = send.finish();
         }
         // After a move, a peer that has read everything stops the stream.
         let unended = self.has_left.then(|| Unended(send));
         *self.hold.heard.lock() = Some(Box::pin(async move {
+            // Whether the peer has read everything or is gone, the stream is no longer needed.
             let _ = heard.await;
             drop(unended);
         }));

@@ -365,6 +365,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Slot, welcome: impl FnOnce(Slot) -> W) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
     place.can_be_given_up(move || {
+        // Without a receiver, the handshake has ended by itself.
         let _ = give_up.send(());
     });
     let handshake = tokio::spawn(tokio::time::timeout(HANDSHAKE + BEGINS_WITHIN, welcome(place))).abort_handle();

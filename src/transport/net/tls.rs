@@ -247,6 +247,7 @@ impl Tunnel {
             }
             Ok::<(), io::Error>(())
         };
+        // On any outcome the connection is dropped next.
         let _ = tokio::time::timeout(FAREWELL, unread).await;
     }
 
@@ -316,6 +317,7 @@ pub async fn welcome(socket: tokio::net::TcpStream, tls: Arc<rustls::ServerConfi
 }
 
 fn prepare(socket: &tokio::net::TcpStream) {
+    // Without it, small messages are only slower.
     let _ = socket.set_nodelay(true);
     sys::watch_connection(socket.as_fd(), limits::KEEP_ALIVE, limits::IDLE);
 }
@@ -419,6 +421,7 @@ impl TlsHangUp {
     /// Closes the connection.
     pub fn now(&self) {
         self.0.hung_up.store(true, Ordering::Relaxed);
+        // Fails only if the connection is closed already.
         let _ = self.0.socket.shutdown(Shutdown::Both);
     }
 
@@ -654,6 +657,7 @@ impl Write for TlsWriter {
 impl Drop for TlsWriter {
     fn drop(&mut self) {
         let waits = Since::now();
+        // A peer that is gone needs no end of the stream. One that is there sees whether it has arrived.
         let _ = self.send(Want::Close, || waits.elapsed() < FAREWELL);
         let _ = self.shared.socket.shutdown(Shutdown::Write);
     }

@@ -157,6 +157,7 @@ async fn hear_where_it_left(connection: quinn::Connection, tell: oneshot::Sender
     if let Ok(mut word) = connection.accept_uni().await
         && word.read_exact(&mut at).await.is_ok()
     {
+        // Without a receiver, the session is over.
         let _ = tell.send(u64::from_le_bytes(at));
     }
 }
