@@ -12,7 +12,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::report::event::{Event, Weight};
+use crate::report::event::{Event, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
 use crate::walk::destination::DestWalk;
@@ -48,10 +48,7 @@ impl Local<'_> {
     pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
         let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
         reporter.banner();
-        for problem in &gathered.problems {
-            tally.problem(problem.weight);
-            Reporter::tell(reporter, &Event::Problem(problem.clone()));
-        }
+        tell_problems(&gathered.problems, reporter, tally);
         for note in &gathered.notes {
             Reporter::tell(reporter, &Event::Note(note.clone()));
         }
@@ -91,16 +88,30 @@ impl Local<'_> {
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
+            let mut problems = Vec::new();
+            let top = gathered.top_entry(&wanted(), &mut problems)?;
+            tell_problems(&problems, reporter, tally);
             let start = RunStart {
-                top: gathered.top_entry(&wanted()),
+                top,
                 top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
                 missing: gathered.missing.clone(),
-                has_failed: gathered.problems.iter().any(|problem| problem.weight == Weight::SourceError),
+                has_failed: problems
+                    .iter()
+                    .chain(&gathered.problems)
+                    .any(|problem| problem.weight == Weight::SourceError),
                 reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
             };
             let here = Here { terms: self.terms, wanted, gathered, to };
             tally.there(|tally| receiving.run(start, &here, reporter, tally))
         })
+    }
+}
+
+/// Reports and counts problems with the source arguments.
+fn tell_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut Tally) {
+    for problem in problems {
+        tally.problem(problem.weight);
+        Reporter::tell(reporter, &Event::Problem(problem.clone()));
     }
 }
 

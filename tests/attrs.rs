@@ -611,6 +611,17 @@ synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
     w.dest("d/").once().agree(&["-ai", "--fake-super"]).exits(11);
 });
 
+synctest!(a_corrupt_note_about_the_top_ends_the_run, |w: World| {
+    w.only_local("--fake-super is for the near end alone");
+    w.needs_xattrs().source("").dest("").once();
+    w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
+    let corrupt = |tree| w.build(tree, |t| drop(t.dir(".").xattr("user.rsync.%stat", "oops")));
+    corrupt("dst");
+    w.agree(&["-ai", "--fake-super"]).exits(11);
+    corrupt("src");
+    w.agree(&["-ai", "--fake-super"]).exits(11);
+});
+
 synctest!(a_fifo_in_the_place_of_a_socket, as root, |w: World| {
     w.source("p|").build("dst", |t| drop(t.socket("p")));
     w.agree(&["-ai"]).exits(0);

@@ -23,10 +23,10 @@ use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Powers};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
-use crate::walk::Compare;
 use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
+use crate::walk::{Compare, told_incomplete};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -180,9 +180,10 @@ impl Receiving<'_> {
         };
         let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
         let RunStart { top, top_shown, missing, has_failed, .. } = start;
-        let top = top.map(|entry| self.top(entry, top_shown, &walk));
+        let mut problems = Vec::new();
+        let top = top.map(|entry| self.top(entry, top_shown, &walk, &mut problems)).transpose()?;
         let plans = origin.plans(walk, whole_list_first)?;
-        let opening = self.opening();
+        let opening = self.opening().into_iter().chain(problems.into_iter().map(Event::Problem)).collect();
         let backup = self.backup_dir()?;
         let temp_dir = self.temp_dir()?;
         let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
@@ -225,7 +226,14 @@ impl Receiving<'_> {
     }
 
     /// Returns the transfer's root: its entry from the source, and its state at the destination.
-    fn top(&self, mut source: Entry, shown: Option<Vec<u8>>, walk: &DestWalk<'_>) -> Top {
+    fn top(
+        &self,
+        mut source: Entry,
+        shown: Option<Vec<u8>>,
+        walk: &DestWalk<'_>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Top, Error> {
+        let mut fatal = None;
         walk.wanted.adopt(&mut source);
         let there = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
             let mut stat = sys::fstat(root.dir().fd()).ok()?;
@@ -234,11 +242,18 @@ impl Receiving<'_> {
             }
             let mut list = DirList::default();
             let there = list.push(b".", &stat);
-            let full = || root.path.clone();
-            let _ = walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec());
+            let full = || root.full(b".");
+            if let Err(incomplete) =
+                walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec())
+            {
+                told_incomplete(problems, &mut fatal, "generator", incomplete, Weight::Failed);
+            }
             list.entries.pop()
         });
-        Top { source, there, shown }
+        if let Some(error) = fatal {
+            return Err(error);
+        }
+        Ok(Top { source, there, shown })
     }
 
     /// Returns the events that precede the first entry.

@@ -97,10 +97,11 @@ impl<'a> Aim<'a> {
                 };
                 let mut gather = Some(move || {
                     let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
-                    let start = found.map(|gathered| PrefetchStart {
-                        top: gathered.top_entry(&scanner.walk().walk.wanted),
-                        root: scanner.start(gathered.task(None)),
-                        gathered,
+                    let start = found.and_then(|mut gathered| {
+                        let mut problems = std::mem::take(&mut gathered.problems);
+                        let top = gathered.top_entry(&scanner.walk().walk.wanted, &mut problems)?;
+                        gathered.problems = problems;
+                        Ok(PrefetchStart { top, root: scanner.start(gathered.task(None)), gathered })
                     });
                     // If nothing receives the result, the scan is over.
                     let _ = tell.send(start);

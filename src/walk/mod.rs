@@ -555,7 +555,7 @@ pub fn is_included(
 }
 
 /// Reports that the attributes of an entry could not be read.
-fn told_incomplete(
+pub fn told_incomplete(
     problems: &mut Vec<Problem>,
     fatal: &mut Option<Error>,
     role: &'static str,

@@ -17,7 +17,7 @@ use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
-use crate::walk::{Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included};
+use crate::walk::{Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included, told_incomplete};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -85,14 +85,20 @@ impl Gathered {
 }
 
 impl Gathered {
-    /// Returns the entry of the directory whose content is the transfer's root, as the source has it.
-    pub fn top_entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
-        let (stat, base) = self.top.as_ref()?;
+    /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
+    /// is none, or if it cannot be read completely, which adds to `problems`.
+    pub fn top_entry(&self, wanted: &Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
+        let Some((stat, base)) = &self.top else { return Ok(None) };
         let mut list = DirList::default();
         let entry = list.push(b".", stat);
-        let full = || base.root.path.clone();
-        let _ = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
-        list.entries.pop()
+        let full = || path::join(&base.root.path, b".");
+        let completed = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
+        if let Err(incomplete) = completed {
+            let mut fatal = None;
+            told_incomplete(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
+            return fatal.map_or(Ok(None), Err);
+        }
+        Ok(list.entries.pop())
     }
 
     /// Counts the list entries that are in no directory: the roots beyond the first. The generator counts the first
