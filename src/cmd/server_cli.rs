@@ -308,7 +308,7 @@ pub fn probe(identity: &Identity, status: &Status) -> Result<()> {
     let patience = Patience { idle: Some(START_MAX), ..Patience::default() };
     let tls = tls::client_config(identity, status.pin.unwrap_or(identity.pin));
     let won = race(&own_addresses(address), &NetTransport::BOTH, &Dial::new(tls, START_MAX, patience.clone()));
-    won.map(|_| patience.parting.begin()).map_err(|lost| cannot(lost.trouble.to_string()))
+    won.map(|_| patience.parting.begin()).map_err(|trouble| cannot(trouble.to_string()))
 }
 
 /// Returns the addresses at which this machine reaches its own server. A server on all addresses accepts both families,
@@ -334,7 +334,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let mut here = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
     let won = race(&[address], &NetTransport::BOTH, &dial)
-        .map_err(|lost| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {}", lost.trouble)))?;
+        .map_err(|trouble| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {trouble}")))?;
     let mut link = won.link;
     let mut writer = link.writer;
     // Not joined: it ends with the process, because the server needs no more input once it has closed the connection.

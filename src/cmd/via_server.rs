@@ -379,7 +379,7 @@ pub fn dial_all(peer: &Peer, kinds: &[Route], dial: &Dial) -> std::result::Resul
     if addresses.is_empty() {
         return Err(Trouble::Unreachable(unknown));
     }
-    race(&addresses, &kinds, dial).map_err(|lost| lost.trouble)
+    race(&addresses, &kinds, dial)
 }
 
 fn route_of(kind: NetTransport) -> Route {

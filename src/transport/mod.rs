@@ -2,9 +2,7 @@
 
 pub mod compression;
 pub mod link;
-#[allow(dead_code, reason = "the routes that use it come next")]
 pub mod net;
-#[allow(dead_code, reason = "the tests of conversations use it")]
 pub mod pipe;
 pub mod shell;
 pub mod stdio;

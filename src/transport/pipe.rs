@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the two ends of a session inside this process. Each direction buffers up to `room_bytes`.
+#[cfg(test)]
 pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_one, from_other) = one_way(room_bytes);
     let (to_other, from_one) = one_way(room_bytes);

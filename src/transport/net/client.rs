@@ -197,16 +197,6 @@ pub struct DialWinner {
     pub address: SocketAddr,
     /// Ends the session from any thread.
     pub hang_up: HangUp,
-    /// The outcome of each attempt, for diagnostics.
-    pub story: Vec<String>,
-}
-
-/// A race without a winner.
-pub struct Lost {
-    /// The most important error.
-    pub trouble: Trouble,
-    /// The outcome of each attempt.
-    pub story: Vec<String>,
 }
 
 /// Dials all addresses of a host over all of `kinds`, the later ones of both with a delay.
@@ -215,11 +205,11 @@ pub struct Lost {
 /// server does not answer, or not soon, the next attempt does the same. All others are dropped. Never takes longer than
 /// the limit of `dial`.
 ///
-/// A server with the right key that does not admit this client ends the race, because it would refuse every attempt. A
-/// server with a wrong key does not while other attempts are left: an address may have passed to another machine.
-pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Lost> {
-    let lost = |trouble| Lost { trouble, story: Vec::new() };
-    let engine = Engine::start("client network").map_err(|error| lost(broken(error)))?;
+/// If all fail, returns the most important error. A server with the right key that does not admit this client ends the
+/// race, because it would refuse every attempt. A server with a wrong key does not while other attempts are left: an
+/// address may have passed to another machine.
+pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Trouble> {
+    let engine = Engine::start("client network").map_err(broken)?;
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let mut field = Race {
         engine: engine.handle().clone(),
@@ -251,12 +241,11 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             });
         }
     }
-    let mut story = Vec::new();
     let mut worst = None;
     while field.runs > 0 {
         let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
         let Ok(Some(Report { way: (kind, address), turn, came })) = next else {
-            return Err(Lost { trouble: Trouble::Stopped, story });
+            return Err(Trouble::Stopped);
         };
         let speaks = field.speaker.as_ref().map(|speaker| speaker.turn);
         if turn.is_some() && turn != speaks {
@@ -271,38 +260,22 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             Ok(DialStep::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
             Ok(DialStep::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
             Ok(DialStep::Answered(_)) if !field.has_floor() => {
-                return Err(Lost { trouble: Trouble::Stopped, story });
+                return Err(Trouble::Stopped);
             }
             Ok(DialStep::Answered(reached)) => {
                 // The slower attempts close their connections while the engine still runs.
                 drop((field, reports));
-                let linked = dial.link(engine, reached, address);
-                story.push(format!("{address} over {kind}: chosen"));
-                return match linked {
-                    Ok(Linked { link, lanes, hang_up }) => {
-                        Ok(DialWinner { link, kind, lanes, address, hang_up, story })
-                    }
-                    Err(trouble) => Err(Lost { trouble, story }),
-                };
+                let Linked { link, lanes, hang_up } = dial.link(engine, reached, address)?;
+                return Ok(DialWinner { link, kind, lanes, address, hang_up });
             }
-            Err(trouble) => {
-                story.push(format!("{address} over {kind}: {trouble}"));
-                if matches!(trouble, Trouble::NotAdmitted) {
-                    return Err(Lost { trouble, story });
-                }
-                worst = worst.into_iter().chain([trouble]).max_by_key(weight);
-            }
-        }
-        let late = field.speaker.as_ref().filter(|speaker| speaker.is_late && !field.waiting.is_empty());
-        if let Some((kind, address)) = late.map(|speaker| speaker.way) {
-            story.push(format!("{address} over {kind}: no answer"));
+            Err(Trouble::NotAdmitted) => return Err(Trouble::NotAdmitted),
+            Err(trouble) => worst = worst.into_iter().chain([trouble]).max_by_key(weight),
         }
         if !field.let_speak() {
-            return Err(Lost { trouble: Trouble::Stopped, story });
+            return Err(Trouble::Stopped);
         }
     }
-    let trouble = worst.unwrap_or_else(|| Trouble::Unreachable("no address".into()));
-    Err(Lost { trouble, story })
+    Err(worst.unwrap_or_else(|| Trouble::Unreachable("no address".into())))
 }
 
 /// The state of a race.
@@ -327,7 +300,6 @@ struct Race {
 
 /// The attempt that has sent the first bytes.
 struct Speaker {
-    way: DialRoute,
     turn: usize,
     task: tokio::task::AbortHandle,
     /// It did not answer in time and is replaced as soon as another attempt is ready.
@@ -420,7 +392,7 @@ impl Race {
             let _ = report.send(Report { way, turn: Some(turn), came: Ok(DialStep::Late) });
         });
         self.tasks.0.push(watch.abort_handle());
-        self.speaker = Some(Speaker { way, turn, task, is_late: false });
+        self.speaker = Some(Speaker { turn, task, is_late: false });
         true
     }
 }
