@@ -242,18 +242,16 @@ impl<'a> Remover<'a> {
         };
         let entered = match chain.filter(|chain| chain.has_per_dir()) {
             None => None,
-            Some(chain) => {
-                match enter_dir(chain, dir, path, ("generator", self.context.options.preserve.link_owners)) {
-                    Ok((entered, refusals)) => {
-                        events.extend(refusals.into_iter().map(Event::Problem));
-                        Some(entered)
-                    }
-                    Err(error) => {
-                        self.fatal.get_or_insert(error);
-                        return Removed::Stays;
-                    }
+            Some(chain) => match enter_dir(chain, dir, path, "generator", self.context.options.preserve.link_owners) {
+                Ok((entered, refusals)) => {
+                    events.extend(refusals.into_iter().map(Event::Problem));
+                    Some(entered)
                 }
-            }
+                Err(error) => {
+                    self.fatal.get_or_insert(error);
+                    return Removed::Stays;
+                }
+            },
         };
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;

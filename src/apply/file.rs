@@ -42,6 +42,12 @@ fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
     opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
+/// The content that a file gets, and the similar file that may be its basis.
+struct NewContent<'a, 'c> {
+    content: &'a mut Content<'c>,
+    similar: Option<&'a Similar>,
+}
+
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(
     context: &Context<'_>,
@@ -106,7 +112,7 @@ fn bring(
     if !context.tells_when_open {
         tell_begun(job, out);
     }
-    let poured = place_content(context, hands, job, (&mut content, similar), out)?;
+    let poured = place_content(context, hands, job, NewContent { content: &mut content, similar }, out)?;
     let len_bytes = job.source().len_bytes;
     count(out, job, changes, poured.literal_bytes);
     out.tally.matched_bytes += poured.matched_bytes;
@@ -202,7 +208,9 @@ pub fn copy_from(
     if !context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         let mut content = Content::File(from);
-        let placed = quietly(out, |out| place_content(context, hands, job, (&mut content, None), out));
+        let placed = quietly(out, |out| {
+            place_content(context, hands, job, NewContent { content: &mut content, similar: None }, out)
+        });
         if let Err(failure) = placed {
             failure.tell(out);
             return Some(false);
@@ -227,14 +235,14 @@ fn place_content(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,
-    (content, similar): (&mut Content<'_>, Option<&Similar>),
+    new: NewContent<'_, '_>,
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
     match &job.spot.dir {
         None => Err(Failure::Stopped),
         Some(dir) if context.options.place.inplace && job.dest().is_some() => {
-            in_place::overwrite(context, hands, job, dir, content, out)
+            in_place::overwrite(context, hands, job, dir, new.content, out)
         }
-        Some(dir) => temp_rename::replace(context, hands, job, dir, (content, similar), out),
+        Some(dir) => temp_rename::replace(context, hands, job, dir, new, out),
     }
 }

@@ -11,7 +11,7 @@ mod tests;
 
 use self::log::Log;
 use self::screen::Screen;
-use self::summary::{put_statistics, put_totals};
+use self::summary::{Traffic, put_statistics, put_totals};
 use super::escape::Charset;
 use super::event::{Event, Item, Problem, Reporter, Wants};
 use super::final_error::error_line;
@@ -242,6 +242,7 @@ impl TextReporter {
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
         let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
         self.totals = Some([sent, received, tally.total_bytes]);
+        let traffic = Traffic { sent_bytes: sent, received_bytes: received };
         self.finish_progress();
         if self.output.debug.deltasum >= 1 {
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
@@ -251,14 +252,14 @@ impl TextReporter {
         if self.output.info.stats >= 2 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            put_statistics(&mut text, tally, (sent, received), self.output.human);
+            put_statistics(&mut text, tally, traffic, self.output.human);
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
             self.screen.print(b"");
             let mut text = Vec::new();
             let style = (self.output.human, self.facts.dry_run);
-            put_totals(&mut text, tally, (sent, received), elapsed, style);
+            put_totals(&mut text, tally, traffic, elapsed, style);
             self.print_and_log(&text);
         } else if self.constants.sends || tally.exit() == Exit::Ok {
             self.log_totals();

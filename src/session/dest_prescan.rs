@@ -55,7 +55,7 @@ impl Sight<'_> {
         })?;
         if chain.has_per_dir() {
             // Problems are reported when the directory is decided.
-            let (entered, _) = enter_dir(&chain, &dir, &path, ("generator", self.link_owners)).map_err(|_| UNTOLD)?;
+            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.link_owners).map_err(|_| UNTOLD)?;
             chain = entered;
         }
         let mut names = Names::default();

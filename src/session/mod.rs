@@ -215,7 +215,8 @@ impl Client<'_> {
         let dialect = (self.speech.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, dialect, timeout_secs, link, traffic: traffic.clone() };
-        let ended = self.take_role((talk, early, outset), known, (&ours, &theirs), reporter, tally);
+        let greetings = Greetings { ours: &ours, theirs: &theirs };
+        let ended = self.take_role((talk, early, outset), known, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -286,7 +287,7 @@ impl Client<'_> {
         &self,
         (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
         known: Known,
-        greetings: (&Greeting, &Greeting),
+        greetings: Greetings<'_>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -307,13 +308,12 @@ impl Client<'_> {
                 // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
                 let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, tell_silence));
             }
-            let telling = (&shared, wants);
             if self.setup.server_sends {
                 let glance = early.as_ref().and_then(Early::dest).map(|glance| (glance, known));
-                self.receive(talk, glance, greetings, telling, tally)
+                self.receive(talk, glance, greetings, &shared, tally)
             } else {
                 let looking = early.as_ref().and_then(Early::source);
-                self.send(talk, (looking, outset), greetings, telling, tally)
+                self.send(talk, (looking, outset), greetings, &shared, tally)
             }
         })
     }
@@ -323,11 +323,12 @@ impl Client<'_> {
         &self,
         talk: Talk<'_>,
         glance: Option<(&Glance<'_>, Known)>,
-        (ours, theirs): (&Greeting, &Greeting),
-        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        greetings: Greetings<'_>,
+        reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms) = (talk.line, self.terms());
+        let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
+        let features = greetings.features();
         let heard = receiver::ReceiverInbox::default();
         let ear = receiver_ear(&terms, wants, &heard, line, true);
         let receiver = Receiver {
@@ -340,10 +341,10 @@ impl Client<'_> {
             terms,
             line,
             heard: &heard,
-            key: ours.key,
-            plain_by: plain_by(ours.features & theirs.features),
-            compared_by: compared_by(ours.features & theirs.features, &ours.key),
-            tells_large: ours.features & theirs.features & LARGE_DIRS != 0,
+            key: greetings.ours.key,
+            plain_by: plain_by(features),
+            compared_by: compared_by(features, &greetings.ours.key),
+            tells_large: features & LARGE_DIRS != 0,
             glance,
             dest: self.dest.clone(),
             wants,
@@ -373,11 +374,12 @@ impl Client<'_> {
         &self,
         talk: Talk<'_>,
         (looking, outset): (Option<&Looking<'_>>, Option<Outset>),
-        (ours, theirs): (&Greeting, &Greeting),
-        (reporter, wants): (&Mutex<&mut TextReporter>, Wants),
+        greetings: Greetings<'_>,
+        reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms) = (talk.line, self.terms());
+        let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
+        let features = greetings.features();
         let heard = sender::SenderInbox::default();
         let told = EventQueue::default();
         let ear = SenderEar { heard: &heard, told: &told };
@@ -389,11 +391,11 @@ impl Client<'_> {
             terms,
             line,
             heard: &heard,
-            key: ours.key,
+            key: greetings.ours.key,
             guess: None,
-            plain_by: plain_by(ours.features & theirs.features),
-            compared_by: compared_by(ours.features & theirs.features, &ours.key),
-            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+            plain_by: plain_by(features),
+            compared_by: compared_by(features, &greetings.ours.key),
+            receiver_is_super: greetings.theirs.features & ACTS_AS_SUPER != 0,
             wants,
             throttle: throttle(&terms),
             profile: false,
@@ -410,6 +412,20 @@ impl Client<'_> {
                 ended
             })
         })
+    }
+}
+
+/// The greetings of both ends.
+#[derive(Clone, Copy)]
+struct Greetings<'a> {
+    ours: &'a Greeting,
+    theirs: &'a Greeting,
+}
+
+impl Greetings<'_> {
+    /// Returns the features that both ends have.
+    fn features(self) -> u64 {
+        self.ours.features & self.theirs.features
     }
 }
 

@@ -366,7 +366,7 @@ impl<'w> ToldPlans<'w> {
             };
             if let Some(open) = opened {
                 let owners = self.walk.policy.preserve.link_owners;
-                match enter_dir(&chain, &open, &dir, ("generator", owners)) {
+                match enter_dir(&chain, &open, &dir, "generator", owners) {
                     Ok((entered, _)) => chain = entered,
                     Err(_) if self.walk.deletes_later => {}
                     Err(error) => return Err(error),

@@ -294,6 +294,7 @@ impl<'a> Sender<'a> {
         };
         let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
         let from = from.as_fd();
+        let content = OpenContent { file, lane, from, max_bytes, as_it_is };
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
@@ -306,7 +307,7 @@ impl<'a> Sender<'a> {
                 at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                return self.send_difference((file, lane, as_it_is), from, (len_bytes, max_bytes), blocks, &read_error);
+                return self.send_difference(&content, len_bytes, blocks, &read_error);
             }
             Basis::None if len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
@@ -325,7 +326,7 @@ impl<'a> Sender<'a> {
             }
             Basis::None => {}
         }
-        self.send_pieces((file, lane, as_it_is), from, (at, max_bytes), &read_error)
+        self.send_pieces(&content, at, &read_error)
     }
 
     /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
@@ -347,14 +348,14 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends a file without a basis, from the offset `at` up to `max_bytes`.
+    /// Sends a file without a basis, from the offset `at`.
     fn send_pieces(
         &self,
-        (file, lane, as_it_is): (FileId, Lane, bool),
-        from: BorrowedFd<'_>,
-        (mut at, max_bytes): (u64, u64),
+        content: &OpenContent<'_>,
+        mut at: u64,
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
+        let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
         self.line.say(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
@@ -381,15 +382,15 @@ impl<'a> Sender<'a> {
         self.line.say(&Message::End { lane, digest: hasher.finish() })
     }
 
-    /// Sends a file as ranges of the receiver's blocks and data that is not among them, up to `max_bytes`.
+    /// Sends a file as ranges of the receiver's blocks and data that is not among them.
     fn send_difference(
         &self,
-        (file, lane, as_it_is): (FileId, Lane, bool),
-        from: BorrowedFd<'_>,
-        (len_bytes, max_bytes): (u64, u64),
+        content: &OpenContent<'_>,
+        len_bytes: u64,
         blocks: &[u8],
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
+        let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
         let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
         let in_place = self.terms.options.place.inplace;
         self.line.say(&Message::Begin { file, lane })?;
@@ -440,6 +441,17 @@ impl<'a> Sender<'a> {
         }
         Ok(())
     }
+}
+
+/// The content of a file that is sent.
+struct OpenContent<'a> {
+    file: FileId,
+    lane: Lane,
+    from: BorrowedFd<'a>,
+    /// How much of it may be sent.
+    max_bytes: u64,
+    /// It is not worth compressing.
+    as_it_is: bool,
 }
 
 /// How much of [`Roots`], which cannot be split, problems and notes may take each.

@@ -17,8 +17,8 @@ use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::alternate::{AltDirs, Alternate};
 use crate::walk::{
-    Compare, ComparedSource, DestState, DirPlan, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter, is_included,
-    told_incomplete,
+    Compare, ComparedSource, DestState, DirPlan, Entered, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter,
+    is_included, told_incomplete,
 };
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
@@ -165,8 +165,9 @@ impl DestWalk<'_> {
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
             let (mut fatal, mut may_delete) = (None, plan.may_delete);
-            let noted = (&plan.path, &mut plan.problems, &mut fatal, &mut may_delete);
-            let entered = enter(chain, dir, ("generator", self.policy.preserve.link_owners), noted);
+            let DirPlan { path, problems, .. } = &mut *plan;
+            let entered = Entered { path, problems, fatal: &mut fatal, may_delete: &mut may_delete };
+            let entered = enter(chain, dir, "generator", self.policy.preserve.link_owners, entered);
             if !self.deletes_later {
                 plan.fatal = plan.fatal.take().or(fatal);
                 plan.may_delete = may_delete;

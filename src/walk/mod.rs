@@ -576,22 +576,25 @@ pub fn told_incomplete(
     }
 }
 
-/// Reads the merge files of a directory on behalf of a role. The last parameter has the path of the directory, and
-/// where to store problems, a fatal error, and that nothing in the directory may be deleted.
-fn enter(
-    chain: &Chain,
-    dir: &Dir,
-    (role, owners): (&'static str, LinkOwners),
-    (path, problems, fatal, may_delete): (&RelPath, &mut Vec<Problem>, &mut Option<Error>, &mut bool),
-) -> Chain {
-    match enter_dir(chain, dir, path, (role, owners)) {
+/// A directory whose merge files are read, and where to record what is wrong with them.
+struct Entered<'a> {
+    path: &'a RelPath,
+    problems: &'a mut Vec<Problem>,
+    fatal: &'a mut Option<Error>,
+    /// Whether entries of the directory may be deleted.
+    may_delete: &'a mut bool,
+}
+
+/// Reads the merge files of a directory on behalf of a role.
+fn enter(chain: &Chain, dir: &Dir, role: &'static str, owners: LinkOwners, entered: Entered<'_>) -> Chain {
+    match enter_dir(chain, dir, entered.path, role, owners) {
         Ok((chain, refusals)) => {
-            problems.extend(refusals);
+            entered.problems.extend(refusals);
             chain
         }
         Err(error) => {
-            fatal.get_or_insert(error);
-            *may_delete = false;
+            entered.fatal.get_or_insert(error);
+            *entered.may_delete = false;
             chain.clone()
         }
     }
@@ -603,7 +606,8 @@ pub fn enter_dir(
     chain: &Chain,
     dir: &Dir,
     path: &RelPath,
-    (role, owners): (&'static str, LinkOwners),
+    role: &'static str,
+    owners: LinkOwners,
 ) -> Result<(Chain, Vec<Problem>), Error> {
     let mut refusals = Vec::new();
     let mut text_of = |name: &[u8]| {

@@ -14,7 +14,7 @@ use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::{
-    ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
+    Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
     told_incomplete,
 };
 use crate::work::clock::now_unix;
@@ -138,8 +138,9 @@ impl SourceWalk<'_> {
         let place = SourceDir { dir, base: origin.base.clone(), path: origin.path.clone() };
         let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
         if is_entered && origin.chain.has_per_dir() {
-            let noted = (&found.path, &mut found.problems, &mut found.fatal, &mut found.may_delete);
-            origin.chain = enter(&origin.chain, &place.dir, ("sender", self.link_owners), noted);
+            let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
+            let entered = Entered { path, problems, fatal, may_delete };
+            origin.chain = enter(&origin.chain, &place.dir, "sender", self.link_owners, entered);
         }
         match &origin.listing {
             Listing::All { .. } => self.list_all(found, index, &place, origin),

@@ -7,9 +7,9 @@ use crate::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{tell_begun, wanted_mode};
+use crate::apply::file::{NewContent, tell_begun, wanted_mode};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, Similar, TempDir, backup, partial, refusal};
+use crate::apply::{Context, Hands, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -26,7 +26,7 @@ pub(super) fn replace(
     hands: &mut Hands,
     job: &Job<'_>,
     dir: &Dir,
-    (content, similar): (&mut Content<'_>, Option<&Similar>),
+    NewContent { content, similar }: NewContent<'_, '_>,
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
     let place = &context.options.place;

@@ -317,7 +317,7 @@ impl<'a> Deletions<'a> {
                 chain = chain.for_further_source();
             }
             let owners = self.context.options.preserve.link_owners;
-            let (entered, refusals) = enter_dir(&chain, &dir, &after.path, ("generator", owners))?;
+            let (entered, refusals) = enter_dir(&chain, &dir, &after.path, "generator", owners)?;
             head.extend(refusals.into_iter().map(Event::Problem));
             chain = entered;
             chains.insert(after.path.clone(), chain.clone());

@@ -5,8 +5,15 @@ use crate::report::tally::{Kinds, Tally};
 use std::io::Write;
 use std::time::Duration;
 
+/// The bytes that a run has sent and received.
+#[derive(Clone, Copy)]
+pub(super) struct Traffic {
+    pub(super) sent_bytes: u64,
+    pub(super) received_bytes: u64,
+}
+
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received): (u64, u64), human: u8) {
+pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, human: u8) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts are grouped with commas but never use units.
@@ -43,24 +50,24 @@ pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, (sent, received):
         _ = writeln!(out, "File list generation time: {}", seconds(tally.list_generation_ms));
         _ = writeln!(out, "File list transfer time: {}", seconds(tally.list_transfer_ms));
     }
-    count(out, "Total bytes sent: ", sent, human, "");
-    count(out, "Total bytes received: ", received, human, "");
+    count(out, "Total bytes sent: ", traffic.sent_bytes, human, "");
+    count(out, "Total bytes received: ", traffic.received_bytes, human, "");
 }
 
 /// Appends the lines of `-v`. `elapsed` is the time since the run began.
 pub(super) fn put_totals(
     out: &mut Vec<u8>,
     tally: &Tally,
-    (sent, received): (u64, u64),
+    Traffic { sent_bytes, received_bytes }: Traffic,
     elapsed: Duration,
     (human, dry_run): (u8, bool),
 ) {
     out.extend_from_slice(b"sent ");
-    put_count(out, sent, human);
+    put_count(out, sent_bytes, human);
     out.extend_from_slice(b" bytes  received ");
-    put_count(out, received, human);
+    put_count(out, received_bytes, human);
     out.extend_from_slice(b" bytes  ");
-    let traffic = (sent + received) as f64;
+    let traffic = (sent_bytes + received_bytes) as f64;
     put_fraction(out, traffic / (0.5 + elapsed.as_secs() as f64), human);
     out.extend_from_slice(b" bytes/sec\ntotal size is ");
     put_count(out, tally.total_bytes, human);
