@@ -17,6 +17,7 @@ mod errors;
 mod exit;
 mod faults;
 mod faults_far;
+mod faults_net;
 mod filesfrom;
 mod filter;
 mod fuzzy;
