@@ -27,6 +27,7 @@ mod itemize;
 mod links;
 mod machine;
 mod messages;
+mod mutated;
 mod oneoff;
 mod own_messages;
 mod place;
