@@ -64,6 +64,56 @@ fn a_few_files_in_a_full_directory() {
     every_call(&Scene { options: &["-a"], build, backups: &[] });
 }
 
+/// The order of system calls decides what a power loss leaves: nothing may get a name before its data is on the disk.
+/// The log of the calls stands for the disk.
+#[test]
+fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
+    let shell = "#!/bin/sh\nshift\nexec sh -c \"exec $*\"\n";
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    for options in [
+        &["-aH", "--delete"][..],
+        &["-a", "--no-whole-file"],
+        &["-a", "--inplace"],
+        &["-a", "--delay-updates"],
+        &["-a", "--backup"],
+        &["-a", "--partial-dir=.part"],
+        &["-a", "--sparse", "--preallocate"],
+    ] {
+        for operands in [["src/", "dst/"], ["src/", "far:dst/"], ["far:src/", "dst/"]] {
+            let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
+            stage.script("shell", shell);
+            let words = [&["--rsh=./shell", &program, "--fsync"], options, &operands].concat();
+            let log = stage.top.join("calls");
+            let copied =
+                stage.run_words(oracle::under_test(), &words, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
+            let told = format!("{words:?}: {}: {}", copied.exit, copied.stderr.escape_ascii());
+            assert_eq!(copied.exit, 0, "{told}");
+            let Ok(calls) = std::fs::read_to_string(&log) else {
+                return tell_skip("faults", "the program under test is a release build, which logs no calls");
+            };
+            let mut unsynced = BTreeMap::new();
+            let (mut named, mut synced) = (0, 0);
+            for (at, line) in calls.lines().enumerate() {
+                let (thread, call) = line.split_once(' ').expect("a thread and a call");
+                match call {
+                    "Write" | "CopyRange" | "Clone" | "Truncate" | "Allocate" => drop(unsynced.insert(thread, at)),
+                    "FSync" => {
+                        synced += 1;
+                        unsynced.remove(thread);
+                    }
+                    "Link" | "Rename" => {
+                        named += 1;
+                        assert!(!unsynced.contains_key(thread), "call {at} gives a name too early: {told}\n{calls}");
+                    }
+                    _ => {}
+                }
+            }
+            assert!(unsynced.is_empty(), "{unsynced:?} are not synced: {told}\n{calls}");
+            assert!(named >= 3 && synced >= 5, "{named} names, {synced} synced: {told}\n{calls}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 

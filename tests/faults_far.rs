@@ -314,22 +314,27 @@ synctest!(a_client_of_ssh_that_is_asked_to_stop, over ssh, |w: World| {
 
 // ── silent ──────────────────────────────────────────────────────────────────────────────────────
 
-/// Forwards `CUT` bytes of one `DIRECTION`, then nothing until the test opens `silence`. The processes that remain
-/// until then do not hold the run's standard error.
+/// Forwards `CUT` bytes of one `DIRECTION`, then what `rest` does. The processes that remain until then do not hold the
+/// run's standard error.
 const MUTE: &str = "exec 3<&0
-some() { dd bs=1 count=$CUT status=none 2>&-; exec cat silence 2>&-; }
+some() { dd bs=1 count=$CUT status=none 2>&-; rest; }
 pass() { exec cat 2>&-; }
 case $DIRECTION in
 there) some <&3 3<&- | serve 3<&- | pass 3<&-;;
 back) pass <&3 3<&- | serve 3<&- | some 3<&-;;
 esac
 ";
+/// Forwards nothing until the test opens `silence`.
+const NOTHING: &str = "rest() { exec cat silence 2>&-; }\n";
+/// Forwards a few bytes per second while `silence` exists. rsync takes any byte for progress.
+const TRICKLE: &str =
+    "rest() { while [ -e silence ] && dd bs=1 count=1 status=none 2>&- && sleep 0.2; do :; done; } 2>&-\n";
 
-/// Checks that both ends time out when their peer falls silent.
-fn gives_up(way: Way, direction: &str, bytes: u64) {
+/// Checks that both ends time out when a direction carries nothing, or next to nothing, after some bytes.
+fn gives_up(way: Way, direction: &str, bytes: u64, rest: &str) {
     let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
     fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
-    let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{MUTE}");
+    let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{rest}{MUTE}");
     stage.script("shell", &[FAKE, &script].concat());
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let [source, dest] = way.operands();
@@ -345,8 +350,7 @@ fn gives_up(way: Way, direction: &str, bytes: u64) {
     assert_eq!(server, "30\n", "{said}");
 }
 
-#[test]
-fn a_peer_that_falls_silent() {
+fn gives_up_each(rest: &'static str) {
     std::thread::scope(|scope| {
         for (way, direction, bytes) in [
             (Way::Push, "there", 20_000),
@@ -354,9 +358,19 @@ fn a_peer_that_falls_silent() {
             (Way::Pull, "there", 300),
             (Way::Pull, "back", 20_000),
         ] {
-            scope.spawn(move || gives_up(way, direction, bytes));
+            scope.spawn(move || gives_up(way, direction, bytes, rest));
         }
     });
+}
+
+#[test]
+fn a_peer_that_falls_silent() {
+    gives_up_each(NOTHING);
+}
+
+#[test]
+fn a_peer_whose_bytes_trickle() {
+    gives_up_each(TRICKLE);
 }
 
 // ── lost near the end ───────────────────────────────────────────────────────────────────────────

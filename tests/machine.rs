@@ -327,6 +327,100 @@ fn two_threads_are_enough_for_a_local_copy() {
     );
 }
 
+/// Builds `s` below `top` and a script `shell` in place of ssh. Returns the operands of a local copy, a push and a pull.
+fn few_files(top: &Path) -> [(&'static str, [String; 2]); 3] {
+    std::fs::create_dir_all(top.join("s/d")).unwrap();
+    for n in 0..40 {
+        std::fs::write(top.join(format!("s/d/{n}")), vec![n; usize::from(n) * 4000]).unwrap();
+    }
+    std::fs::write(top.join("s/big"), vec![7; 3 << 20]).unwrap();
+    script(top, "shell", "shift; exec sh -c \"exec $*\"");
+    let far = |path: &str| format!("h:{}/{path}", top.display());
+    [
+        ("here", ["s/".to_owned(), "here/".to_owned()]),
+        ("push", ["s/".to_owned(), far("push/")]),
+        ("pull", [far("s/"), "pull/".to_owned()]),
+    ]
+}
+
+/// Checks that a copy under a limit has succeeded or failed with a clear error, and that an unlimited one finishes it.
+/// Returns whether it has succeeded.
+fn ends_clearly(top: &Path, dest: &str, told: &str, output: &Output, again: Command) -> bool {
+    let mut again = again;
+    let said = text(&output.stderr);
+    // The remote shell may be what could not be started (12, 14), or may have lost its program (12).
+    let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && said.contains("rsync error");
+    assert!(output.status.success() || is_clear && !said.contains("panicked"), "{told}: {output:?}");
+    let is_same = || {
+        let compared = Command::new("diff").args(["-r", "s", dest]).current_dir(top).output().expect("there is a diff");
+        assert!(compared.status.success(), "{told}: {}", text(&compared.stdout));
+    };
+    if output.status.success() {
+        is_same();
+    }
+    let finished = again.output().unwrap();
+    assert!(finished.status.success(), "{told}, then: {finished:?}");
+    is_same();
+    std::fs::remove_dir_all(top.join(dest)).unwrap();
+    output.status.success()
+}
+
+#[test]
+fn little_address_space_is_enough_or_ends_a_copy_with_an_error() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let ways = few_files(dir.path());
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let copy = |limit_mib: Option<u64>, words: &[&str]| {
+        let mut copy = Command::new("prlimit");
+        copy.args(limit_mib.map(|mib| format!("--as={0}:{0}", mib << 20)));
+        copy.arg(oracle::under_test()).args(words).current_dir(dir.path()).env("LC_ALL", "C");
+        copy
+    };
+    let starts = |mib: &u64| copy(Some(*mib), &["--version"]).output().unwrap().status.success();
+    // Below this limit not even the libraries of the program can be loaded.
+    let least_mib = (8..200).find(starts).expect("it starts somewhere");
+    for (dest, [from, to]) in &ways {
+        let words = ["-a", "-e", "./shell", &program, from, to];
+        let mut succeeded = 0;
+        for limit_mib in (least_mib..least_mib + 32).step_by(4).chain([least_mib + 200]) {
+            let output = copy(Some(limit_mib), &words).output().unwrap();
+            let told = format!("{dest} with {limit_mib} MiB");
+            succeeded += u32::from(ends_clearly(dir.path(), dest, &told, &output, copy(None, &words)));
+        }
+        assert!(succeeded > 0, "{dest}");
+    }
+}
+
+#[test]
+fn few_processes_are_enough_or_end_a_copy_with_an_error() {
+    const NAME: &str = "few_processes_are_enough_or_end_a_copy_with_an_error";
+    // No other process on this machine has this user.
+    const USER: u32 = 54_322;
+    if !rustix::process::geteuid().is_root() {
+        return tell_skip(NAME, "only root can be another user");
+    }
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let ways = few_files(dir.path());
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let copy = |limit: u64, words: &[&str]| {
+        let mut copy = Command::new("prlimit");
+        copy.arg(format!("--nproc={limit}:{limit}")).arg(oracle::under_test()).args(words);
+        copy.uid(USER).gid(USER).current_dir(dir.path()).env("LC_ALL", "C");
+        copy
+    };
+    for (dest, [from, to]) in &ways {
+        let words = ["-rt", "-e", "./shell", &program, from, to];
+        let mut succeeded = 0;
+        for limit in (1..20).step_by(2).chain([200]) {
+            let output = copy(limit, &words).output().unwrap();
+            let told = format!("{dest} with {limit} processes");
+            succeeded += u32::from(ends_clearly(dir.path(), dest, &told, &output, copy(1000, &words)));
+        }
+        assert!(succeeded > 0, "{dest}");
+    }
+}
+
 #[test]
 fn runs_of_zeros_take_no_room_that_was_allocated_ahead() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");

@@ -252,11 +252,12 @@ fn trees(top: &Path) -> Vec<String> {
     ["src", "dst", "old", "temp", "alt"].iter().flat_map(|name| one(name)).collect()
 }
 
-/// Returns whether a line is about a temporary file, `.name.XXXXXX`.
+/// Returns whether a line is about a temporary file, `.name.XXXXXX`, or a staging directory of `--delay-updates`.
 fn is_temp(line: &str) -> bool {
     let path = line.split('"').nth(1).unwrap();
     let name = path.rsplit('/').next().unwrap();
-    name.starts_with('.') && name.len() > 8 && name.as_bytes()[name.len() - 7] == b'.'
+    let is_staged = path.split('/').any(|part| part == ".~tmp~");
+    is_staged || name.starts_with('.') && name.len() > 8 && name.as_bytes()[name.len() - 7] == b'.'
 }
 
 #[track_caller]
@@ -267,7 +268,7 @@ fn same_trees(told: &str, wanted: &[String], got: &[String]) {
 }
 
 /// Returns the process IDs of the sessions of a server.
-fn sessions_of(server: &str) -> Vec<String> {
+pub fn sessions_of(server: &str) -> Vec<String> {
     let found = Command::new("pgrep").args(["-P", server]).output().unwrap();
     String::from_utf8(found.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
 }

@@ -153,7 +153,13 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
         Authority::Grant(_) => env.hear_server_stop().unwrap_or_default(),
         Authority::CommandLine(_) | Authority::Nothing(_) => Arc::default(),
     };
-    let settle = |setup: &Setup| Ok(SettledSetup { server_stops: server_stops.clone(), ..settle(setup, asked, env)? });
+    let settle = |setup: &Setup| {
+        let settled = settle(setup, asked, env)?;
+        if settled.options.connect.timeout_secs > 0 {
+            let _ = patience.requested.set(Duration::from_secs(settled.options.connect.timeout_secs.into()));
+        }
+        Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })
+    };
     let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
     let speech =
         Speech::ours(compression_choice::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);

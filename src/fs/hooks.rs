@@ -7,6 +7,9 @@
 //!   the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
+//! `SPARSYNC_FAULT_IN=session` limits this to the session processes of a server, `SPARSYNC_FAULT_IN=server` to the server,
+//! whose calls then count from its first client on. `SPARSYNC_CALL_LOG=path` appends the thread and the name of each call
+//! to this file.
 //! `SPARSYNC_PANIC_AT_CLIENT=path` panics in the network thread of a server when a client connects and that file exists.
 //! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
@@ -19,7 +22,7 @@ use super::sys::Call;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The names of the calls, in the order of [`Call`].
 const NAMES: [&str; Call::XattrSet as usize + 1] = [
@@ -57,6 +60,8 @@ const NAMES: [&str; Call::XattrSet as usize + 1] = [
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 static ALL: AtomicU64 = AtomicU64::new(0);
 static HELD: OnceLock<()> = OnceLock::new();
+/// Whether this server has had a client.
+static HAS_CLIENTS: AtomicBool = AtomicBool::new(false);
 
 /// The action at the n-th call.
 enum Fault {
@@ -114,10 +119,38 @@ fn read_faults() -> Vec<(u64, Fault)> {
     faults.into_iter().flatten().collect()
 }
 
+/// Returns whether the calls of this process count now: see `SPARSYNC_FAULT_IN`.
+fn is_counted() -> bool {
+    static PROCESS: OnceLock<Option<String>> = OnceLock::new();
+    match PROCESS.get_or_init(|| var("SPARSYNC_FAULT_IN")).as_deref() {
+        None => true,
+        Some("server") => HAS_CLIENTS.load(Relaxed),
+        Some(word) => {
+            static IS_IT: OnceLock<bool> = OnceLock::new();
+            *IS_IT.get_or_init(|| std::env::args().any(|argument| argument == word))
+        }
+    }
+}
+
+/// Appends a call to the file that the environment names, in one write: other processes may append to it too.
+fn log_call(call: Call) {
+    use std::io::Write as _;
+    static LOG: OnceLock<Option<std::fs::File>> = OnceLock::new();
+    let open = || std::fs::File::options().create(true).append(true).open(var("SPARSYNC_CALL_LOG")?).ok();
+    if let Some(mut log) = LOG.get_or_init(open).as_ref() {
+        let line = format!("{}.{:?} {call:?}\n", std::process::id(), std::thread::current().id());
+        let _ = log.write_all(line.as_bytes());
+    }
+}
+
 /// Counts a call and carries out the faults that are due.
 pub fn enter(call: Call) -> Result<(), Errno> {
     static FAULTS: OnceLock<Vec<(u64, Fault)>> = OnceLock::new();
     COUNTS[call as usize].fetch_add(1, Relaxed);
+    log_call(call);
+    if !is_counted() {
+        return Ok(());
+    }
     let nth = ALL.fetch_add(1, Relaxed) + 1;
     for (at, fault) in FAULTS.get_or_init(read_faults) {
         match fault {
@@ -159,9 +192,10 @@ pub fn enter_link() -> Result<(), Errno> {
     }
 }
 
-/// Panics if the file that the environment names exists when a client connects to a server. Removes it, so this happens
-/// once.
+/// Begins to count the calls of a server. Panics if the file that the environment names exists when a client connects.
+/// Removes it, so this happens once.
 pub fn enter_client() {
+    HAS_CLIENTS.store(true, Relaxed);
     let is_due = var("SPARSYNC_PANIC_AT_CLIENT").is_some_and(|file| std::fs::remove_file(file).is_ok());
     assert!(!is_due, "SPARSYNC_PANIC_AT_CLIENT");
 }

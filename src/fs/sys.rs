@@ -7,11 +7,13 @@
 #[cfg(debug_assertions)]
 use super::hooks;
 use super::sandbox::{self, PermittedName};
+use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
@@ -1044,6 +1046,51 @@ pub fn give_memory_back() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// The system's allocator. Without memory it ends the process as rsync does, where Rust would abort it.
+struct ExitingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: ExitingAllocator = ExitingAllocator;
+
+// SAFETY: every call goes to the system's allocator unchanged; a null result never returns.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for ExitingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the same contract.
+        not_null(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the same contract.
+        not_null(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, len_bytes: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the same contract.
+        not_null(unsafe { System.realloc(at, layout, len_bytes) })
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the same contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[inline(always)]
+fn not_null(at: *mut u8) -> *mut u8 {
+    if at.is_null() { out_of_memory() } else { at }
+}
+
+/// Ends the process without allocating. Temporary files stay; the next run removes them, as after a kill.
+#[cold]
+#[allow(unsafe_code)]
+fn out_of_memory() -> ! {
+    const WORDS: &[u8] = b"sparsync: out of memory\nrsync error: error allocating core memory buffers (code 22)\n";
+    let _ = rustix::io::write(rustix::stdio::stderr(), WORDS);
+    // SAFETY: _exit runs no code of this process.
+    unsafe { libc::_exit(Exit::Malloc.code().into()) }
 }
 
 /// Waits until data can be read or the peer has closed its end; `false` after a timeout.

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, Hearing};
+use crate::session::minimum_rate::MinimumRate;
 use crate::transport::compression::AsItIs;
 use crate::transport::link::{Moved, Parting};
 use crate::transport::window_limit::Ceiling;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The size of the output buffer at which senders wait for the writer.
@@ -44,7 +46,8 @@ const NEEDED_MAX_BYTES: u64 = 2 << 20;
 pub fn cannot_read(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::TimedOut => {
-            Error::new(Exit::Timeout, "sparsync: connection timed out: no data from the peer (--timeout)")
+            let cause = error.get_ref().map_or_else(|| "no data from the peer".to_owned(), ToString::to_string);
+            Error::new(Exit::Timeout, format!("sparsync: connection timed out: {cause} (--timeout)"))
         }
         // The run is being stopped.
         ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
@@ -67,6 +70,7 @@ pub struct Connection {
     as_it_is: AsItIs,
     moved: Moved,
     ceiling: Ceiling,
+    rate: Arc<MinimumRate>,
 }
 
 /// The costs of a session, for the profile.
@@ -245,6 +249,7 @@ impl Connection {
             as_it_is: AsItIs::default(),
             moved: Moved::default(),
             ceiling: Ceiling::default(),
+            rate: Arc::default(),
         }
     }
 
@@ -262,6 +267,16 @@ impl Connection {
     pub fn unlimited(self) -> Connection {
         self.state.lock().saying = Class::ALL.map(Credit::unlimited);
         self
+    }
+
+    /// Returns the line of a run with this `--timeout`; 0: none.
+    pub fn timing_out(self, timeout_secs: u32) -> Connection {
+        Connection { rate: Arc::new(MinimumRate::of(timeout_secs)), ..self }
+    }
+
+    /// Returns the check of what arrives.
+    pub fn rate(&self) -> Arc<MinimumRate> {
+        self.rate.clone()
     }
 
     /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
@@ -621,6 +636,8 @@ impl Connection {
                 }
                 profile.messages.entry(name_of(&message)).or_default().add(HEARD, cost, self.begun.elapsed());
                 drop(profile);
+                let is_keepalive = matches!(message, Message::Ping);
+                self.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
                 match message {
                     Message::Grant { class, bytes } => self.granted(class, bytes)?,
                     Message::Blocked(class) => self.blocked(class),

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::session::connection::{Connection, Ear, Intake};
+use crate::session::minimum_rate::RatedReader;
 use crate::transport::Link;
 use crate::transport::compression::{Expander, Squeeze, Squeezer};
 use crate::transport::link::FAREWELL;
@@ -55,8 +56,9 @@ impl<R: Read> Read for CountedStream<R> {
 /// The size of a read while the stream is compressed.
 const BUFFERED_BYTES: usize = 128 << 10;
 
-/// Wraps the link so that the sender's stream is compressed in chunks.
+/// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
 pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Connection) -> Link {
+    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: line.rate() }), ..link };
     match sends {
         true => {
             let writer = Squeezer::new(link.writer, when, line.as_it_is());

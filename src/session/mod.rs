@@ -2,6 +2,8 @@
 
 pub mod flow_control;
 
+pub mod minimum_rate;
+
 pub mod connection;
 
 pub mod shortcuts;
@@ -157,7 +159,11 @@ impl Client<'_> {
             self.encode_setup(version, codec, &mut flight)?;
         }
         let features = ours.features & theirs.features;
-        let line = Arc::new(line_of(&self.speech, version, features).over(link.moved.clone()));
+        let line = Arc::new(
+            line_of(&self.speech, version, features)
+                .over(link.moved.clone())
+                .timing_out(self.options.connect.timeout_secs),
+        );
         let knows_guess = ours.guess.is_some() && features & GUESSES != 0;
         // A server that does not support the guess gets digests only on request, unless they were sent before this was
         // known.
@@ -616,8 +622,9 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     }
     let settled = settled.map_err(Refusal::into_error);
     let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
-    let line = Arc::new(line_of(&speech, version, speech.features & theirs.features).below(ceiling));
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
+    let line = line_of(&speech, version, speech.features & theirs.features).below(ceiling).timing_out(timeout_secs);
+    let line = Arc::new(line);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
         let compress = &settled.options.delta.compress;
         compression_choice::squeeze(compress.choice, compress.level, theirs.features)

@@ -79,6 +79,8 @@ impl Parting {
 pub struct Patience {
     /// The timeout for a silent peer: the read fails with [`io::ErrorKind::TimedOut`]. `None`: no timeout.
     pub idle: Option<Duration>,
+    /// The same for a server that learns it from the client's request: `--timeout`.
+    pub requested: Arc<OnceLock<Duration>>,
     /// Set to stop the run: reads fail at once with [`io::ErrorKind::ConnectionAborted`], unless `parting` has begun;
     /// then they continue until it is over.
     pub stop: Arc<AtomicBool>,
@@ -112,7 +114,7 @@ impl Patience {
             }
             worked.elapsed()
         });
-        match self.idle {
+        match self.idle.or(self.requested.get().copied()) {
             Some(idle) if waited.min(excused) >= idle => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(()),
         }

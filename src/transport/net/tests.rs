@@ -641,11 +641,7 @@ fn a_race_that_is_given_up_is_told_at_once() {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
         let guest = guest_over(&world, NetTransport::Quic);
         patience.beaten.store(true, Ordering::Relaxed);
-<<<<<<< ours
         assert_eq!(racing.join().unwrap().err().unwrap(), Trouble::Stopped);
-=======
-        assert_eq!(racing.join().unwrap().err(), Some(Trouble::Stopped));
->>>>>>> theirs
         hears_the_end(guest);
     });
 }

@@ -1,0 +1,383 @@
+//! Failures of a session over QUIC or TLS: the client, the session's process or the server is killed at one system call
+//! after the other, or one direction of the link fails.
+//!
+//! Nothing may be torn, every process must end by itself, and the next run must finish the job and leave no temporary
+//! file. A plain test run takes a sample of the calls, `SPARSYNC_FAULTS=all` takes all.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::faults::{Scene as Trees, Stage, both, files, is_temp, write};
+use crate::kit::{Lens, snapshot, tell_skip, until};
+use crate::reconnect::sessions_of;
+use crate::server::Scene;
+
+/// The direction of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Push,
+    Pull,
+}
+
+/// The process that is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Client,
+    Session,
+    Server,
+}
+
+/// The limit for a run to end, even on a busy machine.
+const PROMPTLY: Duration = Duration::from_secs(45);
+const KILLED: i32 = 128 + 9;
+
+/// A server, and the trees of a copy.
+struct Copy {
+    scene: Scene,
+    trees: Stage,
+    transport: &'static str,
+    way: Way,
+}
+
+impl Copy {
+    fn new(transport: &'static str, way: Way, build: fn(&Path)) -> Copy {
+        let scene = Scene::new();
+        scene.enroll("--no-munge");
+        let trees = Stage::new(&Trees { options: &[], build, backups: &[] });
+        Copy { scene, trees, transport, way }
+    }
+
+    /// Runs the copy with these options and hooks in the client. Returns the output and the exit code.
+    fn run(&self, options: &str, hooks: &[(&str, String)]) -> (Output, i32) {
+        let top = self.trees.top.display();
+        let operands = match self.way {
+            Way::Push => format!("{top}/src/ host:{top}/dst/"),
+            Way::Pull => format!("host:{top}/src/ {top}/dst/"),
+        };
+        let line = format!("--transport={} -aH --delete {options} {operands}", self.transport);
+        let begun = Instant::now();
+        let mut command = self.scene.command("client", &line);
+        let output = command.envs(hooks.iter().map(|(name, value)| (name, value))).output().unwrap();
+        assert!(begun.elapsed() < PROMPTLY, "{line} {hooks:?}: {:?}: {output:?}", begun.elapsed());
+        let exit = output.status.code().or(output.status.signal().map(|signal| 128 + signal)).expect("one of them");
+        (output, exit)
+    }
+
+    /// Stops the server if it runs, and starts it with these hooks. Returns `false` if it died while it was started.
+    fn restart(&self, hooks: &[(&str, String)]) -> bool {
+        let _ = self.scene.command("server", "server stop --now").output();
+        let mut start = self.scene.command("server", "server start --port 0");
+        let started = start.envs(hooks.iter().map(|(name, value)| (name, value))).output().unwrap();
+        if !started.status.success() {
+            assert!(!hooks.is_empty(), "{started:?}");
+            return false;
+        }
+        let told = String::from_utf8(started.stdout).unwrap();
+        let port = told.split_once("port ").and_then(|(_, rest)| rest.split([',', ' ', '\n']).next()).unwrap();
+        self.lead_to(port.parse().unwrap());
+        true
+    }
+
+    /// Makes the client connect to this port.
+    fn lead_to(&self, port: u16) {
+        let path = self.scene.path("client/hosts.toml");
+        let hosts = std::fs::read_to_string(&path).unwrap();
+        let lines = hosts.lines().map(|line| match line.starts_with("port = ") {
+            true => format!("port = {port}\n"),
+            false => format!("{line}\n"),
+        });
+        std::fs::write(&path, lines.collect::<String>()).unwrap();
+    }
+
+    /// Waits until no session of the server is left.
+    fn rests(&self) {
+        let pid = self.scene.status("pid");
+        until(|| sessions_of(&pid).is_empty());
+    }
+
+    /// Checks that every file of the destination is the old or the new one, or has a temporary name.
+    fn is_whole(&self, before: &Files, told: &str) {
+        let new = files(&self.trees.top.join("src"));
+        for (path, content) in files(&self.trees.top.join("dst")) {
+            let name = path.file_name().unwrap().to_string_lossy();
+            let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content);
+            assert!(is_whole || is_temp(&name), "{} is neither old nor new: {told}", path.display());
+        }
+    }
+
+    /// Checks that the destination is as the source.
+    fn is_done(&self, told: &str) {
+        let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+        let [wanted, got] = ["src", "dst"].map(|tree| snapshot(&self.trees.top.join(tree), lens));
+        assert_eq!(got, wanted, "{told}");
+    }
+
+    /// Runs the copy once more and checks that it finishes the job and leaves no temporary file.
+    fn finishes(&self, source: &Files, told: &str) {
+        let (output, exit) = self.run("", &[]);
+        assert!(exit == 0 && output.stderr.is_empty(), "then {exit}: {output:?}: {told}");
+        self.is_done(told);
+        assert_eq!(&files(&self.trees.top.join("src")), source, "the source has changed: {told}");
+    }
+}
+
+type Files = std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>;
+
+// ── killed ──────────────────────────────────────────────────────────────────────────────────────
+
+/// Kills a process at one call. Returns `false` if it had ended before that call.
+fn dies(transport: &'static str, way: Way, victim: Victim, at: u64) -> bool {
+    let copy = Copy::new(transport, way, both);
+    let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
+    let mut hooks = vec![("SPARSYNC_KILL_AT", at.to_string())];
+    let mut is_up = true;
+    if victim != Victim::Client {
+        let process = if victim == Victim::Session { "session" } else { "server" };
+        hooks.push(("SPARSYNC_FAULT_IN", process.to_owned()));
+        is_up = copy.restart(&hooks);
+    }
+    if !is_up {
+        copy.restart(&[]);
+        copy.finishes(&source, "the server died at its start");
+        return true;
+    }
+    // With a timeout, a client gives up a lost server soon, and a server a lost client.
+    let (output, exit) = copy.run("--timeout=2", if victim == Victim::Client { &hooks } else { &[] });
+    let told = format!("{transport} {way:?} {victim:?} at {at}: exit {exit}: {output:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let has_died = match victim {
+        Victim::Client => exit == KILLED,
+        Victim::Session => exit != 0 || text.contains("reconnecting"),
+        Victim::Server => copy.scene.command("server", "server status").output().unwrap().status.code() == Some(3),
+    };
+    let allowed: &[i32] = match victim {
+        Victim::Client => &[0, KILLED],
+        // A client that was served before the server died has not lost anything.
+        Victim::Session | Victim::Server => &[0, 10, 12, 30],
+    };
+    assert!(allowed.contains(&exit) && !text.contains("panicked"), "{told}");
+    copy.is_whole(&before, &told);
+    if exit == 0 {
+        copy.is_done(&told);
+    }
+    if victim != Victim::Client {
+        copy.restart(&[]);
+    }
+    copy.rests();
+    copy.finishes(&source, &told);
+    has_died
+}
+
+/// Kills one process of a session at a sample of its calls, or at all.
+fn dies_at_each(transport: &'static str, way: Way, victim: Victim, sample: &[u64]) {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let all: &mut dyn Iterator<Item = u64> = if is_whole { &mut (1..) } else { &mut sample.iter().copied() };
+    let died = all.take_while(|&at| dies(transport, way, victim, at)).count();
+    if died == 0 {
+        return tell_skip("faults_net", "the program under test is a release build, which cannot be told to die");
+    }
+    assert!(is_whole || died == sample.len(), "{transport} {way:?} {victim:?}: only {died} points");
+    if is_whole {
+        let _ = writeln!(std::io::stderr(), "{transport} {way:?} {victim:?}: killed at {died} calls");
+    }
+}
+
+#[test]
+fn the_client_over_quic() {
+    dies_at_each("quic", Way::Push, Victim::Client, &[31]);
+    dies_at_each("quic", Way::Pull, Victim::Client, &[83]);
+}
+
+#[test]
+fn the_client_over_tls() {
+    dies_at_each("tls", Way::Push, Victim::Client, &[47]);
+    dies_at_each("tls", Way::Pull, Victim::Client, &[101]);
+}
+
+#[test]
+fn the_session_over_quic() {
+    dies_at_each("quic", Way::Push, Victim::Session, &[67]);
+    dies_at_each("quic", Way::Pull, Victim::Session, &[23]);
+}
+
+#[test]
+fn the_session_over_tls() {
+    dies_at_each("tls", Way::Push, Victim::Session, &[97]);
+    dies_at_each("tls", Way::Pull, Victim::Session, &[11]);
+}
+
+#[test]
+fn the_server_over_quic() {
+    dies_at_each("quic", Way::Push, Victim::Server, &[1]);
+    dies_at_each("quic", Way::Pull, Victim::Server, &[2]);
+}
+
+#[test]
+fn the_server_over_tls() {
+    dies_at_each("tls", Way::Push, Victim::Server, &[2]);
+    dies_at_each("tls", Way::Pull, Victim::Server, &[1]);
+}
+
+// ── one direction ───────────────────────────────────────────────────────────────────────────────
+
+/// A relay in front of the server, for TCP and UDP on one port. After some bytes of content, everything in one direction
+/// vanishes.
+struct Relay {
+    port: u16,
+    lost: Arc<LossyWay>,
+}
+
+struct LossyWay {
+    /// The direction that carries the content.
+    way: Way,
+    /// The direction that fails.
+    to_server: bool,
+    after_bytes: u64,
+    passed_bytes: AtomicU64,
+    has_lost: AtomicBool,
+}
+
+impl LossyWay {
+    /// Returns whether these bytes of a direction arrive.
+    fn passes(&self, to_server: bool, bytes: usize) -> bool {
+        if to_server == (self.way == Way::Push) {
+            self.passed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        let is_lost = to_server == self.to_server && self.passed_bytes.load(Ordering::Relaxed) >= self.after_bytes;
+        self.has_lost.fetch_or(is_lost, Ordering::Relaxed);
+        !is_lost
+    }
+}
+
+impl Relay {
+    fn start(server: u16, way: Way, to_server: bool, after_bytes: u64) -> Relay {
+        let lost = Arc::new(LossyWay {
+            way,
+            to_server,
+            after_bytes,
+            passed_bytes: AtomicU64::default(),
+            has_lost: AtomicBool::default(),
+        });
+        // The client uses one port number for both.
+        let (tcp, udp) = loop {
+            let tcp = TcpListener::bind(("::1", 0)).unwrap();
+            let port = tcp.local_addr().unwrap().port();
+            if let Ok(udp) = UdpSocket::bind(("::1", port)) {
+                break (tcp, Arc::new(udp));
+            }
+        };
+        let port = tcp.local_addr().unwrap().port();
+        let way = lost.clone();
+        std::thread::spawn(move || {
+            for client in tcp.incoming().map_while(Result::ok) {
+                let Ok(upstream) = TcpStream::connect(("::1", server)) else { continue };
+                for to_server in [true, false] {
+                    let (mut client, mut upstream) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+                    let way = way.clone();
+                    std::thread::spawn(move || {
+                        let (from, to) =
+                            if to_server { (&mut client, &mut upstream) } else { (&mut upstream, &mut client) };
+                        let mut piece = [0; 2 << 10];
+                        while let Ok(count @ 1..) = from.read(&mut piece) {
+                            if way.passes(to_server, count) && to.write_all(&piece[..count]).is_err() {
+                                break;
+                            }
+                        }
+                        // The end of a direction that fails vanishes too.
+                        if !way.has_lost.load(Ordering::Relaxed) || way.to_server != to_server {
+                            let _ = to.shutdown(std::net::Shutdown::Write);
+                        }
+                    });
+                }
+            }
+        });
+        let way = lost.clone();
+        std::thread::spawn(move || relay_datagrams(&udp, server, &way));
+        Relay { port, lost }
+    }
+}
+
+/// Forwards the datagrams of any number of clients, each through a socket of its own.
+fn relay_datagrams(clients: &Arc<UdpSocket>, server: u16, way: &Arc<LossyWay>) {
+    let mut upstreams: Vec<(SocketAddr, Arc<UdpSocket>)> = Vec::new();
+    let mut datagram = vec![0; 64 << 10];
+    while let Ok((count, client)) = clients.recv_from(&mut datagram) {
+        let known = upstreams.iter().find(|(address, _)| *address == client).map(|(_, socket)| socket.clone());
+        let upstream = known.unwrap_or_else(|| {
+            let upstream = Arc::new(UdpSocket::bind(("::1", 0)).unwrap());
+            upstream.connect(("::1", server)).unwrap();
+            upstreams.push((client, upstream.clone()));
+            let (answers, clients, way) = (upstream.clone(), clients.clone(), way.clone());
+            std::thread::spawn(move || {
+                let mut datagram = vec![0; 64 << 10];
+                while let Ok(count) = answers.recv(&mut datagram) {
+                    if way.passes(false, count) {
+                        let _ = clients.send_to(&datagram[..count], client);
+                    }
+                }
+            });
+            upstream
+        });
+        if way.passes(true, count) {
+            let _ = upstream.send(&datagram[..count]);
+        }
+    }
+}
+
+/// Creates a large file over an old one, and a few others.
+fn large(top: &Path) {
+    write(&top.join("src/a"), "new", 2);
+    write(&top.join("src/big"), &"0123456789abcdef".repeat(500_000), 2);
+    write(&top.join("dst/big"), "old", 1);
+    write(&top.join("dst/z"), "gone", 1);
+}
+
+/// Lets one direction fail during the copy of a large file. Both ends must time out.
+fn fails_one_way(transport: &'static str, way: Way, to_server: bool) {
+    let copy = Copy::new(transport, way, large);
+    let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
+    let server: u16 = copy.scene.status("port").parse().unwrap();
+    let relay = Relay::start(server, way, to_server, 3_000_000);
+    copy.lead_to(relay.port);
+    let (output, exit) = copy.run("-W --no-compress --timeout=2", &[]);
+    let told = format!("{transport} {way:?}, to the server: {to_server}: {exit}: {output:?}");
+    assert!(relay.lost.has_lost.load(Ordering::Relaxed), "nothing was lost: {told}");
+    // A client that has received everything needs no answer from the server.
+    match exit {
+        0 => copy.is_done(&told),
+        exit => assert_eq!(exit, 30, "{told}"),
+    }
+    // The server ends its session long before a silent client is gone for it.
+    let pid = copy.scene.status("pid");
+    let waits = Instant::now();
+    // The server may still try to deliver what an ended session has sent.
+    let is_running = |session: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{session}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    };
+    let sessions = || sessions_of(&pid).into_iter().filter(is_running).count();
+    until(|| sessions() == 0 || waits.elapsed() > PROMPTLY);
+    assert_eq!(sessions(), 0, "the session is still there: {told}");
+    copy.is_whole(&before, &told);
+    copy.lead_to(server);
+    copy.finishes(&source, &told);
+    // It would still wait for the lost client.
+    let _ = Command::new("kill").args(["-9", &pid]).status();
+}
+
+#[test]
+fn one_direction_that_fails() {
+    std::thread::scope(|scope| {
+        for transport in ["quic", "tls"] {
+            for (way, to_server) in [(Way::Push, true), (Way::Push, false), (Way::Pull, true), (Way::Pull, false)] {
+                scope.spawn(move || fails_one_way(transport, way, to_server));
+            }
+        }
+    });
+}

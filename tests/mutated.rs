@@ -1,0 +1,176 @@
+//! Live sessions whose bytes are changed on the way: flipped, dropped, duplicated or cut off at pseudo-random positions.
+//!
+//! A remote shell guarantees that bytes arrive unchanged, so this must not happen. If it does, neither end may crash or
+//! hang, no content may be wrong after a run that reports success, and the next run must repair everything.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::faults::{Scene, Stage, files, is_temp, write};
+use crate::kit::{Lens, oracle, snapshot};
+
+/// The limit for both ends to exit, even on a busy machine.
+const PROMPTLY: Duration = Duration::from_secs(28);
+
+/// A change of one direction of a session.
+#[derive(Debug)]
+struct Mutation {
+    is_push: bool,
+    to_server: bool,
+    /// The number of bytes that pass unchanged.
+    at: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// One byte is XORed with this number.
+    Flip(u8),
+    /// This many bytes are dropped.
+    Drop(u64),
+    /// This many bytes arrive twice.
+    Duplicate(u64),
+    /// Nothing more arrives.
+    Cut,
+}
+
+/// The start of a fake remote shell: drops the options of ssh, as sshd does.
+const FAKE: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;; *) break;; esac; done\nshift\n";
+/// Runs the remote side behind the mutation. No other process holds the client's ends of the pipes. `dd` reads no more
+/// than it passes on.
+const RELAY: &str = "exec 3<&0 4>&1 </dev/null >/dev/null
+serve() { sh -c \"$far\"; echo $? >code; }
+case $DIRECTION in
+there) mutate <&3 3<&- 4>&- | serve >&4 3<&- 4>&- & ;;
+back) serve <&3 3<&- 4>&- | mutate >&4 3<&- 4>&- & ;;
+esac
+exec 3<&- 4>&-
+wait
+";
+
+impl Mutation {
+    /// Returns the n-th mutation, which is always the same.
+    fn nth(n: u64) -> Mutation {
+        let mut state = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = |max: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % max
+        };
+        let is_push = below(2) == 0;
+        // Most changes are in the direction that carries the listings and the contents.
+        let to_server = (below(4) > 0) == is_push;
+        let at = if to_server == is_push { (1 << below(17)) + below(3_000) } else { below(700) };
+        let kind = match below(6) {
+            0..3 => Kind::Flip(1 << below(8)),
+            3 => Kind::Drop(1 + below(40)),
+            4 => Kind::Duplicate(1 + below(40)),
+            _ => Kind::Cut,
+        };
+        Mutation { is_push, to_server, at, kind }
+    }
+
+    /// Returns the shell function that changes its input in this way.
+    fn function(&self) -> String {
+        let pass = |bytes: u64| format!("dd bs=1 count={bytes} status=none");
+        let change = match self.kind {
+            Kind::Flip(bits) => {
+                let octal: String = (0..=255u8).map(|byte| format!("\\{:03o}", byte ^ bits)).collect();
+                format!("{} | tr '\\000-\\377' '{octal}'; exec cat", pass(1))
+            }
+            Kind::Drop(bytes) => format!("{} >/dev/null; exec cat", pass(bytes)),
+            Kind::Duplicate(bytes) => format!("{} >twice; cat twice twice; exec cat", pass(bytes)),
+            Kind::Cut => "exit".to_owned(),
+        };
+        format!("mutate() {{ {}; {change}; }}\n", pass(self.at))
+    }
+}
+
+/// Creates files of several lengths at the source, and some old ones at the destination.
+fn build(top: &Path) {
+    let noise = |seed: u64, len: usize| -> String {
+        let mut state = seed | 1;
+        let next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + (state >> 58) as u8)
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    };
+    for n in 0..10 {
+        write(&top.join(format!("src/d{}/f{n}", n % 3)), &noise(n, 1 + n as usize * 400), 2);
+        if n % 2 == 0 {
+            write(&top.join(format!("dst/d{}/f{n}", n % 3)), &noise(n + 20, 100), 1);
+        }
+    }
+    let old = noise(50, 40_000);
+    write(&top.join("dst/delta"), &old, 1);
+    write(&top.join("src/delta"), &format!("{}{}{}", &old[..15_000], noise(51, 9_000), &old[20_000..]), 2);
+    write(&top.join("src/same"), "same", 1);
+    write(&top.join("dst/same"), "same", 1);
+    write(&top.join("dst/gone/x"), "x", 1);
+}
+
+fn run(stage: &Stage, is_push: bool, options: &[&str]) -> crate::kit::Output {
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    let operands = if is_push { ["src/", "far:dst/"] } else { ["far:src/", "dst/"] };
+    let words = [&["--rsh=./shell", &program, "-a", "--delete"], options, &operands].concat();
+    stage.run_words(oracle::under_test(), &words, &[])
+}
+
+/// Returns whether the run succeeded although its tree is not the source.
+fn survives(mutation: &Mutation) -> bool {
+    let stage = Stage::new(&Scene { options: &[], build, backups: &[] });
+    let [old, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
+    let direction = if mutation.to_server { "there" } else { "back" };
+    let script = format!("{FAKE}DIRECTION={direction} far=$*\n{}{RELAY}", mutation.function());
+    stage.script("shell", &script);
+    let begun = Instant::now();
+    let output = run(&stage, mutation.is_push, &["--no-whole-file", "--timeout=1"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has left");
+    let told = format!("{mutation:?}: exit {}, the server: {}: {stderr}", output.exit, server.trim());
+    assert!(begun.elapsed() < PROMPTLY, "after {:?}: {told}", begun.elapsed());
+    let server: i32 = server.trim().parse().unwrap();
+    for exit in [output.exit, server] {
+        assert!(exit != 15 && exit != 101 && exit < 128 && !stderr.contains("panicked"), "it crashed: {told}");
+    }
+    assert!(output.exit == 0 || !stderr.is_empty(), "no word of it: {told}");
+    // Content under a changed name is still whole.
+    let known: BTreeSet<_> = old.values().chain(new.values()).collect();
+    for (path, content) in files(&stage.top.join("dst")) {
+        let is_temp = is_temp(&path.file_name().unwrap().to_string_lossy());
+        assert!(is_temp || known.contains(&content), "{} has wrong content: {told}", path.display());
+    }
+    assert_eq!(files(&stage.top.join("src")), new, "the source has changed: {told}");
+    let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
+    let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
+    let [wanted, got] = trees();
+    let is_wrong = output.exit == 0 && wanted != got;
+    stage.script("shell", &format!("{FAKE}exec sh -c \"exec $*\"\n"));
+    let again = run(&stage, mutation.is_push, &[]);
+    assert_eq!((again.exit, again.stderr.escape_ascii().to_string()), (0, String::new()), "run again: {told}");
+    let [wanted, got] = trees();
+    assert_eq!(got, wanted, "run again: {told}");
+    if is_wrong {
+        let _ = writeln!(std::io::stderr(), "success with wrong attributes or names: {told}");
+    }
+    is_wrong
+}
+
+#[test]
+fn a_session_with_changed_bytes_ends_and_leaves_no_wrong_content() {
+    const THREADS: u64 = 4;
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let count = if is_whole { 2_000 } else { 40 };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let wrong = (thread..count).step_by(THREADS as usize).filter(|&n| survives(&Mutation::nth(n))).count();
+                assert!(wrong as u64 * 20 <= count, "{wrong} of {count} runs report success with a wrong tree");
+            });
+        }
+    });
+}
