@@ -437,6 +437,14 @@ impl DirPlan {
         self.problems.append(&mut alternates.problems);
     }
 
+    /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
+    /// of the destination.
+    pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
+        // rsync names the root `.` in this message.
+        let dir: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
+        Problem::failed(Voice::Generator, "opendir", &path::join(top, dir), &errno::denied())
+    }
+
     /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
     pub fn leave_all(&mut self) {
         self.steps.clear();
