@@ -1238,11 +1238,14 @@ pub fn keep_inherited_files() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the limit on open files divided by `parts`, at most `most` and at least one.
+/// How many open files a run needs if it does one thing after the other.
+const OPEN_FILES_NEEDED: usize = 32;
+
+/// Returns the limit on open files, without those that every run needs, divided by `parts`, and at most `most`.
 pub fn share_of_open_files(parts: usize, most: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
     let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
-    (now / parts).clamp(1, most)
+    (now.saturating_sub(OPEN_FILES_NEEDED) / parts).min(most)
 }
 
 /// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.

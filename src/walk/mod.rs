@@ -238,7 +238,7 @@ impl ListedDir {
 }
 
 /// What a receiver knows of the sender's directory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SenderDir {
     /// Its number at the sender.
     pub id: DirId,
@@ -452,6 +452,21 @@ impl DirPlan {
         self.hits.clear();
         for sub in &mut self.subdirs {
             sub.step.decision.action = Action::Refuse(Reason::Unknown);
+        }
+    }
+
+    /// Copies what is needed for the subdirectories, without descriptors.
+    pub fn for_subdirs(&self) -> DirPlan {
+        DirPlan {
+            path: self.path.clone(),
+            source: self.source.clone(),
+            dest: self.dest.clone(),
+            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
+            teller: self.teller.clone(),
+            subdirs: self.subdirs.clone(),
+            dest_unseen: self.dest_unseen,
+            renamed_from: self.renamed_from.clone(),
+            ..DirPlan::default()
         }
     }
 
