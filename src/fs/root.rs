@@ -148,6 +148,29 @@ mod tests {
     }
 
     #[test]
+    fn stepwise_opening_needs_no_right_to_list_what_is_on_the_way() {
+        use std::os::unix::fs::PermissionsExt;
+        let top = tempfile::tempdir().unwrap();
+        let mode = |path: &str, mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(top.path().join(path), permissions).unwrap();
+        };
+        std::fs::create_dir_all(top.path().join("way/dir")).unwrap();
+        mode(".", 0o711);
+        mode("way", 0o111);
+        let root = root_of(top.path(), Follow::Never);
+        let opened = std::thread::spawn(move || {
+            if rustix::process::geteuid().is_root() {
+                // Only of this thread.
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+            }
+            [&b"way/dir"[..], b"way"].map(|path| sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS).is_ok())
+        });
+        assert_eq!(opened.join().unwrap(), [true, false]);
+        mode("way", 0o755);
+    }
+
+    #[test]
     fn a_closed_directory_is_opened_again_only_if_it_is_the_same() {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(top.path().join("in/a/b")).unwrap();
