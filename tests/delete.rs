@@ -181,6 +181,21 @@ synctest!(an_unreadable_source_file_stops_deletion_after_the_copy, as user, |w: 
     w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_says("IO error");
 });
 
+macro_rules! meets_a_closed_dir_before_the_copy {
+    ($name:ident, $mode:expr, $option:expr) => {
+        synctest!($name, as user, |w: World| {
+            w.source("d/a e/a").dest("x d/x e/x").build("dst", |t| drop(t.dir("d").mode($mode)));
+            w.agree(&["-rpi", $option]).exits(23);
+        });
+    };
+}
+meets_a_closed_dir_before_the_copy!(a_directory_that_cannot_be_listed_before_stops_deletion, 0o311, "--delete-before");
+meets_a_closed_dir_before_the_copy!(a_directory_that_cannot_be_entered_before_stops_deletion, 0, "--delete-before");
+synctest!(errors_may_be_ignored_before_the_copy, as user, |w: World| {
+    w.source("d/a e/a").dest("x d/x e/x").build("dst", |t| drop(t.dir("d").mode(0o311)));
+    w.agree(&["-rpi", "--delete-before", "--ignore-errors"]).exits(23);
+});
+
 macro_rules! meets_a_closed_dir {
     ($name:ident, $option:expr) => {
         synctest!($name, as user, |w: World| {

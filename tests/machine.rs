@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::kit::{oracle, tell_skip};
+use crate::kit::tree::{Lens, snapshot};
+use crate::kit::{diff, oracle, tell_skip};
 
 /// Writes an executable script in `dir`.
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
@@ -198,7 +199,7 @@ fn few_open_files_are_enough() {
         format!("{far} h:$PWD/src/ $OUT.pull/"),
     ];
     for way in ways {
-        for (code, said) in both(dir.path(), &format!("ulimit -n 24; exec \"$0\" -a {way}")) {
+        for (code, said) in both(dir.path(), &format!("ulimit -n 16; exec \"$0\" -a {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
         }
     }
@@ -206,6 +207,75 @@ fn few_open_files_are_enough() {
     for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
         for (code, said) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
             assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        }
+    }
+}
+
+/// Creates a tree that is 40 directories deep. Each level also has a file, another name of the file above, and a small
+/// directory that comes after the deep one.
+fn deep_tree(top: &Path, content: &str) {
+    let mut here = top.to_owned();
+    for _ in 0..40 {
+        let below = here.join("d");
+        for sub in ["d", "z"] {
+            std::fs::create_dir_all(here.join(sub)).expect("scratch can be written");
+        }
+        std::fs::write(here.join("f"), content).unwrap();
+        std::fs::write(here.join("z/f"), content).unwrap();
+        std::fs::hard_link(here.join("f"), below.join("g")).unwrap();
+        here = below;
+    }
+}
+
+#[test]
+fn deep_trees_need_no_open_files_for_each_level() {
+    const OLD_SECS: i64 = 1_000_000_000;
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let path = |name: &str| dir.path().join(name);
+    deep_tree(&path("src"), "new content");
+    deep_tree(&path("old"), "old");
+    deep_tree(&path("old/d/d/extra"), "extra");
+    std::fs::create_dir(path("none")).unwrap();
+    let mut touch = Command::new("find");
+    touch
+        .args(["src", "old", "-exec", "touch", "-h", "-d", &format!("@{OLD_SECS}"), "{}", "+"])
+        .current_dir(dir.path());
+    assert!(touch.status().expect("there is a find").success());
+    script(dir.path(), "shell", "shift; exec sh -c \"$*\"");
+    let far = "-e ./shell --rsync-path=$0";
+    let ways = [
+        ("here", "src/ $OUT.here/".to_owned()),
+        ("push", format!("{far} src/ h:$PWD/$OUT.push/")),
+        ("pull", format!("{far} h:$PWD/src/ $OUT.pull/")),
+    ];
+    let cases = [
+        ("-a", "none"),
+        ("-aH", "none"),
+        ("-aH --link-dest=$PWD/src", "none"),
+        ("-aI --link-dest=$PWD/old", "none"),
+        ("-an", "none"),
+        ("-aH --delete", "old"),
+        ("-aH --delete-before", "old"),
+        ("-a --delete-after", "old"),
+        ("-a --delete-delay", "old"),
+        ("-ab --delete --backup-dir=$PWD/$OUT.backup", "old"),
+    ];
+    let lens = Lens { blocks: false, atimes: false, now_secs: OLD_SECS + 1 };
+    for (options, before) in cases {
+        for (to, way) in &ways {
+            // rsync does need a file for each level of a tree that it sends. Backups need up to three more.
+            let files = if options.contains("backup") { 20 } else { 16 };
+            let limit = format!("exec 3>&- 4>&- 5>&- 6>&- 7>&-; [ $OUT = rsync ] || ulimit -n {files}");
+            let clear = format!("rm -rf $OUT.{to} $OUT.backup; cp -a {before} $OUT.{to}");
+            for (code, said) in both(dir.path(), &format!("{clear}; {limit}; exec \"$0\" {options} {way}")) {
+                assert!(code == Some(0) && said.is_empty(), "{options} {way}: {code:?} {said}");
+            }
+            let [wanted, got] = ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.{to}")), lens));
+            assert_eq!(diff::trees(&wanted, &got), None, "{options} {way}");
+            if options.contains("backup") {
+                let [wanted, got] = ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.backup")), lens));
+                assert_eq!(diff::trees(&wanted, &got), None, "{options} {way}");
+            }
         }
     }
 }

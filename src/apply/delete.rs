@@ -5,8 +5,9 @@ use crate::apply::backup::{BackupTarget, back_up, is_backup, tell_backup};
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{Entry, Kind};
+use crate::fs::errno;
 use crate::fs::read;
-use crate::fs::root::Dir;
+use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::path::RelPath;
 use crate::report::event::{Event, Problem, Voice, Weight};
@@ -26,6 +27,43 @@ pub struct Remover<'a> {
     pub one_file_system: Option<u64>,
     /// The rules in a directory to be deleted could not be read: the run ends.
     pub fatal: Option<Error>,
+    /// How many directories, each in the one before, are being removed.
+    depth: usize,
+    /// How many of them may be open at once.
+    levels_open: usize,
+}
+
+/// The maximum of [`Remover::levels_open`].
+const LEVELS_OPEN: usize = 64;
+/// At most one open level per this many files that the process may have open.
+const OPEN_PARTS: usize = 16;
+
+/// A directory that is closed while deep trees below it are removed.
+enum Above {
+    Open(Dir),
+    Parked(ParkedDir),
+}
+
+impl Above {
+    /// Returns the directory, and opens it again if it was closed.
+    fn dir(&mut self, dest: Option<&Root>) -> io::Result<&Dir> {
+        if let (Above::Parked(parked), Some(dest)) = (&*self, dest) {
+            *self = Above::Open(dest.take_up(parked)?);
+        }
+        match self {
+            Above::Open(dir) => Ok(dir),
+            Above::Parked(_) => Err(errno::outside()),
+        }
+    }
+
+    /// Closes the directory that contains `path`.
+    fn park_above(&mut self, path: &RelPath) {
+        if let Above::Open(dir) = self
+            && let Ok(parked) = dir.parked(path.parent().unwrap_or_default())
+        {
+            *self = Above::Parked(parked);
+        }
+    }
 }
 
 /// The result of a removal.
@@ -47,6 +85,8 @@ impl<'a> Remover<'a> {
             met_a_closed_dir: false,
             one_file_system: None,
             fatal: None,
+            depth: 0,
+            levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
 
@@ -59,7 +99,10 @@ impl<'a> Remover<'a> {
         chain: Option<&Chain>,
         events: &mut Vec<Event>,
     ) -> Removed {
-        if is_dir { self.remove_dir(dir, path, chain, false, events) } else { self.remove_other(dir, path, events) }
+        match is_dir {
+            true => self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false, events),
+            false => self.remove_other(dir, path, events),
+        }
     }
 
     fn may_go(&mut self) -> bool {
@@ -147,13 +190,21 @@ impl<'a> Remover<'a> {
     /// in rsync: it counts against the limit, is reported a second time, and in a dry run is reported as deleted.
     fn remove_dir(
         &mut self,
-        parent: &Dir,
+        above: &mut Above,
         path: &RelPath,
         chain: Option<&Chain>,
         inside: bool,
         events: &mut Vec<Event>,
     ) -> Removed {
-        let emptied = match self.open_for_removal(parent, path, events) {
+        let dest = self.context.dest;
+        let opened = match above.dir(dest) {
+            Ok(parent) => self.open_for_removal(parent, path, events),
+            Err(error) => {
+                events.push(self.failed("delete_file: rmdir", path, &error));
+                return Removed::Stays;
+            }
+        };
+        let emptied = match opened {
             Some(dir) => {
                 let dev = self.one_file_system.map(|dev| sys::fstat(dir.fd()).map(|stat| stat.dev == dev));
                 match dev {
@@ -169,7 +220,13 @@ impl<'a> Remover<'a> {
                         return Removed::Stays;
                     }
                 }
-                self.empty_dir(&dir, path, chain, events)
+                if self.depth >= self.levels_open {
+                    above.park_above(path);
+                }
+                self.depth += 1;
+                let emptied = self.empty_dir(dir, path, chain, events);
+                self.depth -= 1;
+                emptied
             }
             // A directory that cannot be listed may still be empty.
             None => Removed::Gone,
@@ -183,7 +240,11 @@ impl<'a> Remover<'a> {
         if !self.may_go() {
             return Removed::Stays;
         }
-        let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(parent.fd(), path.name()) };
+        let gone = if self.context.is_dry() {
+            Ok(())
+        } else {
+            above.dir(dest).and_then(|parent| sys::rmdir(parent.fd(), path.name()))
+        };
         match gone {
             Ok(()) => {
                 self.went(path, Kind::Dir, events);
@@ -231,8 +292,8 @@ impl<'a> Remover<'a> {
     }
 
     /// Removes the entries of a directory in reverse list order, as rsync does.
-    pub fn empty_dir(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
-        let list = match read::typed_names(dir) {
+    fn empty_dir(&mut self, dir: Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+        let list = match read::typed_names(&dir) {
             Ok(list) => list,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
@@ -242,7 +303,7 @@ impl<'a> Remover<'a> {
         };
         let entered = match chain.filter(|chain| chain.has_per_dir()) {
             None => None,
-            Some(chain) => match enter_dir(chain, dir, path, "generator", self.context.options.preserve.link_owners) {
+            Some(chain) => match enter_dir(chain, &dir, path, "generator", self.context.options.preserve.link_owners) {
                 Ok((entered, refusals)) => {
                     events.extend(refusals.into_iter().map(Event::Problem));
                     Some(entered)
@@ -255,12 +316,19 @@ impl<'a> Remover<'a> {
         };
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;
+        let mut here = Above::Open(dir);
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
                 _ if protected(chain, &below, entry) || self.fatal.is_some() => Removed::Stays,
-                true => self.remove_dir(dir, &below, chain, true, events),
-                false => self.remove_other(dir, &below, events),
+                true => self.remove_dir(&mut here, &below, chain, true, events),
+                false => match here.dir(self.context.dest) {
+                    Ok(dir) => self.remove_other(dir, &below, events),
+                    Err(error) => {
+                        events.push(self.failed("delete_file: unlink", &below, &error));
+                        Removed::Stays
+                    }
+                },
             };
             if gone == Removed::Stays {
                 outcome = Removed::Stays;
@@ -282,7 +350,7 @@ impl<'a> Remover<'a> {
     ) -> bool {
         // Its subdirectories may be made writable; rsync does not change the directory itself.
         let emptied = match self.open(dir, path, events) {
-            Some(inside) if self.may_empty() => self.empty_dir(&inside, path, chain, events),
+            Some(inside) if self.may_empty() => self.empty_dir(inside, path, chain, events),
             Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
         };

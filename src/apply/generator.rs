@@ -27,13 +27,14 @@ use crate::apply::job::{Job, item_of};
 use crate::apply::{Context, Hands, Outcome, Spot, delayed};
 use crate::error::Error;
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::root::Root;
+use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, Ticket};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +42,10 @@ use std::sync::Arc;
 const BATCH_BYTES: u64 = 1 << 20;
 /// The maximum number of steps in a batch.
 const BATCH_STEPS: usize = 64;
+/// The maximum of [`Generator::levels_open`]. Each level has up to three descriptors.
+const LEVELS_OPEN: usize = 64;
+/// At most one open level per this many files that the process may have open.
+const OPEN_PARTS: usize = 16;
 
 /// The result of the generator.
 pub struct GeneratorResult {
@@ -67,6 +72,9 @@ pub struct Generator<'a> {
     dirs: DirMaker<'a>,
     links: LinkGroups,
     out: Outbox<'a>,
+    /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
+    /// that each directory must be done before the next one is opened.
+    levels_open: usize,
 }
 
 /// A directory whose subdirectories are being processed.
@@ -77,6 +85,46 @@ struct Frame {
     next: usize,
     /// If `false`, nothing is to be done in the directory itself, but possibly below it.
     has_plan: bool,
+    /// The plan is a copy for the subdirectories, because appliers share the original and its descriptors.
+    is_copy: bool,
+    /// Its closed directory at the destination.
+    parked: Option<ParkedDir>,
+}
+
+impl Frame {
+    /// Creates the frame of a directory whose own entries are done.
+    fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
+        Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None }
+    }
+
+    /// Closes its descriptors. Those that appliers share are closed when they are done.
+    fn park(&mut self) {
+        if let Some(Ok(parked)) = self.spot.dir.as_ref().map(|dir| dir.parked(self.spot.path.clone())) {
+            self.parked = Some(parked);
+            self.set_dir(None);
+        }
+        self.close_sources();
+    }
+
+    fn close_sources(&mut self) {
+        if !std::mem::replace(&mut self.is_copy, true) {
+            self.plan = Arc::new(self.plan.for_subdirs());
+        }
+    }
+
+    fn set_dir(&mut self, dir: Option<Dir>) {
+        self.spot = Arc::new(Spot::new(self.spot.path.clone(), dir, self.spot.last.clone()));
+    }
+
+    /// Opens the directory again if it was closed.
+    fn take_up(&mut self, dest: Option<&Root>) -> io::Result<()> {
+        if let Some((parked, dest)) = self.parked.as_ref().zip(dest) {
+            let dir = dest.take_up(parked)?;
+            self.set_dir(Some(dir));
+            self.parked = None;
+        }
+        Ok(())
+    }
 }
 
 impl<'a> Generator<'a> {
@@ -90,6 +138,7 @@ impl<'a> Generator<'a> {
             dirs: DirMaker::new(context),
             links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
             out: Outbox::new(context, appliers),
+            levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
 
@@ -123,7 +172,12 @@ impl<'a> Generator<'a> {
         let mut stack = vec![self.root(top.as_ref())?];
         while let Some(frame) = stack.last_mut() {
             match self.next_below(frame)? {
-                Some(below) => stack.push(below),
+                Some(below) => {
+                    if let Some(above) = stack.len().checked_sub(self.levels_open.max(1)) {
+                        stack[above].park();
+                    }
+                    stack.push(below);
+                }
                 None => drop(stack.pop()),
             }
         }
@@ -218,18 +272,29 @@ impl<'a> Generator<'a> {
 
     /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
     fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>, Error> {
-        let (plan, spot) = (&frame.plan, &frame.spot);
-        if frame.next == 0 && !plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
+        if frame.next == 0 && !frame.plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
             // With incremental recursion, rsync's list grows by one directory at a time.
-            self.out.checked(plan.subdirs.len() as u64);
+            self.out.checked(frame.plan.subdirs.len() as u64);
         }
-        while let Some(sub) = plan.subdirs.get(frame.next).copied() {
+        while let Some(sub) = frame.plan.subdirs.get(frame.next).copied() {
             frame.next += 1;
-            if let Some(below) = self.directory(plan, spot, sub)? {
+            if self.levels_open == 0 {
+                self.out.wait();
+                frame.close_sources();
+            }
+            let opened = frame.take_up(self.context.dest);
+            if opened.is_ok()
+                && let Some(below) = self.directory(&frame.plan, &frame.spot, sub)?
+            {
                 return Ok(Some(below));
             }
-            self.leave_out(&spot.path.join(plan.name_of(&sub.step)), sub.ticket)?;
+            let path = frame.spot.path.join(frame.plan.name_of(&sub.step));
+            if let Err(error) = opened {
+                self.out.head.extend(dirs::cannot_make(&self.context.full(path.as_bytes()), &error));
+            }
+            self.leave_out(&path, sub.ticket)?;
         }
+        let spot = &frame.spot;
         let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
         let Some(mut plan) = stray else { return Ok(None) };
         // The plan holds a single entry, but not because an argument named it.
@@ -292,7 +357,7 @@ impl<'a> Generator<'a> {
         self.hand_out(&plan, &spot)?;
         self.deletions.missing_before_dirs(&spot, &mut self.out.head);
         self.deletions.note_for_after(&plan, &spot);
-        Ok(Frame { plan, spot, next: 0, has_plan: true })
+        Ok(Frame::new(plan, spot, true))
     }
 
     /// Reports how long the list is while it still grows.
@@ -390,7 +455,7 @@ impl<'a> Generator<'a> {
             self.out.head.extend(item);
             self.deletions.pass_by(&mut self.out.head);
             let plan = Arc::new(DirPlan::of(ListedDir { path: spot.path.clone(), ..ListedDir::default() }));
-            return Ok(Some(Frame { plan, spot, next: 0, has_plan: false }));
+            return Ok(Some(Frame::new(plan, spot, false)));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.dest_dir.is_some();

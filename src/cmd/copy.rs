@@ -126,9 +126,16 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
     }
 }
 
-/// Returns the number of worker threads: one per CPU, but at least 2 and at most 8.
+/// The maximum number of worker threads.
+const THREADS_MAX: usize = 8;
+/// At most one worker thread per this many files that the process may have open.
+const OPEN_PARTS: usize = 16;
+
+/// Returns the number of worker threads: one per CPU, but at least 2 and at most 8, and fewer if this process may have
+/// only few files open.
 pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
+    let cpus = std::thread::available_parallelism().map_or(2, usize::from);
+    sys::share_of_open_files(OPEN_PARTS, cpus.clamp(2, THREADS_MAX)).max(1)
 }
 
 /// Starts the deadline of `--stop-after` or `--stop-at`.

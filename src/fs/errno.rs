@@ -63,6 +63,11 @@ pub fn denied() -> io::Error {
     io::Error::from_raw_os_error(libc::EACCES)
 }
 
+/// Returns "No such file or directory", for something that was there before.
+pub fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOENT)
+}
+
 /// Returns "Not a directory", for something that was examined.
 pub fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOTDIR)

@@ -3,6 +3,7 @@
 //! [`Root::open_dir`] opens directories below it, and the kernel confines the path. All other operations apply to a
 //! single name in an open directory and do not follow symlinks.
 
+use super::errno;
 use super::sys::{self, Follow};
 use crate::path::RelPath;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,24 @@ impl Dir {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+
+    /// Returns what is needed to open the directory again after it was closed. `path`: its path below its [`Root`].
+    pub fn parked(&self, path: RelPath) -> io::Result<ParkedDir> {
+        let id = self.id()?;
+        Ok(ParkedDir { path, id })
+    }
+
+    /// Returns the device and inode.
+    fn id(&self) -> io::Result<(u64, u64)> {
+        sys::fstat(self.fd()).map(|stat| (stat.dev, stat.ino))
+    }
+}
+
+/// A closed directory below a [`Root`]. It is opened again with [`Root::take_up`].
+#[derive(Debug)]
+pub struct ParkedDir {
+    path: RelPath,
+    id: (u64, u64),
 }
 
 /// The top of a tree: an open directory and its path for messages.
@@ -61,6 +80,12 @@ impl Root {
             }
             other => other,
         }
+    }
+
+    /// Opens a closed directory again. Fails if its path leads to another directory now.
+    pub fn take_up(&self, parked: &ParkedDir) -> io::Result<Dir> {
+        let dir = self.open_dir_to_search(&parked.path)?;
+        if dir.id()? == parked.id { Ok(dir) } else { Err(errno::gone()) }
     }
 
     fn open_with(
@@ -120,6 +145,54 @@ mod tests {
 
         let fd = sys::stepwise(strict.dir().fd(), b"up", sys::DIR_FLAGS).unwrap_err();
         assert!(matches!(fd.raw_os_error(), Some(20 | 40)), "{fd}");
+    }
+
+    #[test]
+    fn stepwise_opening_needs_no_right_to_list_what_is_on_the_way() {
+        use std::os::unix::fs::PermissionsExt;
+        let top = tempfile::tempdir().unwrap();
+        let mode = |path: &str, mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(top.path().join(path), permissions).unwrap();
+        };
+        std::fs::create_dir_all(top.path().join("way/dir")).unwrap();
+        mode(".", 0o711);
+        mode("way", 0o111);
+        let root = root_of(top.path(), Follow::Never);
+        let opened = std::thread::spawn(move || {
+            if rustix::process::geteuid().is_root() {
+                // Only of this thread.
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+            }
+            [&b"way/dir"[..], b"way"].map(|path| sys::stepwise(root.dir().fd(), path, sys::DIR_FLAGS).is_ok())
+        });
+        assert_eq!(opened.join().unwrap(), [true, false]);
+        mode("way", 0o755);
+    }
+
+    #[test]
+    fn a_closed_directory_is_opened_again_only_if_it_is_the_same() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(top.path().join("in/a/b")).unwrap();
+        std::fs::create_dir_all(top.path().join("out/b")).unwrap();
+        let root = root_of(&top.path().join("in"), Follow::Never);
+        let path = RelPath::parse(b"a/b").unwrap();
+        let parked = root.open_dir(&path).unwrap().parked(path).unwrap();
+        assert!(root.take_up(&parked).is_ok());
+
+        let [at, aside, out] = ["in/a", "in/aside", "out"].map(|path| top.path().join(path));
+        std::fs::rename(&at, &aside).unwrap();
+        assert_eq!(root.take_up(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::create_dir_all(at.join("b")).unwrap();
+        assert_eq!(root.take_up(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::remove_dir_all(&at).unwrap();
+        for target in ["aside".as_ref(), out.as_path()] {
+            symlink(target, &at).unwrap();
+            assert_eq!(root.take_up(&parked).unwrap_err().raw_os_error(), Some(40));
+            std::fs::remove_file(&at).unwrap();
+        }
+        std::fs::rename(&aside, &at).unwrap();
+        assert!(root.take_up(&parked).is_ok());
     }
 
     #[test]

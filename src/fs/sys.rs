@@ -212,6 +212,7 @@ pub enum Follow {
 pub const PATH_MAX: usize = 4096;
 
 pub(super) const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const SEARCH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens a directory below `at`, in one call if the kernel can confine the walk. `path` is relative and shorter than
 /// [`PATH_MAX`]; an empty one reopens `at`.
@@ -221,7 +222,7 @@ pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<O
 
 /// Like [`open_dir`], for a directory that may not be listed. The descriptor only gives access to names in it.
 pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
-    open_dir_with(at, path, follow, OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC))
+    open_dir_with(at, path, follow, SEARCH_FLAGS)
 }
 
 fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags) -> io::Result<OwnedFd> {
@@ -249,12 +250,15 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
 /// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
 pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
     let mut here: Option<OwnedFd> = None;
-    for part in path.split(|&b| b == b'/').filter(|p| !p.is_empty()) {
+    let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
+    while let Some(part) = parts.next() {
         if part == b".." {
             return Err(Errno::LOOP.into());
         }
         let from = here.as_ref().map_or(at, |fd| fd.as_fd());
-        here = Some(fs::openat(from, part, last | OFlags::NOFOLLOW, Mode::empty())?);
+        // Directories on the way need only be searchable, not readable.
+        let flags = if parts.peek().is_some() { SEARCH_FLAGS } else { last };
+        here = Some(fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
     }
     here.ok_or_else(|| Errno::NOENT.into())
 }
@@ -266,10 +270,7 @@ pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
 
 /// Like [`open_dir_path`], for a directory that may not be listed.
 pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
-    attempt(Call::OpenDir, || {
-        let flags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-        open_through(fs::CWD, path, flags, Mode::empty())
-    })
+    attempt(Call::OpenDir, || open_through(fs::CWD, path, SEARCH_FLAGS, Mode::empty()))
 }
 
 /// Opens a file for reading. Never waits on a fifo that replaced it.
@@ -1308,11 +1309,14 @@ pub fn keep_inherited_files() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the limit on open files divided by `parts`, at most `most` and at least one.
+/// How many open files a run needs if it does one thing after the other.
+const OPEN_FILES_NEEDED: usize = 32;
+
+/// Returns the limit on open files, without those that every run needs, divided by `parts`, and at most `most`.
 pub fn share_of_open_files(parts: usize, most: usize) -> usize {
     use rustix::process::{Resource, getrlimit};
     let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
-    (now / parts).clamp(1, most)
+    (now.saturating_sub(OPEN_FILES_NEEDED) / parts).min(most)
 }
 
 /// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.

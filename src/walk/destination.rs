@@ -206,9 +206,7 @@ impl DestWalk<'_> {
         let denied = errno::denied();
         let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
         if plan.dest_unseen && self.delete && plan.may_delete {
-            // rsync names the root `.` in this message.
-            let dir: &[u8] = if plan.path.is_root() { b"." } else { plan.path.as_bytes() };
-            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &root.full(dir), &denied));
+            plan.problems.push(plan.cannot_be_listed(&root.path));
         }
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {

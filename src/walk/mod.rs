@@ -238,7 +238,7 @@ impl ListedDir {
 }
 
 /// What a receiver knows of the sender's directory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SenderDir {
     /// Its number at the sender.
     pub id: DirId,
@@ -437,6 +437,14 @@ impl DirPlan {
         self.problems.append(&mut alternates.problems);
     }
 
+    /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
+    /// of the destination.
+    pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
+        // rsync names the root `.` in this message.
+        let dir: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
+        Problem::failed(Voice::Generator, "opendir", &path::join(top, dir), &errno::denied())
+    }
+
     /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
     pub fn leave_all(&mut self) {
         self.steps.clear();
@@ -444,6 +452,21 @@ impl DirPlan {
         self.hits.clear();
         for sub in &mut self.subdirs {
             sub.step.decision.action = Action::Refuse(Reason::Unknown);
+        }
+    }
+
+    /// Copies what is needed for the subdirectories, without descriptors.
+    pub fn for_subdirs(&self) -> DirPlan {
+        DirPlan {
+            path: self.path.clone(),
+            source: self.source.clone(),
+            dest: self.dest.clone(),
+            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
+            teller: self.teller.clone(),
+            subdirs: self.subdirs.clone(),
+            dest_unseen: self.dest_unseen,
+            renamed_from: self.renamed_from.clone(),
+            ..DirPlan::default()
         }
     }
 

@@ -7,13 +7,13 @@
 //! combines them.
 
 mod build;
-mod diff;
+pub mod diff;
 mod mask;
 pub mod oracle;
 mod route;
 mod run;
 mod server;
-mod tree;
+pub mod tree;
 mod world;
 
 use std::io::Write as _;

@@ -200,8 +200,15 @@ impl<'a> Deletions<'a> {
         mtime.filter(|_| !self.context.is_dry())
     }
 
-    fn before_in(&mut self, plan: &DirPlan, head: &mut Vec<Event>) -> Option<Time> {
+    fn before_in(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         if !plan.may_delete || !self.are_allowed(head) {
+            return None;
+        }
+        if plan.dest_unseen {
+            // The directory may become accessible when it is entered, but then it is too late to delete.
+            head.push(Event::Problem(plan.cannot_be_listed(self.context.dest_path)));
+            plan.may_delete = false;
+            self.source_failed();
             return None;
         }
         let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir, head))?;

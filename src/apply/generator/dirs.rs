@@ -285,7 +285,7 @@ impl<'a> DirMaker<'a> {
 }
 
 /// Returns the messages for a directory that could not be created.
-fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
+pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     let line = "*** Skipping any contents from this failed directory ***";
     [
         Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", full, error)),

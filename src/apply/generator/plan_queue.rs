@@ -85,7 +85,7 @@ impl<'a> Stock<'a> {
     /// Creates a stock without plans.
     pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> Stock<'a> {
         let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
-        let (held, to_come) = (HashMap::new(), Vec::new());
+        let (held, to_come, ahead_max) = (HashMap::new(), Vec::new(), ahead_max.max(1));
         Stock { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
     }
 

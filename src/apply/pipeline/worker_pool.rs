@@ -35,7 +35,8 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let course = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let order = InOrder::new(|events: Vec<Event>| course.tell(&events, listener, context));
-    let queue: Queue<Batch> = Queue::new(sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING));
+    let waiting_max = sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING);
+    let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
     let apply = || {
         let mut hands = Hands::default();
         while let Some(batch) = queue.pop() {
@@ -61,7 +62,8 @@ pub(super) fn run(
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
-        let mut scans = (0..terms.threads).map(|_| spawn(scope, "scan", || plans.work()));
+        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { terms.threads };
+        let mut scans = (0..scanners).map(|_| spawn(scope, "scan", || plans.work()));
         let mut applies = (0..terms.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;
         let scan = scans.next().transpose();
