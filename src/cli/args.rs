@@ -77,6 +77,8 @@ pub struct Args {
     pub tell: Option<Tell>,
     /// How often `--version` was given.
     pub version: u32,
+    /// `--json`, which changes the output of `--version`.
+    pub json: bool,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.

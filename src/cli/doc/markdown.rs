@@ -18,7 +18,7 @@ pub fn options_markdown() -> String {
          - **rsync**: the whole run is handed to the installed rsync.\n\n\
          A run with a daemon's operand, and one whose far end has only rsync, is handed to the installed rsync with all its \
          options.\n\n\
-         `--transport`, the last one, is not rsync's.\n\n\
+         The options from `--transport` on are not rsync's.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
     for flag in flags::all() {

@@ -6,7 +6,7 @@ mod markdown;
 mod version;
 
 pub use help::{help_text, overview};
-pub use version::{version_json, version_text};
+pub use version::{rsync_version_json, version_json, version_text};
 
 /// The release of rsync whose command line and behavior this program matches.
 pub const RSYNC_VERSION: &str = "3.5.0";

@@ -4,27 +4,43 @@ use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
 
+/// The arguments of `--transport`.
+pub const TRANSPORTS: [&str; 4] = ["auto", "quic", "tls", "ssh"];
+
 /// The options of this file, in the order of `--help`.
-pub const FLAGS: &[Flag] = &[Flag {
-    long: "transport",
-    arity: Arity::Value("WAY"),
-    help: "reach the other machine by auto, quic, tls or ssh",
-    man: "rsync has no such option. By default, an enrolled host is reached over QUIC, or over TLS if UDP is blocked, \
-          or over ssh, also for paths outside of its grant; any other host over ssh. With `quic`, a host that is not \
-          enrolled starts a server for this run, over ssh. On a short path without loss, a bulk transfer that began over \
-          QUIC continues over TLS, but not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell unless \
-          this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
-          installed rsync ignore all of these.",
-    support: Support::OverSsh,
-    reach: FlagScope::Here,
-    set: |args, given| {
-        let said = transport(given.value, "--transport");
-        args.errs_in_ours |= said.is_err();
-        args.transport = Some(said?);
-        Ok(())
+pub const FLAGS: &[Flag] = &[
+    Flag {
+        long: "transport",
+        arity: Arity::Value("WAY"),
+        help: "reach the other machine by auto, quic, tls or ssh",
+        man: "rsync has no such option. By default, an enrolled host is reached over QUIC, or over TLS if UDP is blocked, \
+              or over ssh, also for paths outside of its grant; any other host over ssh. With `quic`, a host that is not \
+              enrolled starts a server for this run, over ssh. On a short path without loss, a bulk transfer that began over \
+              QUIC continues over TLS, but not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell unless \
+              this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
+              installed rsync ignore all of these.",
+        support: Support::OverSsh,
+        reach: FlagScope::Here,
+        set: |args, given| {
+            let said = transport(given.value, "--transport");
+            args.errs_in_ours |= said.is_err();
+            args.transport = Some(said?);
+            Ok(())
+        },
+        ..Flag::SWITCH
     },
-    ..Flag::SWITCH
-}];
+    Flag {
+        long: "json",
+        help: "with --version: print JSON",
+        man: "The keys are those of sparsync; -VV prints rsync's.",
+        set: |args, _| {
+            args.json = true;
+            Ok(())
+        },
+        reach: FlagScope::Here,
+        ..Flag::SWITCH
+    },
+];
 
 /// Parses the name of a transport. `said_by`: the option or variable that it comes from.
 pub fn transport(name: &[u8], said_by: &str) -> crate::error::Result<Transport> {
