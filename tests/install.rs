@@ -1,7 +1,8 @@
-//! What other programs read: the version.
+//! What a package installs beside the program: man pages, and the version that other programs read.
 
-use crate::kit::oracle;
-use std::process::Command;
+use crate::kit::{oracle, tell_skip};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 /// Runs sparsync and returns its output.
 #[track_caller]
@@ -9,6 +10,41 @@ fn printed(args: &[&str]) -> String {
     let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");
     assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {}", output.stderr.escape_ascii());
     String::from_utf8(output.stdout).expect("the text is UTF-8")
+}
+
+/// Runs a program, with `HOME` in a new directory. `None` if it is not installed; the test is then skipped.
+fn run(test: &str, program: &str, args: &[&str], input: &str) -> Option<String> {
+    let home = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let mut command = Command::new(program);
+    command.args(args).current_dir(&home).env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            tell_skip(&format!("install::{test}"), &format!("{program} is not installed"));
+            return None;
+        }
+        Err(error) => panic!("{program} cannot be started: {error}"),
+    };
+    // A program may end without reading its input, which breaks the pipe.
+    let _ = child.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("a child can be waited for");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{program} {args:?}: {}\n{text}{errors}", output.status);
+    Some(text)
+}
+
+#[test]
+fn man_pages_have_no_faults() {
+    for page in ["--man", "--man=enroll", "--man=server"] {
+        let page = printed(&[page]);
+        let mandoc = |args: &[&str]| run("man_pages_have_no_faults", "mandoc", args, &page);
+        let Some(faults) = mandoc(&["-Tlint", "-Wwarning"]) else { return };
+        assert_eq!(faults, "");
+        assert!(mandoc(&["-Thtml"]).is_some_and(|shown| shown.contains("--help")));
+    }
+    assert_eq!(printed(&["--man"]), printed(&["--man=sparsync"]));
 }
 
 #[test]
@@ -31,7 +67,7 @@ fn texts_do_not_depend_on_the_name_of_the_program() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let rsync = dir.path().join("rsync");
     std::os::unix::fs::symlink(oracle::under_test(), &rsync).expect("scratch can be written");
-    for args in [&["--version", "--json"]] {
+    for args in [&["--man"][..], &["--version", "--json"]] {
         let output = Command::new(&rsync).args(args).output().expect("the program can be started");
         assert_eq!(String::from_utf8_lossy(&output.stdout), printed(args));
     }
@@ -40,7 +76,8 @@ fn texts_do_not_depend_on_the_name_of_the_program() {
 #[test]
 fn wrong_values_are_usage_errors() {
     for (args, message) in [
-        (&["--json", "src", "dst"][..], "sparsync: --json cannot be used without --version\n"),
+        (&["--man=x"][..], "sparsync: invalid --man value `x`: expected sparsync, enroll or server\n"),
+        (&["--json", "src", "dst"], "sparsync: --json cannot be used without --version\n"),
         (&["--json", "src", "host:dst"], "sparsync: --json cannot be used without --version\n"),
     ] {
         let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");

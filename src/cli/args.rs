@@ -2,6 +2,7 @@
 //!
 //! The `set` functions of the table write it; only `resolve` reads it.
 
+use super::doc::ManPage;
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
@@ -67,6 +68,8 @@ pub enum Tell {
     InfoHelp,
     /// `--debug=help`
     DebugHelp,
+    /// `--man`
+    Man(ManPage),
 }
 
 /// The command line as given.

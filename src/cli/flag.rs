@@ -1,6 +1,6 @@
 //! One entry of the option table: names, argument, help, support, and effect.
 //!
-//! The table is in `flags/`. The parser, `--help` and docs/OPTIONS.md are made from it. What one option implies for
+//! The table is in `flags/`. The parser and the texts of `doc` are made from it. What one option implies for
 //! another is in `resolve`.
 
 use super::args::Args;
@@ -13,6 +13,8 @@ pub enum Arity {
     Switch,
     /// `--suffix=SUFFIX`; holds the placeholder that help shows.
     Value(&'static str),
+    /// `--man` or `--man=PAGE`; holds the placeholder.
+    Optional(&'static str),
 }
 
 /// How this version supports an option in a local copy.
@@ -71,7 +73,6 @@ pub struct Flag {
     /// The help line of the first negation; empty if it gets none.
     pub help_off: &'static str,
     /// What the manual adds to the help line; may be empty.
-    #[cfg_attr(not(test), allow(dead_code, reason = "docs/OPTIONS.md is written by a test"))]
     pub man: &'static str,
     /// How far it is supported.
     pub support: Support,

@@ -60,7 +60,7 @@ pub enum Request {
         /// As JSON: `--version` was given twice.
         json: bool,
     },
-    /// This text on standard output, exit 0: `--info=help`, `--debug=help`.
+    /// This text on standard output, exit 0: `--info=help`, `--man` and the like.
     Print(String),
     /// Hand over to the installed rsync with the original arguments: a remote operand, a server, a daemon. The error is
     /// reported if there is no installed rsync.
@@ -137,6 +137,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         Some(Tell::Help) => return Ok(Request::Help),
         Some(Tell::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
         Some(Tell::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
+        Some(Tell::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
         None if json && walked.error.is_none() => {
             let lacks_version = || Error::usage("sparsync: --json cannot be used without --version");
             return if version > 0 { Ok(Request::Print(doc::version_json())) } else { Err(lacks_version()) };

@@ -29,7 +29,7 @@ pub fn options_markdown() -> String {
         also.extend(flag.negations.iter().map(|name| format!("`--{name}`")));
         let argument = match flag.arity {
             Arity::Switch => String::new(),
-            Arity::Value(word) => format!("`{}`", word.replace('|', "\\|")),
+            Arity::Value(word) | Arity::Optional(word) => format!("`{}`", word.replace('|', "\\|")),
         };
         let support = match flag.support {
             Support::Yes => "yes",

@@ -1,11 +1,14 @@
-//! Texts made from the table of options: help, version, docs/OPTIONS.md.
+//! Texts made from the table of options: help, version, man pages, docs/OPTIONS.md.
 
 mod help;
+mod help_page;
+mod man;
 #[cfg(test)]
 mod markdown;
 mod version;
 
 pub use help::{help_text, overview};
+pub use man::{ManPage, man_page};
 pub use version::{rsync_version_json, version_json, version_text};
 
 /// The release of rsync whose command line and behavior this program matches.

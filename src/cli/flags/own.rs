@@ -1,5 +1,7 @@
 //! Options that rsync does not have.
 
+use crate::cli::args::Tell;
+use crate::cli::doc::ManPage;
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
@@ -35,6 +37,28 @@ pub const FLAGS: &[Flag] = &[
         man: "The keys are those of sparsync; -VV prints rsync's.",
         set: |args, _| {
             args.json = true;
+            Ok(())
+        },
+        reach: FlagScope::Here,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "man",
+        arity: Arity::Optional("PAGE"),
+        help: "print a man page: of sparsync, enroll or server",
+        man: "In roff: `sparsync --man | man -l -` shows it.",
+        set: |args, given| {
+            args.tell = Some(Tell::Man(match given.value {
+                b"" | b"sparsync" => ManPage::Sparsync,
+                b"enroll" => ManPage::Enroll,
+                b"server" => ManPage::Server,
+                other => {
+                    args.errs_in_ours = true;
+                    let other = other.escape_ascii();
+                    let words = format!("sparsync: invalid --man value `{other}`: expected sparsync, enroll or server");
+                    return Err(Error::usage(words));
+                }
+            }));
             Ok(())
         },
         reach: FlagScope::Here,
