@@ -2,7 +2,7 @@
 //!
 //! The `set` functions of the table write it; only `resolve` reads it.
 
-use super::doc::ManPage;
+use super::doc::{ManPage, Shell};
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
@@ -70,6 +70,8 @@ pub enum Tell {
     DebugHelp,
     /// `--man`
     Man(ManPage),
+    /// `--completions`
+    Completions(Shell),
 }
 
 /// The command line as given.

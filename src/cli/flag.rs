@@ -74,6 +74,8 @@ pub struct Flag {
     pub help_off: &'static str,
     /// What the manual adds to the help line; may be empty.
     pub man: &'static str,
+    /// Words that a shell proposes for the argument; may be empty.
+    pub words: &'static [&'static str],
     /// How far it is supported.
     pub support: Support,
     /// Which side it concerns.
@@ -95,6 +97,7 @@ impl Flag {
         help: "",
         help_off: "",
         man: "",
+        words: &[],
         support: Support::Yes,
         reach: FlagScope::Both,
         set: |_, _| Ok(()),

@@ -138,6 +138,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         Some(Tell::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
         Some(Tell::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
         Some(Tell::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
+        Some(Tell::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
         None if json && walked.error.is_none() => {
             let lacks_version = || Error::usage("sparsync: --json cannot be used without --version");
             return if version > 0 { Ok(Request::Print(doc::version_json())) } else { Err(lacks_version()) };

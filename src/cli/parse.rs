@@ -377,6 +377,7 @@ mod tests {
                 "remote-option" => "-n",
                 "transport" => "tls",
                 "man" => "enroll",
+                "completions" => "fish",
                 _ => "1",
             };
             let names = flag.aliases.iter().chain(Some(&flag.long)).filter(|name| !name.is_empty());

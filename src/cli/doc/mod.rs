@@ -1,5 +1,6 @@
-//! Texts made from the table of options: help, version, man pages, docs/OPTIONS.md.
+//! Texts made from the table of options: help, version, man pages, shell completions, docs/OPTIONS.md.
 
+mod completions;
 mod help;
 mod help_page;
 mod man;
@@ -7,6 +8,7 @@ mod man;
 mod markdown;
 mod version;
 
+pub use completions::{Shell, completions};
 pub use help::{help_text, overview};
 pub use man::{ManPage, man_page};
 pub use version::{rsync_version_json, version_json, version_text};

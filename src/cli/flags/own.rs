@@ -1,7 +1,7 @@
 //! Options that rsync does not have.
 
 use crate::cli::args::Tell;
-use crate::cli::doc::ManPage;
+use crate::cli::doc::{ManPage, Shell};
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
@@ -21,6 +21,7 @@ pub const FLAGS: &[Flag] = &[
               QUIC continues over TLS, but not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell unless \
               this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
               installed rsync ignore all of these.",
+        words: &TRANSPORTS,
         support: Support::OverSsh,
         reach: FlagScope::Here,
         set: |args, given| {
@@ -47,6 +48,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Optional("PAGE"),
         help: "print a man page: of sparsync, enroll or server",
         man: "In roff: `sparsync --man | man -l -` shows it.",
+        words: &["sparsync", "enroll", "server"],
         set: |args, given| {
             args.tell = Some(Tell::Man(match given.value {
                 b"" | b"sparsync" => ManPage::Sparsync,
@@ -56,6 +58,28 @@ pub const FLAGS: &[Flag] = &[
                     args.errs_in_ours = true;
                     let other = other.escape_ascii();
                     let words = format!("sparsync: invalid --man value `{other}`: expected sparsync, enroll or server");
+                    return Err(Error::usage(words));
+                }
+            }));
+            Ok(())
+        },
+        reach: FlagScope::Here,
+        ..Flag::SWITCH
+    },
+    Flag {
+        long: "completions",
+        arity: Arity::Value("SHELL"),
+        help: "print the completions for bash, zsh or fish",
+        words: &["bash", "zsh", "fish"],
+        set: |args, given| {
+            args.tell = Some(Tell::Completions(match given.value {
+                b"bash" => Shell::Bash,
+                b"zsh" => Shell::Zsh,
+                b"fish" => Shell::Fish,
+                other => {
+                    args.errs_in_ours = true;
+                    let other = other.escape_ascii();
+                    let words = format!("sparsync: invalid --completions value `{other}`: expected bash, zsh or fish");
                     return Err(Error::usage(words));
                 }
             }));
