@@ -97,6 +97,11 @@ impl Exit {
         MEANINGS.iter().find(|(_, known, _)| *known == code).map(|(exit, ..)| *exit)
     }
 
+    /// Returns the numbers and messages of all codes that rsync(1) defines.
+    pub fn meanings() -> impl Iterator<Item = (u8, &'static str)> {
+        MEANINGS.iter().map(|&(_, code, words)| (code, words))
+    }
+
     /// Returns rsync's message for this code, as in `rsync error: MESSAGE (code N)`.
     pub fn words(self) -> &'static str {
         MEANINGS.iter().find(|(exit, ..)| *exit == self).map_or("unexplained error", |(.., words)| words)

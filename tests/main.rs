@@ -23,6 +23,7 @@ mod filter;
 mod fuzzy;
 mod grants;
 mod hostile;
+mod install;
 mod itemize;
 mod links;
 mod machine;

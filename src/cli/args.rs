@@ -2,6 +2,7 @@
 //!
 //! The `set` functions of the table write it; only `resolve` reads it.
 
+use super::doc::{ManPage, Shell};
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
@@ -67,6 +68,10 @@ pub enum Tell {
     InfoHelp,
     /// `--debug=help`
     DebugHelp,
+    /// `--man`
+    Man(ManPage),
+    /// `--completions`
+    Completions(Shell),
 }
 
 /// The command line as given.
@@ -77,6 +82,8 @@ pub struct Args {
     pub tell: Option<Tell>,
     /// How often `--version` was given.
     pub version: u32,
+    /// `--json`, which changes the output of `--version`.
+    pub json: bool,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.

@@ -1,6 +1,6 @@
 //! One entry of the option table: names, argument, help, support, and effect.
 //!
-//! The table is in `flags/`. The parser, `--help` and docs/OPTIONS.md are made from it. What one option implies for
+//! The table is in `flags/`. The parser and the texts of `doc` are made from it. What one option implies for
 //! another is in `resolve`.
 
 use super::args::Args;
@@ -14,6 +14,8 @@ pub enum Arity {
     Switch,
     /// `--suffix=SUFFIX`; holds the placeholder that help shows.
     Value(&'static str),
+    /// `--man` or `--man=PAGE`; holds the placeholder.
+    Optional(&'static str),
 }
 
 /// How this version supports an option in a local copy.
@@ -63,8 +65,9 @@ pub struct Flag {
     /// The help line of the first negation; empty if it gets none.
     pub help_off: &'static str,
     /// What the manual adds to the help line; may be empty.
-    #[cfg_attr(not(test), allow(dead_code, reason = "docs/OPTIONS.md is written by a test"))]
     pub man: &'static str,
+    /// Words that a shell proposes for the argument; may be empty.
+    pub words: &'static [&'static str],
     /// How far it is supported.
     pub support: Support,
     /// Which side it concerns.
@@ -86,6 +89,7 @@ impl Flag {
         help: "",
         help_off: "",
         man: "",
+        words: &[],
         support: Support::Yes,
         reach: FlagScope::Both,
         set: |_, _| Ok(()),

@@ -15,7 +15,7 @@ pub mod server_args;
 pub mod subcommand;
 pub mod value;
 
-pub use doc::{help_text, overview, version_json, version_text};
+pub use doc::{help_text, overview, rsync_version_json, version_text};
 pub use remote_args::Far;
 
 use crate::error::{Error, Result};
@@ -55,12 +55,12 @@ pub enum Request {
     Verb(subcommand::Verb),
     /// [`help_text`] on standard output, exit 0.
     Help,
-    /// [`version_text`] or [`version_json`] on standard output, exit 0.
+    /// [`version_text`] or [`rsync_version_json`] on standard output, exit 0.
     Version {
         /// As JSON: `--version` was given twice.
         json: bool,
     },
-    /// This text on standard output, exit 0: `--info=help`, `--debug=help`.
+    /// This text on standard output, exit 0: `--info=help`, `--man` and the like.
     Print(String),
     /// Hand over to the installed rsync with the original arguments: a remote operand, a server, a daemon. The error is
     /// reported if there is no installed rsync.
@@ -125,7 +125,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
     let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
-    let Args { tell, version, handover, .. } = walked.args;
+    let Args { tell, version, json, handover, .. } = walked.args;
     if handover {
         return match serve(call.args, walked) {
             Some(serve) => Ok(Request::Serve(serve)),
@@ -137,6 +137,12 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         Some(Tell::Help) => return Ok(Request::Help),
         Some(Tell::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
         Some(Tell::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
+        Some(Tell::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
+        Some(Tell::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
+        None if json && walked.error.is_none() => {
+            let lacks_version = || Error::usage("sparsync: --json cannot be used without --version");
+            return if version > 0 { Ok(Request::Print(doc::version_json())) } else { Err(lacks_version()) };
+        }
         None if version > 0 && walked.error.is_none() => {
             return Ok(Request::Version { json: version > 1 });
         }
@@ -214,7 +220,8 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
         }
         return Err(error);
     }
-    if !walked.operands.is_empty() || walked.args.handover || walked.args.tell.is_some() {
+    let Args { handover, json, tell, .. } = walked.args;
+    if !walked.operands.is_empty() || handover || json || tell.is_some() {
         return Err(Error::usage("rsync: on remote machine: the options make no copy"));
     }
     resolve::resolve_for_server(&walked.args)

@@ -89,7 +89,7 @@ impl GivenOption {
             (Way::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
             _ if !flag.long.is_empty() => match flag.arity {
                 Arity::Switch => [b"--", flag.long.as_bytes()].concat(),
-                Arity::Value(_) => [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat(),
+                Arity::Value(_) | Arity::Optional(_) => [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat(),
             },
             _ => {
                 let letter = flag.short.map(String::from).unwrap_or_default();
@@ -222,7 +222,11 @@ impl ArgumentWalk<'_> {
                 Way::On => (flag.set)(&mut self.walked.args, &Given { value: b"", word: &word }),
             };
         }
-        let Ok(value) = self.parser.value() else {
+        let value = match flag.arity {
+            Arity::Optional(_) => Ok(self.parser.optional_value().unwrap_or_default()),
+            Arity::Value(_) | Arity::Switch => self.parser.value(),
+        };
+        let Ok(value) = value else {
             return Err(refuse([&self.word()[..], b": missing argument"].concat()));
         };
         if self.silent() && flag.support != super::flag::Support::Handover {
@@ -374,6 +378,8 @@ mod tests {
                 "stop-at" => "23:59",
                 "remote-option" => "-n",
                 "transport" => "tls",
+                "man" => "enroll",
+                "completions" => "fish",
                 _ => "1",
             };
             let names = flag.aliases.iter().chain(Some(&flag.long)).filter(|name| !name.is_empty());
@@ -382,6 +388,12 @@ mod tests {
                 Arity::Switch => {
                     lines.extend(names.map(|name| vec![format!("--{name}")]));
                     lines.extend(flag.short.map(|letter| vec![format!("-{letter}")]));
+                }
+                Arity::Optional(_) => {
+                    for name in names {
+                        lines.push(vec![format!("--{name}")]);
+                        lines.push(vec![format!("--{name}={value}")]);
+                    }
                 }
                 Arity::Value(_) => {
                     for name in names {

@@ -320,7 +320,7 @@ mod tests {
         let later = settle(&[b"--foo".to_vec()], &[], 0, 0).unwrap_err();
         let words = "rsync: on remote machine: --foo: unknown option (the sparsync there is older: upgrade it)";
         assert_eq!((later.exit, later.message), (Exit::Protocol, words.into()));
-        for word in ["--daemon", "--help", "operand", "--server"] {
+        for word in ["--daemon", "--help", "--json", "--man", "operand", "--server"] {
             refusal(word);
         }
     }

@@ -28,6 +28,13 @@ pub enum Verb {
     Help(Page),
 }
 
+/// Returns every subcommand that users need, such as `server start`, with its help.
+pub fn help_pages() -> Vec<(String, &'static str)> {
+    let actions = ACTIONS.into_iter().map(|action| (format!("server {action}"), pages::action(action)));
+    let first = [("enroll".to_owned(), pages::ENROLL), ("server".to_owned(), pages::SERVER)];
+    first.into_iter().chain(actions).filter(|(_, text)| !text.is_empty()).collect()
+}
+
 impl Page {
     /// Returns the text of the page. `all` creates the help of the whole program.
     pub fn text(self, all: impl FnOnce() -> String) -> String {

@@ -73,7 +73,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
-        Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::version_json().as_bytes()),
+        Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::rsync_version_json().as_bytes()),
         Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(asked)) => return server_session::run(env, asked),

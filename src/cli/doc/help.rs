@@ -61,21 +61,21 @@ pub fn help_text() -> String {
     out
 }
 
+/// The operands of a copy.
+pub const OPERANDS: [&str; 7] = [
+    "SRC [SRC]... DEST",
+    "SRC [SRC]... [USER@]HOST:DEST",
+    "SRC [SRC]... [USER@]HOST::DEST",
+    "SRC [SRC]... rsync://[USER@]HOST[:PORT]/DEST",
+    "[USER@]HOST:SRC [DEST]",
+    "[USER@]HOST::SRC [DEST]",
+    "rsync://[USER@]HOST[:PORT]/SRC [DEST]",
+];
+
 /// Returns the ways to call the program.
 pub fn usage_text() -> String {
     let mut out = String::new();
-    for (at, operands) in [
-        "SRC [SRC]... DEST",
-        "SRC [SRC]... [USER@]HOST:DEST",
-        "SRC [SRC]... [USER@]HOST::DEST",
-        "SRC [SRC]... rsync://[USER@]HOST[:PORT]/DEST",
-        "[USER@]HOST:SRC [DEST]",
-        "[USER@]HOST::SRC [DEST]",
-        "rsync://[USER@]HOST[:PORT]/SRC [DEST]",
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (at, operands) in OPERANDS.into_iter().enumerate() {
         let before = if at == 0 { "Usage:" } else { "  or  " };
         out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
     }
@@ -88,10 +88,11 @@ fn push(out: &mut String, names: &str, help: &str) {
 }
 
 /// Returns the names of an option: `--suffix=SUFFIX`, `--verbose, -v`.
-fn names(flag: &Flag) -> String {
+pub fn names(flag: &Flag) -> String {
     let value = match flag.arity {
         Arity::Switch => String::new(),
         Arity::Value(word) => format!("={word}"),
+        Arity::Optional(word) => format!("[={word}]"),
     };
     let mut names = Vec::new();
     if !flag.long.is_empty() {

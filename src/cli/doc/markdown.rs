@@ -18,7 +18,7 @@ pub fn options_markdown() -> String {
          - **rsync**: the whole run is handed to the installed rsync.\n\n\
          A run with a daemon's operand, and one whose far end has only rsync, is handed to the installed rsync with all its \
          options.\n\n\
-         `--transport`, the last one, is not rsync's.\n\n\
+         The options from `--transport` on are not rsync's.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
     for flag in flags::all() {
@@ -29,7 +29,7 @@ pub fn options_markdown() -> String {
         also.extend(flag.negations.iter().map(|name| format!("`--{name}`")));
         let argument = match flag.arity {
             Arity::Switch => String::new(),
-            Arity::Value(word) => format!("`{}`", word.replace('|', "\\|")),
+            Arity::Value(word) | Arity::Optional(word) => format!("`{}`", word.replace('|', "\\|")),
         };
         let support = match flag.support {
             Support::Yes => "yes",

@@ -1,12 +1,15 @@
-//! The text of `--version` and `-VV`.
+//! The text of `--version`, `-VV` and `--version --json`.
 //!
 //! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A capability is
 //! listed only if sparsync's own copies have it, not if only the installed rsync does.
 
 use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
+use crate::cli::flags::own;
 use crate::cli::value::names;
+use crate::proto::VERSIONS;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version of sparsync.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A capability: rsync's words for it, and its key and value in the JSON.
 struct Capability(&'static str, &'static str, &'static str);
@@ -78,13 +81,7 @@ fn wrap<'a>(out: &mut String, words: impl ExactSizeIterator<Item = &'a str>) {
 }
 
 /// Returns the text that `-VV` prints: rsync's keys, and `implementation` and `implementation_version`.
-pub fn version_json() -> String {
-    let capabilities: Vec<String> =
-        CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}")).collect();
-    let quoted = |names: Vec<String>| {
-        let plain = names.iter().filter(|name| !name.starts_with('('));
-        plain.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
-    };
+pub fn rsync_version_json() -> String {
     format!(
         r#"{{
   "program": "rsync",
@@ -110,10 +107,49 @@ pub fn version_json() -> String {
   "caveat": "sparsync comes without any warranty"
 }}
 "#,
-        capabilities.join(",\n"),
-        quoted(names::all_checksums()),
-        quoted(names::all_compressions()),
+        capabilities(),
+        quoted(&names::all_checksums()),
+        quoted(&names::all_compressions()),
     )
+}
+
+/// Returns the text that `--version --json` prints.
+pub fn version_json() -> String {
+    let protocols: Vec<String> = VERSIONS.map(|version| version.to_string()).collect();
+    format!(
+        r#"{{
+  "name": "sparsync",
+  "version": "{VERSION}",
+  "protocol_versions": [{}],
+  "rsync": {{ "version": "{RSYNC_VERSION}", "protocol": {RSYNC_PROTOCOL} }},
+  "capabilities": {{
+{}
+  }},
+  "methods": {{
+    "checksum": [{}],
+    "compression": [{}],
+    "transport": [{}]
+  }}
+}}
+"#,
+        protocols.join(", "),
+        capabilities(),
+        quoted(&names::all_checksums()),
+        quoted(&names::all_compressions()),
+        quoted(&own::TRANSPORTS.map(String::from)),
+    )
+}
+
+/// Returns the members of the JSON object of capabilities.
+fn capabilities() -> String {
+    let members = CAPABILITIES.iter().map(|Capability(_, key, value)| format!("    \"{key}\": {value}"));
+    members.collect::<Vec<_>>().join(",\n")
+}
+
+/// Returns the elements of a JSON list of names, without the aliases, which are in parentheses.
+fn quoted(names: &[String]) -> String {
+    let plain = names.iter().filter(|name| !name.starts_with('('));
+    plain.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -134,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_json_is_balanced_and_has_rsyncs_keys() {
-        let text = version_json();
+        let text = rsync_version_json();
         for key in [
             "\"program\": \"rsync\"",
             "\"version\": \"3.5.0\"",

@@ -1,7 +1,7 @@
 //! Options that decide when two entries count as the same.
 
 use crate::cli::flag::{Arity, Flag, Support};
-use crate::cli::value::number;
+use crate::cli::value::{names, number};
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -85,6 +85,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["cc"],
         arity: Arity::Value("STR"),
         help: "choose the checksum that --out-format=%C shows",
+        words: &names::CHECKSUM_NAMES,
         man: "Of two names the second is that of the list, which is shown under --checksum. Whether contents are the \
               same is found out with a digest of our own, whatever is chosen. RSYNC_CHECKSUM_LIST chooses, too.",
         set: |args, given| {

@@ -2,7 +2,7 @@
 
 use crate::cli::args::Args;
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
-use crate::cli::value::{number, refuse, size};
+use crate::cli::value::{names, number, refuse, size};
 use crate::error::Result;
 use crate::options::AltKind;
 
@@ -146,6 +146,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["zc"],
         arity: Arity::Value("STR"),
         help: "choose the compression",
+        words: &names::COMPRESSION_NAMES,
         man: "zstd, lz4, zlibx, zlib, none, or auto: the first that both ends have; RSYNC_COMPRESS_LIST names those that \
               come into question, the best first. Both ends must know the method: a sparsync of before lz4 and zlib at \
               the far end ends the run with exit 4.",

@@ -12,21 +12,22 @@ pub mod place;
 pub mod preserve;
 pub mod select;
 
+/// The options by subject, in the order of `--help`.
+pub static GROUPS: [(&str, &[Flag]); 9] = [
+    ("Output", output::FLAGS),
+    ("Selection of entries", select::FLAGS),
+    ("Comparison", check::FLAGS),
+    ("Attributes", preserve::FLAGS),
+    ("Deletion", delete::FLAGS),
+    ("Writing files", place::FLAGS),
+    ("Deltas, alternate destinations and compression", delta::FLAGS),
+    ("Connections and limits", connect::FLAGS),
+    ("Options that rsync does not have", own::FLAGS),
+];
+
 /// Every option, in the order of `--help`.
 pub fn all() -> impl Iterator<Item = &'static Flag> {
-    [
-        output::FLAGS,
-        select::FLAGS,
-        check::FLAGS,
-        preserve::FLAGS,
-        delete::FLAGS,
-        place::FLAGS,
-        delta::FLAGS,
-        connect::FLAGS,
-        own::FLAGS,
-    ]
-    .into_iter()
-    .flatten()
+    GROUPS.iter().flat_map(|(_, flags)| flags.iter())
 }
 
 /// Whether an option was given or revoked.

@@ -24,6 +24,7 @@ pub const FLAGS: &[Flag] = &[
         long: "info",
         arity: Arity::Value("FLAGS"),
         help: "select informational messages (list: --info=help)",
+        words: &words::INFO_NAMES,
         man: "These flags override what -v, -i, --stats and --progress imply.",
         set: |args, given| {
             if words::info(given.value, &mut args.info)? == words::WordsArgument::Help {
@@ -37,6 +38,7 @@ pub const FLAGS: &[Flag] = &[
         long: "debug",
         arity: Arity::Value("FLAGS"),
         help: "select debug messages (list: --debug=help)",
+        words: &words::DEBUG_NAMES,
         man: "Every flag of rsync is accepted; those about the protocol print nothing on a local copy. \
               Not printed: `removing duplicate name`, `deleting in`, and that the rules of -C are global.",
         set: |args, given| {
@@ -51,6 +53,7 @@ pub const FLAGS: &[Flag] = &[
         long: "stderr",
         arity: Arity::Value("e|a|c"),
         help: "print only errors, or all messages, to stderr",
+        words: &["errors", "all", "client"],
         man: "Where stderr is closed its lines go nowhere; rsync 3.5.0 ends with exit 13.",
         set: |args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
@@ -102,6 +105,7 @@ pub const FLAGS: &[Flag] = &[
         long: "outbuf",
         arity: Arity::Value("N|L|B"),
         help: "buffer standard output: none, line or block",
+        words: &["N", "L", "B"],
         set: |args, given| {
             args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
                 Some(b'N' | b'U') => Outbuf::None,

@@ -268,15 +268,18 @@ be reached. Enrolling again changes only the options that are given.
 OPTIONS
   --root=DIR              permit this machine only paths below DIR on HOST; repeatable; default:
                           all paths that the ssh login can access; --root=/ permits all paths again
-  --read-only             permit reading only; --read-write permits writing again
+  --read-only             permit reading only
+  --read-write            permit writing again
   --expires=WHEN          end the grant on a date (2026-12-31, until its end in UTC), at a time
-                          (2026-12-31T18:00:00Z) or after a duration (30d, 12h); --no-expiry removes
-                          the date
-  --allow-setuid          with --root: permit set-ID bits; --strip-setuid removes them again
-  --no-munge              with --root: store symlinks unchanged; --munge munges them again; see
-                          `sparsync server grant --help`
+                          (2026-12-31T18:00:00Z) or after a duration (30d, 12h)
+  --no-expiry             remove the expiry date
+  --allow-setuid          with --root: permit set-ID bits and security.* attributes
+  --strip-setuid          remove them again
+  --no-munge              with --root: store symlinks unchanged; see `sparsync server grant --help`
+  --munge                 munge symlinks again
   --owner=USER[:GROUP]    with a server of root: sessions run as USER, and all that this machine
-                          writes belongs to USER; --no-owner removes that
+                          writes belongs to USER
+  --no-owner              remove that
   --name=NAME             the name of this machine on HOST; default: USER@HOSTNAME
   --port=PORT             the port of the server, if it is not running; default: its last port, at
                           first 28792, or the next free port if that one is in use
@@ -285,7 +288,8 @@ OPTIONS
   --no-start              do not start the server
   --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
   --dry-run, -n           only print what would be done
-  --list                  list the enrolled hosts; with --json as JSON
+  --list                  list the enrolled hosts
+  --json                  with --list: print JSON
   --revoke=HOST           remove HOST here, and the grant of this machine's key there
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the path of sparsync on HOST

@@ -16,6 +16,17 @@ const CHECKSUMS: [(&str, Checksum); 8] = [
     ("none", Checksum::None),
 ];
 
+/// The names of checksums.
+pub const CHECKSUM_NAMES: [&str; CHECKSUMS.len()] = {
+    let mut names = [""; CHECKSUMS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = CHECKSUMS[at].0;
+        at += 1;
+    }
+    names
+};
+
 /// Returns the names of checksums as `--version` lists them. An alias of the name before it is in parentheses.
 pub fn all_checksums() -> Vec<String> {
     let is_alias = |at: usize| at > 0 && CHECKSUMS[at - 1].1 == CHECKSUMS[at].1;
@@ -100,10 +111,12 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
 const METHODS: [Compression; 5] =
     [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib, Compression::No];
 
+/// The arguments of `--compress-choice`.
+pub const COMPRESSION_NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib", "none"];
+
 /// Checks `--compress-choice`.
 pub fn compress(text: &[u8]) -> Result<()> {
-    const NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib", "none"];
-    let is_known = NAMES.iter().any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
+    let is_known = COMPRESSION_NAMES.iter().any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
     if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
 }
 

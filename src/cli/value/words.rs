@@ -76,6 +76,21 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("TIME", time, "Debug setting of modified times (levels 1-2)"),
 ];
 
+/// The words of `--info`.
+pub const INFO_NAMES: [&str; 13] = names(&INFO);
+/// The words of `--debug`.
+pub const DEBUG_NAMES: [&str; 24] = names(&DEBUG);
+
+const fn names<T, const N: usize>(words: &[Word<T>; N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut at = 0;
+    while at < N {
+        names[at] = words[at].name;
+        at += 1;
+    }
+    names
+}
+
 /// The words that each `-v` adds to `--info`. The first entry applies without `-v`.
 const INFO_BY_VERBOSITY: [&str; 3] =
     ["NONREG", "COPY,DEL,FLIST,MISC,NAME,STATS,SYMSAFE", "BACKUP,MISC2,MOUNT,NAME2,REMOVE,SKIP"];

@@ -1,0 +1,177 @@
+//! Completions for shells: the commands, their options, and what an argument can be.
+
+mod bash;
+mod fish;
+mod zsh;
+
+use super::help_page::HelpPage;
+use crate::cli::flag::{Arity, Flag, Support};
+use crate::cli::{flags, subcommand};
+
+/// A shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    /// bash, version 4 or later.
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish, version 3 or later.
+    Fish,
+}
+
+/// Returns the script that defines the completions in a shell.
+pub fn completions(shell: Shell) -> String {
+    match shell {
+        Shell::Bash => bash::script(&commands()),
+        Shell::Zsh => zsh::script(&commands()),
+        Shell::Fish => fish::script(&commands()),
+    }
+}
+
+/// A command with its options.
+struct Command {
+    /// The words after `sparsync`; empty for a copy.
+    name: String,
+    /// One line.
+    help: String,
+    options: Vec<OptionEntry>,
+}
+
+impl Command {
+    /// Returns the action of a server; `None` for other commands.
+    fn action(&self) -> Option<&str> {
+        self.name.strip_prefix("server ")
+    }
+}
+
+/// An option.
+struct OptionEntry {
+    /// The long names, without dashes. May be empty if there is a letter.
+    long: Vec<&'static str>,
+    short: Option<char>,
+    arity: Arity,
+    argument: Argument,
+    help: String,
+}
+
+/// What the argument of an option can be.
+enum Argument {
+    /// Any text.
+    Any,
+    File,
+    Dir,
+    Host,
+    /// One of these words.
+    Words(Vec<String>),
+}
+
+/// Returns all commands: first the copy, then the subcommands.
+fn commands() -> Vec<Command> {
+    let copy = flags::all().filter(|flag| flag.support != Support::Handover).flat_map(of_flag).collect();
+    let copy = Command { name: String::new(), help: String::new(), options: copy };
+    let others = subcommand::help_pages().into_iter().map(|(name, text)| {
+        let page = HelpPage::parse(text);
+        Command { name, help: short(page.summary), options: page.options().map(of_entry).collect() }
+    });
+    std::iter::once(copy).chain(others).collect()
+}
+
+/// Returns an option of a copy, and the first of its negations.
+fn of_flag(flag: &'static Flag) -> Vec<OptionEntry> {
+    let (Arity::Value(placeholder) | Arity::Optional(placeholder)) = flag.arity else {
+        return with_negation(flag, Argument::Any);
+    };
+    let lower = |word: &&str| match word.bytes().all(|b| b.is_ascii_uppercase()) {
+        true => word.to_lowercase(),
+        false => (*word).to_owned(),
+    };
+    let words: Vec<_> = flag.words.iter().map(lower).collect();
+    with_negation(flag, if words.is_empty() { argument(placeholder) } else { Argument::Words(words) })
+}
+
+fn with_negation(flag: &'static Flag, argument: Argument) -> Vec<OptionEntry> {
+    let names = std::iter::once(flag.long).chain(flag.aliases.iter().copied());
+    let long = names.filter(|name| !name.is_empty()).collect();
+    let on = OptionEntry { long, short: flag.short, arity: flag.arity, argument, help: flag.help.to_owned() };
+    let off = flag.negations.first().map(|&name| OptionEntry {
+        long: vec![name],
+        short: None,
+        arity: Arity::Switch,
+        argument: Argument::Any,
+        help: if flag.help_off.is_empty() { format!("turn off --{}", flag.long) } else { flag.help_off.to_owned() },
+    });
+    std::iter::once(on).chain(off).collect()
+}
+
+/// Returns an option of a subcommand: `--rsh=COMMAND, -e`.
+fn of_entry((names, help): (&'static str, &str)) -> OptionEntry {
+    let mut entry =
+        OptionEntry { long: Vec::new(), short: None, arity: Arity::Switch, argument: Argument::Any, help: short(help) };
+    for name in names.split(", ") {
+        match (name.strip_prefix("--"), name.strip_prefix('-')) {
+            (Some(long), _) => {
+                let (long, value) = long.split_once('=').map_or((long, None), |(long, value)| (long, Some(value)));
+                entry.long.push(long);
+                if let Some(value) = value {
+                    entry.arity = Arity::Value(value);
+                    entry.argument = argument(value);
+                }
+            }
+            (None, Some(letter)) => entry.short = letter.chars().next(),
+            (None, None) => {}
+        }
+    }
+    entry
+}
+
+/// Returns what a placeholder stands for.
+fn argument(placeholder: &str) -> Argument {
+    match placeholder {
+        "FILE" => Argument::File,
+        "DIR" => Argument::Dir,
+        "HOST" => Argument::Host,
+        _ => Argument::Any,
+    }
+}
+
+/// Returns the first statement of a description.
+fn short(help: &str) -> String {
+    let end = ["; ", ": ", ". "].iter().filter_map(|mark| help.find(mark)).filter(|&at| at > 10).min();
+    help[..end.unwrap_or(help.len())].trim_end_matches('.').to_owned()
+}
+
+/// Returns text in single quotes, for bash and zsh.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::{OsStr, OsString};
+
+    #[test]
+    fn subcommands_read_the_options_that_are_proposed() {
+        for command in commands().into_iter().filter(|command| !command.name.is_empty()) {
+            assert!(command.name == "server" || command.options.len() >= 3, "{}", command.name);
+            let names = command.options.iter().flat_map(|option| &option.long).map(|name| format!("--{name}"));
+            let letters = command.options.iter().filter_map(|option| option.short).map(|letter| format!("-{letter}"));
+            for option in names.chain(letters) {
+                let words = ["--sparsync"].into_iter().chain(command.name.split(' ')).chain([option.as_str()]);
+                let words = words.map(OsString::from).collect::<Vec<_>>();
+                let read = subcommand::read(OsStr::new("sparsync"), &words);
+                let error = read.expect("it is a subcommand").err().map(|error| error.message).unwrap_or_default();
+                let error = String::from_utf8(error).unwrap();
+                assert!(!error.contains("unknown option"), "{}: {error}", command.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_description_is_one_statement() {
+        assert_eq!(short("stop the server; then more"), "stop the server");
+        assert_eq!(short("with HOST: the remote shell"), "with HOST: the remote shell");
+        assert_eq!(short("Remove a grant. Sessions end."), "Remove a grant");
+        assert_eq!(quoted("rsync's"), "'rsync'\\''s'");
+    }
+}

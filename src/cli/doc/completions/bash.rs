@@ -1,0 +1,122 @@
+//! Completions for bash.
+
+use super::{Argument, Command};
+use crate::cli::flag::Arity;
+
+/// What is the same for all commands. `@` marks where the tables are inserted.
+const SCRIPT: &str = r#"# Completions of sparsync for bash, printed by `sparsync --completions=bash`.
+
+_sparsync() {
+    local command='' option='' cur=${COMP_WORDS[COMP_CWORD]} prev='' word options=''
+    local -a source=()
+    ((COMP_CWORD > 0)) && prev=${COMP_WORDS[COMP_CWORD - 1]}
+    COMPREPLY=()
+
+    if ((COMP_CWORD > 1)); then
+        case ${COMP_WORDS[1]} in
+            enroll | help) command=${COMP_WORDS[1]} ;;
+            server)
+                command=server
+                for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+                    case $word in
+                        @ACTIONS@)
+                            command="server $word"
+                            break
+                            ;;
+                    esac
+                done
+                ;;
+        esac
+    fi
+
+    # bash splits --option=value into three words, and host:path too.
+    if [[ $cur == = ]]; then
+        option=$prev cur=
+    elif [[ $prev == = ]] && ((COMP_CWORD > 2)); then
+        option=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ $cur == : || $prev == : ]]; then
+        return
+    else
+        case "$command:$prev" in
+            @DETACHED@) option=$prev ;;
+        esac
+    fi
+
+    case "$command:$option" in
+        *:) ;;
+@ARGUMENTS@
+        *) return ;;
+    esac
+    if ((${#source[@]} > 0)); then
+        [[ ${source[0]} == -[df] ]] && compopt -o filenames -o default 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen "${source[@]}" -- "$cur")
+        return
+    fi
+
+    case $command in
+@OPTIONS@
+    esac
+    if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+        [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+        return
+    fi
+
+    case $command in
+        enroll | 'server '*) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur") ;;
+        server) mapfile -t COMPREPLY < <(compgen -W '@ACTION_LIST@' -- "$cur") ;;
+        help) mapfile -t COMPREPLY < <(compgen -W 'enroll server' -- "$cur") ;;
+        *)
+            compopt -o filenames -o default 2>/dev/null
+            mapfile -t COMPREPLY < <(
+                ((COMP_CWORD > 1)) || compgen -W 'enroll help server' -- "$cur"
+                compgen -f -- "$cur"
+            )
+            ;;
+    esac
+}
+
+complete -F _sparsync sparsync
+"#;
+
+/// Returns the script.
+pub fn script(commands: &[Command]) -> String {
+    let actions: Vec<_> = commands.iter().filter_map(Command::action).collect();
+    let (mut detached, mut arguments, mut options) = (Vec::new(), String::new(), String::new());
+    for command in commands {
+        let mut names = Vec::new();
+        for option in &command.options {
+            let mut spelled: Vec<_> = option.long.iter().map(|name| format!("--{name}")).collect();
+            names.extend(spelled.iter().map(|name| match option.arity {
+                Arity::Value(_) => format!("{name}="),
+                Arity::Switch | Arity::Optional(_) => name.clone(),
+            }));
+            let letter = option.short.map(|letter| format!("-{letter}"));
+            names.extend(letter.clone());
+            if option.arity == Arity::Switch {
+                continue;
+            }
+            spelled.extend(letter);
+            let patterns: Vec<_> = spelled.iter().map(|name| format!("'{}:{name}'", command.name)).collect();
+            if let Arity::Value(_) = option.arity {
+                detached.extend_from_slice(&patterns);
+            }
+            let patterns = patterns.join(" | ");
+            let source = match &option.argument {
+                Argument::Any => continue,
+                Argument::Words(words) => format!("-W '{}'", words.join(" ")),
+                Argument::Host => "-A hostname".to_owned(),
+                Argument::File => "-f".to_owned(),
+                Argument::Dir => "-d".to_owned(),
+            };
+            arguments += &format!("        {patterns}) source=({source}) ;;\n");
+        }
+        options += &format!("        '{}') options='{}' ;;\n", command.name, names.join(" "));
+    }
+    SCRIPT
+        .replace("@ACTIONS@", &actions.join(" | "))
+        .replace("@ACTION_LIST@", &actions.join(" "))
+        .replace("@DETACHED@", &detached.join(" | "))
+        .replace("@ARGUMENTS@\n", &arguments)
+        .replace("@OPTIONS@\n", &options)
+}

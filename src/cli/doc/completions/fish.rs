@@ -1,0 +1,84 @@
+//! Completions for fish.
+
+use super::{Argument, Command, OptionEntry};
+use crate::cli::flag::Arity;
+
+/// What is the same for all commands. `@` marks where the tables are inserted.
+const SCRIPT: &str = r#"# Completions of sparsync for fish, printed by `sparsync --completions=fish`.
+
+# Prints the command before the cursor: copy, enroll, help, server, or server and an action.
+function __sparsync_command
+    set -l words (commandline -opc)
+    switch "$words[2]"
+        case enroll help
+            echo $words[2]
+        case server
+            for word in $words[3..-1]
+                if contains -- $word @ACTIONS@
+                    echo server $word
+                    return
+                end
+            end
+            echo server
+        case '*'
+            echo copy
+    end
+end
+
+function __sparsync_is
+    test (__sparsync_command) = "$argv"
+end
+
+function __sparsync_is_first
+    test (count (commandline -opc)) = 1
+end
+
+complete -c sparsync -n 'not __sparsync_is copy' -f
+complete -c sparsync -n '__sparsync_is enroll' -a '(__fish_print_hostnames)'
+complete -c sparsync -n '__sparsync_is help' -a 'enroll server'
+complete -c sparsync -n 'string match -q "server *" (__sparsync_command)' -a '(__fish_print_hostnames)'
+"#;
+
+/// Returns the script.
+pub fn script(commands: &[Command]) -> String {
+    let actions: Vec<_> = commands.iter().filter_map(Command::action).collect();
+    let mut out = SCRIPT.replace("@ACTIONS@", &actions.join(" "));
+    for command in commands.iter().filter(|command| !command.name.is_empty()) {
+        let (at, name) = match command.action() {
+            Some(action) => ("__sparsync_is server", action),
+            None => ("__sparsync_is_first", command.name.as_str()),
+        };
+        out += &format!("complete -c sparsync -n '{at}' -a {name} -d {}\n", quoted(&command.help));
+    }
+    for command in commands {
+        let name = if command.name.is_empty() { "copy" } else { &command.name };
+        command.options.iter().for_each(|option| out += &line(name, option));
+    }
+    out
+}
+
+fn line(command: &str, option: &OptionEntry) -> String {
+    let names = option.short.map(|letter| format!(" -s {letter}")).into_iter();
+    let names: String = names.chain(option.long.iter().map(|name| format!(" -l {name}"))).collect();
+    let argument = match &option.argument {
+        Argument::Any => String::new(),
+        Argument::File => " -F".to_owned(),
+        Argument::Dir => " -f -a '(__fish_complete_directories)'".to_owned(),
+        Argument::Host => " -f -a '(__fish_print_hostnames)'".to_owned(),
+        Argument::Words(words) => format!(" -f -a '{}'", words.join(" ")),
+    };
+    let required = match (option.arity, &option.argument) {
+        (Arity::Value(_), Argument::Any) => " -x",
+        (Arity::Value(_), _) => " -r",
+        (Arity::Switch | Arity::Optional(_), _) => "",
+    };
+    format!(
+        "complete -c sparsync -n '__sparsync_is {command}'{names}{required}{argument} -d {}\n",
+        quoted(&option.help)
+    )
+}
+
+/// Returns text in single quotes.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}

@@ -1,0 +1,104 @@
+//! Completions for zsh.
+
+use super::{Argument, Command, OptionEntry, quoted};
+use crate::cli::flag::Arity;
+
+/// What is the same for all commands. `@` marks where the tables are inserted.
+const SCRIPT: &str = r#"#compdef sparsync
+# Completions of sparsync for zsh, printed by `sparsync --completions=zsh`.
+
+_sparsync_first() {
+    _alternative 'commands:command:((@COMMANDS@))' 'files:file:_files'
+}
+
+_sparsync() {
+    local command=
+    if (( CURRENT > 2 )); then
+        case $words[2] in
+            enroll | help) command=$words[2] ;;
+            server) command="server ${words[(r)(@ACTIONS@)]}" ;;
+        esac
+    fi
+    # While an action is being typed, there is none yet.
+    [[ $command == "server $words[CURRENT]" ]] && command='server '
+    [[ -n $command ]] && { shift words; (( CURRENT-- )) }
+    case $command in
+@TABLE@
+        help) _arguments ':command:(enroll server)' ;;
+    esac
+}
+
+if [[ $funcstack[1] == _sparsync ]]; then
+    _sparsync "$@"
+else
+    compdef _sparsync sparsync
+fi
+"#;
+
+/// Returns the script.
+pub fn script(commands: &[Command]) -> String {
+    let actions: Vec<_> = commands.iter().filter_map(|command| Some((command.action()?, command))).collect();
+    let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
+    let verbs = commands.iter().filter(|command| ["enroll", "server"].contains(&command.name.as_str()));
+    let verbs: Vec<_> = verbs.map(|command| described(&command.name, &command.help)).collect();
+    let listed: Vec<_> = actions.iter().map(|(action, command)| described(action, &command.help)).collect();
+    let mut table = String::new();
+    for command in commands {
+        let name = if command.name == "server" { "server " } else { &command.name };
+        let operands = match name {
+            "" => "'1: :_sparsync_first' '*:file:_files'".to_owned(),
+            "server " => format!("'1:action:(({}))'", listed.join(" ")),
+            "enroll" => "'1:host:_hosts'".to_owned(),
+            _ => "'1: :' '*:host:_hosts'".to_owned(),
+        };
+        let specs = command.options.iter().flat_map(specs).map(|spec| format!(" \\\n                {spec}"));
+        let specs: String = specs.collect();
+        table += &format!(
+            "        '{name}')\n            _arguments -s -S{specs} \\\n                {operands}\n            ;;\n"
+        );
+    }
+    let names: Vec<_> = actions.iter().map(|(action, _)| *action).collect();
+    SCRIPT.replace("@COMMANDS@", &verbs.join(" ")).replace("@ACTIONS@", &names.join("|")).replace("@TABLE@\n", &table)
+}
+
+/// Returns the descriptions of an option for `_arguments`, one for each name. All options may be repeated.
+fn specs(option: &OptionEntry) -> Vec<String> {
+    let help = escaped(&option.help, &['[', ']', ':']);
+    let argument = |placeholder: &str| {
+        let action = match &option.argument {
+            Argument::Any => " ".to_owned(),
+            Argument::File => "_files".to_owned(),
+            Argument::Dir => "_files -/".to_owned(),
+            Argument::Host => "_hosts".to_owned(),
+            Argument::Words(words) => format!("({})", words.join(" ")),
+        };
+        format!("{}:{action}", escaped(placeholder, &[':']))
+    };
+    let spec = |name: String, is_long: bool| match option.arity {
+        Arity::Switch => quoted(&format!("*{name}[{help}]")),
+        Arity::Optional(word) => quoted(&format!("*{name}=-[{help}]::{}", argument(word))),
+        Arity::Value(word) => {
+            let joint = if is_long { "=" } else { "+" };
+            quoted(&format!("*{name}{joint}[{help}]:{}", argument(word)))
+        }
+    };
+    let long = option.long.iter().map(|name| spec(format!("--{name}"), true));
+    long.chain(option.short.map(|letter| spec(format!("-{letter}"), false))).collect()
+}
+
+/// Returns text with a backslash before backslashes and these characters.
+fn escaped(text: &str, special: &[char]) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        if letter == '\\' || special.contains(&letter) {
+            out.push('\\');
+        }
+        out.push(letter);
+    }
+    out
+}
+
+/// Returns text as a double-quoted word inside of a single-quoted one.
+fn quoted_twice(text: &str) -> String {
+    format!("\"{}\"", escaped(text, &['"', '$', '`', ':', '(', ')']).replace('\'', "'\\''"))
+}

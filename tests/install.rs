@@ -1,0 +1,180 @@
+//! What a package installs beside the program: man pages and completions, and the version that other programs read.
+
+use crate::kit::{oracle, tell_skip};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// Runs sparsync and returns its output.
+#[track_caller]
+fn printed(args: &[&str]) -> String {
+    let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");
+    assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {}", output.stderr.escape_ascii());
+    String::from_utf8(output.stdout).expect("the text is UTF-8")
+}
+
+/// Returns the completions for a shell, in a file with that name.
+fn completions(shell: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let path = dir.path().join("sparsync");
+    std::fs::write(&path, printed(&[&format!("--completions={shell}")])).expect("scratch can be written");
+    let path = path.to_str().expect("the path is UTF-8").to_owned();
+    (dir, path)
+}
+
+/// Runs a program, with `HOME` in a new directory. `None` if it is not installed; the test is then skipped.
+fn run(test: &str, program: &str, args: &[&str], input: &str) -> Option<String> {
+    let home = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let mut command = Command::new(program);
+    command.args(args).current_dir(&home).env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            tell_skip(&format!("install::{test}"), &format!("{program} is not installed"));
+            return None;
+        }
+        Err(error) => panic!("{program} cannot be started: {error}"),
+    };
+    // A program may end without reading its input, which breaks the pipe.
+    let _ = child.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("a child can be waited for");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{program} {args:?}: {}\n{text}{errors}", output.status);
+    Some(text)
+}
+
+#[test]
+fn man_pages_have_no_faults() {
+    for page in ["--man", "--man=enroll", "--man=server"] {
+        let page = printed(&[page]);
+        let mandoc = |args: &[&str]| run("man_pages_have_no_faults", "mandoc", args, &page);
+        let Some(faults) = mandoc(&["-Tlint", "-Wwarning"]) else { return };
+        assert_eq!(faults, "");
+        assert!(mandoc(&["-Thtml"]).is_some_and(|shown| shown.contains("--help")));
+    }
+    assert_eq!(printed(&["--man"]), printed(&["--man=sparsync"]));
+}
+
+/// Words before the cursor, and proposals among the others there.
+const QUERIES: [(&str, &[&str]); 14] = [
+    ("--del", &["--del", "--delete", "--delete-after"]),
+    ("-a --suff", &["--suffix"]),
+    ("--transport=q", &["quic"]),
+    ("--transport q", &["quic"]),
+    ("--man=en", &["enroll"]),
+    ("--info=prog", &["progress"]),
+    ("enr", &["enroll"]),
+    ("server re", &["restart", "revoke"]),
+    ("server --p", &[]),
+    ("server start --po", &["--port"]),
+    ("server start box --po", &["--port"]),
+    ("server stop --po", &[]),
+    ("enroll --read", &["--read-only", "--read-write"]),
+    ("help s", &["server"]),
+];
+
+/// Compares what a shell proposes with [`QUERIES`]. A proposal may have a description, or begin with the option.
+#[track_caller]
+fn compare(shell: &str, line: &str, wanted: &[&str], output: &str) {
+    let proposals = output.lines().map(|line| line.split('\t').next().unwrap_or_default());
+    let proposals: Vec<_> = proposals.map(|word| word.strip_prefix("--transport=").unwrap_or(word)).collect();
+    let proposals: Vec<_> = proposals.iter().map(|word| word.strip_prefix("--info=").unwrap_or(word)).collect();
+    let proposals: Vec<_> = proposals.iter().map(|word| word.strip_prefix("--man=").unwrap_or(word)).collect();
+    let proposals: Vec<_> = proposals.iter().map(|word| word.trim_end_matches('=')).collect();
+    for word in wanted {
+        assert!(proposals.contains(word), "{shell}: {line}: {word} is not among {proposals:?}");
+    }
+    assert_eq!(proposals.is_empty(), wanted.is_empty(), "{shell}: {line}: {proposals:?}");
+}
+
+#[test]
+fn bash_completes() {
+    let (_dir, path) = completions("bash");
+    run("bash_completes", "bash", &["-n", &path], "");
+    // Splits a line as bash does, and prints what the function proposes for its last word.
+    let ask = "source \"$1\"; line=\"sparsync $2\"; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+               _sparsync; printf '%s\\n' \"${COMPREPLY[@]}\" | sed '/^$/d'";
+    for (line, wanted) in QUERIES {
+        let Some(output) = run("bash_completes", "bash", &["--norc", "-c", ask, "bash", &path, line], "") else {
+            return;
+        };
+        compare("bash", line, wanted, &output);
+    }
+    let files = "source \"$1\"; touch 'a file'; COMP_WORDS=(sparsync -a a); COMP_CWORD=2; _sparsync; \
+                 printf '%s\\n' \"${COMPREPLY[@]}\"; complete -p sparsync";
+    let output = run("bash_completes", "bash", &["--norc", "-c", files, "bash", &path], "");
+    assert_eq!(output.expect("bash is installed"), "a file\ncomplete -F _sparsync sparsync\n");
+}
+
+#[test]
+fn fish_completes() {
+    let (_dir, path) = completions("fish");
+    if run("fish_completes", "fish", &["--no-execute", &path], "").is_none() {
+        return;
+    }
+    for (line, wanted) in QUERIES {
+        let ask = format!("source {path}; complete -C 'sparsync {line}'");
+        let output = run("fish_completes", "fish", &["--no-config", "-c", &ask], "").expect("fish is installed");
+        compare("fish", line, wanted, &output);
+    }
+}
+
+#[test]
+fn zsh_loads_the_completions() {
+    let (dir, path) = completions("zsh");
+    if run("zsh_loads_the_completions", "zsh", &["-fn", &path], "").is_none() {
+        return;
+    }
+    let load =
+        format!("autoload -U compinit; compinit -u -D; source {path}; print $+functions[_sparsync] $_comps[sparsync]");
+    let output = run("zsh_loads_the_completions", "zsh", &["-fc", &load], "");
+    assert_eq!(output.as_deref(), Some("1 _sparsync\n"));
+    // In a directory of `fpath`, the first line registers it.
+    std::fs::rename(&path, dir.path().join("_sparsync")).expect("scratch can be written");
+    let dir = dir.path().display();
+    let load = format!("fpath=({dir} $fpath); autoload -U compinit; compinit -u -D; print $_comps[sparsync]");
+    let output = run("zsh_loads_the_completions", "zsh", &["-fc", &load], "");
+    assert_eq!(output.as_deref(), Some("_sparsync\n"));
+}
+
+#[test]
+fn the_version_is_json() {
+    let version: serde_json::Value = serde_json::from_str(&printed(&["--version", "--json"])).expect("it is JSON");
+    assert_eq!(version["name"], "sparsync");
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(version["protocol_versions"], serde_json::json!([1]));
+    assert_eq!(version["rsync"], serde_json::json!({ "version": "3.5.0", "protocol": 32 }));
+    assert_eq!(version["capabilities"]["ACLs"], true);
+    assert_eq!(version["methods"]["compression"][0], "zstd");
+    assert_eq!(version["methods"]["transport"], serde_json::json!(["auto", "quic", "tls", "ssh"]));
+    assert_eq!(printed(&["--json", "-V"]), printed(&["--version", "--json"]));
+    let rsyncs: serde_json::Value = serde_json::from_str(&printed(&["-VV"])).expect("it is JSON");
+    assert_eq!((&rsyncs["program"], &rsyncs["capabilities"]), (&serde_json::json!("rsync"), &version["capabilities"]));
+}
+
+#[test]
+fn texts_do_not_depend_on_the_name_of_the_program() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let rsync = dir.path().join("rsync");
+    std::os::unix::fs::symlink(oracle::under_test(), &rsync).expect("scratch can be written");
+    for args in [&["--man"][..], &["--completions=zsh"], &["--version", "--json"]] {
+        let output = Command::new(&rsync).args(args).output().expect("the program can be started");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), printed(args));
+    }
+}
+
+#[test]
+fn wrong_values_are_usage_errors() {
+    for (args, message) in [
+        (&["--man=x"][..], "sparsync: invalid --man value `x`: expected sparsync, enroll or server\n"),
+        (&["--completions=x"], "sparsync: invalid --completions value `x`: expected bash, zsh or fish\n"),
+        (&["--completions", "x", "src", "host:dst"], "sparsync: invalid --completions value `x`: "),
+        (&["--json", "src", "dst"], "sparsync: --json cannot be used without --version\n"),
+        (&["--json", "src", "host:dst"], "sparsync: --json cannot be used without --version\n"),
+    ] {
+        let output = Command::new(oracle::under_test()).args(args).output().expect("the program can be started");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && errors.starts_with(message), "{args:?}: {errors}");
+    }
+}
