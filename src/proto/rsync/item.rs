@@ -288,7 +288,8 @@ mod tests {
         assert_eq!(head(0, 32, false), (0, 0, 0, 0));
         assert_eq!(head(70_000, 32, false), (100, 700, 2, 0));
         assert_eq!(head(70_001, 32, true), (101, 700, 16, 1));
-        assert_eq!(head(490_001, 32, false), (704, 696, 2, 89));
+        assert_eq!(head(490_001, 32, false), (701, 700, 2, 1));
+        assert_eq!(head(500_000, 32, false), (711, 704, 2, 160));
         assert_eq!(head(1 << 40, 32, false), (1 << 23, 1 << 17, 7, 0));
         assert_eq!(head(1 << 40, 29, false), (1 << 20, 1 << 20, 6, 0));
         let chosen = SumHead::of_basis(100, Some(32), &SUMS, 32, false).unwrap();
