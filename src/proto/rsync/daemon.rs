@@ -2,9 +2,7 @@
 
 use super::block_sums::FileDigest;
 use super::decode_error::{Result, checked, violation};
-use super::limits::{
-    DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES,
-};
+use super::limits::{DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES};
 use super::number::ReadWire as _;
 use crate::exit::Exit;
 use crate::options::Checksum;
@@ -297,7 +295,8 @@ mod tests {
 
     #[test]
     fn digests_are_chosen_by_the_client() {
-        let choose = |client: &str, daemon: &str| AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32);
+        let choose =
+            |client: &str, daemon: &str| AuthDigest::choose(Some(client.as_bytes()), Some(daemon.as_bytes()), 32);
         assert_eq!(choose("sha256 md5", "sha512 sha256 md5"), Some(AuthDigest::Sha256));
         assert_eq!(choose("md4", "md5"), None);
         assert_eq!(AuthDigest::choose(Some(b"md4"), None, 31), Some(AuthDigest::Md5));

@@ -41,6 +41,13 @@ pub fn basis(name: &[u8]) -> Vec<u8> {
     }
 }
 
+/// The file of the receiver after it has appended to a file with a wrong beginning.
+pub fn appended(name: &[u8]) -> Vec<u8> {
+    let mut content = source(name).expect("it is a file of the sender");
+    content[100..104].copy_from_slice(b"XXXX");
+    content
+}
+
 /// The files of the sender, as far as the tests look at their contents.
 pub fn source(name: &[u8]) -> Option<Vec<u8>> {
     let (a, t) = (noise("swap", 70_000), lines(0, 1500));

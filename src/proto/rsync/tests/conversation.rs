@@ -16,7 +16,7 @@ use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
 use super::captures;
 use crate::options::{Checksum, Compression};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::rc::Rc;
 
@@ -223,18 +223,31 @@ struct Lists {
     count: u32,
     by_index: HashMap<i32, FileEntry>,
     is_iconv: bool,
+    /// Release 2.6.0 sets other flags than later ones for the same fields.
+    is_old_sender: bool,
 }
 
 impl Lists {
     /// Decodes a list, and encodes it again.
-    fn read(&mut self, decoder: &mut ListDecoder, encoder: &mut ListEncoder, protocol: u8, input: &mut Direction<'_>, out: &mut Vec<u8>) {
+    fn read(
+        &mut self,
+        decoder: &mut ListDecoder,
+        encoder: &mut ListEncoder,
+        protocol: u8,
+        input: &mut Direction<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let start = decoder.next_index();
         let mut entries = Vec::new();
         loop {
             match decoder.next(input).unwrap() {
                 ListItem::Entry(entry) => {
                     encoder.entry(&entry, out);
-                    input.agree(out, &format!("entry {}", entry.path.escape_ascii()));
+                    if self.is_old_sender {
+                        input.seen.clear();
+                    } else {
+                        input.agree(out, &format!("entry {}", entry.path.escape_ascii()));
+                    }
                     out.clear();
                     entries.push(*entry);
                 }
@@ -263,7 +276,8 @@ impl Lists {
 struct Walk<'c> {
     command: &'c Command,
     settled: Settled,
-    has_bases: bool,
+    /// The files of the receiver, if they are known.
+    bases: Option<fn(&[u8]) -> Vec<u8>>,
     lists: Lists,
     /// Batch files and a sending server have statistics.
     has_stats: bool,
@@ -287,7 +301,7 @@ impl Walk<'_> {
     }
 
     fn basis(&self, index: i32, head: &ItemHead) -> Option<Vec<u8>> {
-        self.has_bases.then(|| captures::basis(head.name.as_deref().unwrap_or(self.lists.name(index))))
+        self.bases.map(|basis| basis(head.name.as_deref().unwrap_or(self.lists.name(index))))
     }
 
     /// Decodes the sender's direction.
@@ -297,7 +311,7 @@ impl Walk<'_> {
         let (mut decoder, mut encoder) = (ListDecoder::new(options), ListEncoder::new(options));
         let (mut indices, mut out_indices) = (NdxDecoder::new(protocol), NdxEncoder::new(protocol));
         let mut tokens = TokenDecoder::new(compression, protocol).unwrap();
-        let (mut counts, mut out) = (Counts::default(), Vec::new());
+        let (mut counts, mut out, mut answered) = (Counts::default(), Vec::new(), HashSet::new());
         if input.is_at_end(has_frames) {
             return counts;
         }
@@ -334,7 +348,10 @@ impl Walk<'_> {
                         sum_head.encode(&mut out);
                         input.agree(&out, "an answer");
                         out.clear();
-                        self.file(index, &head, &sum_head, &mut tokens, input);
+                        let is_appended = answered.insert(index) && self.command.has_word("--append");
+                        let basis = self.basis(index, &head).unwrap_or_default();
+                        let content = self.content(&basis, &sum_head, &mut tokens, input);
+                        self.compare(index, if is_appended { sum_head.basis_len_bytes() } else { 0 }, content, input);
                         let digest = input.byte_vec(sums.digest_len_bytes()).unwrap();
                         out.put(&digest);
                     }
@@ -346,30 +363,30 @@ impl Walk<'_> {
         counts
     }
 
-    /// Decodes the data of a file, and compares its digest, which is next.
-    fn file(&self, index: i32, head: &ItemHead, sum_head: &SumHead, tokens: &mut TokenDecoder, input: &mut Direction<'_>) {
-        let Settled { protocol, sums, compression, .. } = self.settled;
-        let (basis, mut content, mut all) = (self.basis(index, head), Vec::new(), Vec::new());
-        loop {
+    /// Decodes the data of a file.
+    fn content(
+        &self,
+        basis: &[u8],
+        sum_head: &SumHead,
+        tokens: &mut TokenDecoder,
+        input: &mut Direction<'_>,
+    ) -> Vec<u8> {
+        let Settled { protocol, compression, .. } = self.settled;
+        let (mut content, mut all) = (Vec::new(), Vec::new());
+        while all.last() != Some(&Token::End) {
             let token = tokens.next(input).unwrap();
             match &token {
                 Token::Literal(data) => content.extend_from_slice(data),
                 Token::Block(number) => {
                     let (offset, len) = sum_head.block(*number).expect("the basis has this block");
-                    let basis = basis.as_ref().expect("blocks of known bases");
                     let block = &basis[offset as usize..offset as usize + len];
                     tokens.see_block(block).unwrap();
                     content.extend_from_slice(block);
                 }
                 Token::End => {}
             }
-            let is_end = token == Token::End;
             all.push(token);
-            if is_end {
-                break;
-            }
         }
-        let name = self.lists.name(index);
         if compression == Compression::No {
             let (mut encoder, mut out) = (TokenEncoder::new(compression, None, protocol).unwrap(), Vec::new());
             for token in &all {
@@ -382,14 +399,24 @@ impl Walk<'_> {
             input.agree(&out, "tokens");
         }
         input.seen.clear();
+        content
+    }
+
+    /// Compares the data of a file from an offset on with its source, if that is known, and with the digest that is
+    /// next in the stream.
+    fn compare(&self, index: i32, offset: u64, content: Vec<u8>, input: &Direction<'_>) {
+        let (name, sums) = (self.lists.name(index), self.settled.sums);
+        let content = match self.bases {
+            Some(_) => {
+                let source = captures::source(name).expect("a file of the sender");
+                assert_eq!(content, source[offset as usize..], "{}", name.escape_ascii());
+                source
+            }
+            None => content,
+        };
         let mut digest = sums.file_digest();
-        let is_appended = self.command.has_word("--append") && sum_head.count > 0 && !all.iter().any(|token| matches!(token, Token::Block(_)));
-        if self.has_bases {
-            assert_eq!(Some(&content), captures::source(name).as_ref(), "{}", name.escape_ascii());
-        }
         digest.update(&content);
-        let wanted = &input.peek(sums.digest_len_bytes());
-        assert!(is_appended || &digest.finish() == wanted, "the digest of {}", name.escape_ascii());
+        assert_eq!(digest.finish(), input.peek(sums.digest_len_bytes()), "the digest of {}", name.escape_ascii());
     }
 
     /// Decodes the direction of the receiving side.
@@ -429,10 +456,18 @@ impl Walk<'_> {
         counts
     }
 
-    fn block_sums(&self, index: i32, head: &ItemHead, sum_head: &SumHead, is_retry: bool, input: &mut Direction<'_>, out: &mut Vec<u8>) {
-        let basis = self.basis(index, head).filter(|_| !is_retry);
+    fn block_sums(
+        &self,
+        index: i32,
+        head: &ItemHead,
+        sum_head: &SumHead,
+        is_retry: bool,
+        input: &mut Direction<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let basis = self.basis(index, head);
         if let Some(basis) = &basis {
-            let ours = SumHead::of_basis(basis.len() as u64, None, &self.settled.sums, self.settled.protocol, false);
+            let ours = SumHead::of_basis(basis.len() as u64, None, &self.settled.sums, self.settled.protocol, is_retry);
             assert_eq!(&ours.unwrap(), sum_head, "{}", self.lists.name(index).escape_ascii());
         }
         for number in 0..sum_head.count {
@@ -476,7 +511,13 @@ fn secluded(client: &mut Direction<'_>) {
     client.agree(&out, "secluded arguments");
 }
 
-fn converse(name: &str, command: &Command, settled: Settled, mut client: Direction<'_>, mut server: Direction<'_>) -> (Vec<Control>, Vec<Control>) {
+fn converse(
+    name: &str,
+    command: &Command,
+    settled: Settled,
+    mut client: Direction<'_>,
+    mut server: Direction<'_>,
+) -> (Vec<Control>, Vec<Control>) {
     let protocol = settled.protocol;
     let client_frames = protocol >= 30;
     server.demux.set_frames(true);
@@ -498,9 +539,14 @@ fn converse(name: &str, command: &Command, settled: Settled, mut client: Directi
         client.agree(&out, "the names of --files-from");
         client.demux.set_frames(client_frames);
     }
-    let has_bases = ["delta", "fuzzy"].iter().any(|part| name.contains(part));
-    let lists = Lists { is_iconv: command.has_word("--iconv"), ..Lists::default() };
-    let mut walk = Walk { command, settled, has_bases, lists, has_stats: server_sends };
+    let bases: Option<fn(&[u8]) -> Vec<u8>> = match name {
+        _ if name.contains("append") => Some(captures::appended),
+        _ if name.contains("delta") || name.contains("fuzzy") => Some(captures::basis),
+        _ => None,
+    };
+    let (is_iconv, is_old_sender) = (command.has_word("--iconv"), name.contains("old260"));
+    let lists = Lists { is_iconv, is_old_sender, ..Lists::default() };
+    let mut walk = Walk { command, settled, bases, lists, has_stats: server_sends };
     let (sent, requested) = if server_sends {
         let sent = walk.sender(&mut server, true);
         (sent, walk.receiver(&mut client, client_frames))
@@ -508,8 +554,11 @@ fn converse(name: &str, command: &Command, settled: Settled, mut client: Directi
         let sent = walk.sender(&mut client, client_frames);
         (sent, walk.receiver(&mut server, true))
     };
-    let gave_up = |side: &Direction<'_>| side.controls.borrow().iter().any(|control| matches!(control, Control::ErrorExit(_)));
-    if !gave_up(&client) && !gave_up(&server) {
+    let gave_up =
+        |side: &Direction<'_>| side.controls.borrow().iter().any(|control| matches!(control, Control::ErrorExit(_)));
+    // A daemon that refuses the arguments closes the connection.
+    let is_refused = walk.lists.count == 0;
+    if !gave_up(&client) && !gave_up(&server) && !is_refused {
         assert_eq!((requested.done, sent.done), done_counts(protocol, walk.lists.count), "{name}");
         let refused = [&client, &server].map(|side| {
             side.controls.borrow().iter().filter(|control| matches!(control, Control::NoSend(_))).count() as u32
@@ -575,10 +624,13 @@ fn texts(controls: &[Control]) -> String {
 #[test]
 fn deletions_are_reported() {
     let (_, server) = walk("push32-delete.cap", "--server -logDtpre.iLsfxCIvu --delete . dst/");
-    let mut deleted: Vec<_> = server.into_iter().filter_map(|control| match control {
-        Control::Deleted { path, is_dir } => Some((String::from_utf8(path).unwrap(), is_dir)),
-        _ => None,
-    }).collect();
+    let mut deleted: Vec<_> = server
+        .into_iter()
+        .filter_map(|control| match control {
+            Control::Deleted { path, is_dir } => Some((String::from_utf8(path).unwrap(), is_dir)),
+            _ => None,
+        })
+        .collect();
     deleted.sort();
     let wanted = [("g", false), ("sub/h", false), ("x", true), ("x/f", false), ("x/y", true)];
     assert_eq!(deleted, wanted.map(|(path, is_dir)| (path.to_owned(), is_dir)));
@@ -592,7 +644,8 @@ fn transferred_files_are_confirmed() {
 
 #[test]
 fn an_append_is_retried_with_sums() {
-    let (_, server) = walk("pull32-append-redo.cap", "--server --sender -logDtpre.iLsfxCIvu --append --append . dsrc/text");
+    let (_, server) =
+        walk("pull32-append-redo.cap", "--server --sender -logDtpre.iLsfxCIvu --append --append . dsrc/text");
     assert_eq!(texts(&server), "");
 }
 
@@ -672,7 +725,9 @@ fn conversations_with_daemons_are_decoded() {
 #[test]
 fn refusals_of_daemons_are_decoded() {
     assert_eq!(daemon_walk("d-list32.cap", "").0, DaemonLine::Exit);
-    assert!(matches!(daemon_walk("d-unknown.cap", "").0, DaemonLine::Error(text) if text.starts_with(b"@ERROR: Unknown module")));
+    assert!(
+        matches!(daemon_walk("d-unknown.cap", "").0, DaemonLine::Error(text) if text.starts_with(b"@ERROR: Unknown module"))
+    );
     let (_, controls) = daemon_walk("d-readonly.cap", "");
     assert!(texts(&controls).contains("module is read only"), "{controls:?}");
     // The daemon has not seen the capabilities when it refuses.
@@ -681,7 +736,7 @@ fn refusals_of_daemons_are_decoded() {
 }
 
 /// Decodes a batch file completely.
-fn batch(name: &str, letters: &str, has_bases: bool) -> BatchHeader {
+fn batch(name: &str, letters: &str, bases: Option<fn(&[u8]) -> Vec<u8>>) -> BatchHeader {
     let bytes = captures::file(name);
     let mut input = Direction::new(&bytes);
     let header = BatchHeader::decode(&mut input).unwrap();
@@ -695,7 +750,7 @@ fn batch(name: &str, letters: &str, has_bases: bool) -> BatchHeader {
     let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
     let settled = Settled { protocol, compat, sums, compression };
     let command = Command::new(letters);
-    let mut walk = Walk { command: &command, settled, has_bases, lists: Lists::default(), has_stats: true };
+    let mut walk = Walk { command: &command, settled, bases, lists: Lists::default(), has_stats: true };
     let counts = walk.sender(&mut input, false);
     // The goodbye of the receiving side is recorded too.
     assert!(counts.done >= done_counts(protocol, walk.lists.count).1, "{counts:?}");
@@ -704,9 +759,11 @@ fn batch(name: &str, letters: &str, has_bases: bool) -> BatchHeader {
 
 #[test]
 fn batch_files_are_decoded() {
-    let new = batch("batch32.batch", "-lHogDtpr", false);
-    assert!(new.protocol == 32 && new.options.has(BatchOptions::HARD_LINKS) && !new.options.has(BatchOptions::COMPRESS));
-    let old = batch("batch29-z.batch", "-logDtprz", true);
+    let new = batch("batch32.batch", "-lHogDtpr", None);
+    assert!(
+        new.protocol == 32 && new.options.has(BatchOptions::HARD_LINKS) && !new.options.has(BatchOptions::COMPRESS)
+    );
+    let old = batch("batch29-z.batch", "-logDtprz", Some(captures::basis));
     assert!(old.protocol == 29 && old.options.has(BatchOptions::COMPRESS) && !old.options.has(BatchOptions::CHECKSUM));
 }
 

@@ -14,7 +14,8 @@ const METHODS: [Compression; 5] =
 /// A connection that transfers everything that its version has.
 fn options() -> impl Strategy<Value = ListOptions> {
     (27u8..33, any::<[bool; 12]>(), 0u32..512).prop_map(|(protocol, switches, flags)| {
-        let [owners, groups, links, devices, specials, hard_links, atimes, crtimes, acls, xattrs, numeric_ids, sums] = switches;
+        let [owners, groups, links, devices, specials, hard_links, atimes, crtimes, acls, xattrs, numeric_ids, sums] =
+            switches;
         ListOptions {
             protocol,
             compat: CompatFlags(if protocol >= 30 { flags } else { 0 }),
@@ -70,19 +71,24 @@ fn entry() -> impl Strategy<Value = FileEntry> {
 
 /// Removes what a connection does not transfer, so that the rest must be equal.
 fn transferred(mut entry: FileEntry, options: &ListOptions, first_of_group: Option<(i32, &FileEntry)>) -> FileEntry {
-    let (kind, protocol) = (entry.kind(), options.protocol);
+    let (mut kind, protocol) = (entry.kind(), options.protocol);
     let is_new = protocol >= 30;
     let can_link = options.hard_links && kind != Kind::Dir;
     entry.hard_link = match entry.hard_link {
         HardLink::First if is_new && can_link => HardLink::First,
-        HardLink::Member(_) if is_new && can_link => first_of_group.map_or(HardLink::None, |(at, _)| HardLink::Member(at)),
+        HardLink::Member(_) if is_new && can_link => {
+            first_of_group.map_or(HardLink::None, |(at, _)| HardLink::Member(at))
+        }
         HardLink::Inode { dev, inode } if matches!(protocol, 28 | 29) && can_link => HardLink::Inode { dev, inode },
-        HardLink::Inode { dev, inode } if protocol == 27 && can_link && kind == Kind::File => HardLink::Inode { dev, inode },
+        HardLink::Inode { dev, inode } if protocol == 27 && can_link && kind == Kind::File => {
+            HardLink::Inode { dev, inode }
+        }
         _ if protocol == 27 && can_link && kind == Kind::File => HardLink::Inode { dev: 0, inode: 0 },
         _ => HardLink::None,
     };
     if let (HardLink::Member(_), Some((_, first))) = (entry.hard_link, first_of_group) {
         entry = FileEntry { path: entry.path, hard_link: entry.hard_link, ..first.clone() };
+        kind = entry.kind();
     }
     if !is_new {
         entry.mtime = i64::from(entry.mtime as u32);
@@ -188,7 +194,8 @@ enum Part {
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let noise = |len| vec(any::<u8>(), 1..len).prop_map(Part::Literal);
-    let text = (1usize..200_000, 0u8..4).prop_map(|(len, step)| Part::Literal((0..len).map(|n| (n as u8 / 3) & step).collect()));
+    let text = (1usize..200_000, 0u8..4)
+        .prop_map(|(len, step)| Part::Literal((0..len).map(|n| (n as u8 / 3) & step).collect()));
     vec(prop_oneof![noise(300), text, (0u32..300).prop_map(Part::Block), (0u32..3).prop_map(Part::Block)], 0..12)
 }
 
