@@ -1,7 +1,7 @@
 //! Access control lists and extended attributes of list entries, and the values that are requested later.
 
-use super::decode_error::{Result, checked, violation};
 use super::block_sums::FileDigest;
+use super::decode_error::{Result, checked, violation};
 use super::limits::{
     ACL_ENTRIES_MAX, XATTR_LIST_MAX_BYTES, XATTR_NAME_MAX_BYTES, XATTR_SHORT_MAX_BYTES, XATTR_VALUE_MAX_BYTES,
     XATTRS_MAX,
@@ -332,8 +332,13 @@ mod tests {
         let entry = (any::<bool>(), any::<u32>(), 0u8..8);
         let entry = entry.prop_map(|(is_user, id, permissions)| AclEntry { is_user, id, permissions, name: None });
         let named = proptest::option::of(proptest::collection::vec(entry, 0..5));
-        (part(), part(), part(), part(), named)
-            .prop_map(|(user, group, mask, other, named)| Acl { user, group, mask, other, named })
+        (part(), part(), part(), part(), named).prop_map(|(user, group, mask, other, named)| Acl {
+            user,
+            group,
+            mask,
+            other,
+            named,
+        })
     }
 
     fn xattrs() -> impl Strategy<Value = Xattrs> {

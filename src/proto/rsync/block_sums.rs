@@ -83,7 +83,9 @@ impl Sums {
             Checksum::Xxh128 => XxHash3_128::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
             Checksum::Xxh3 => XxHash3_64::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
             Checksum::Xxh64 => XxHash64::oneshot(wide_seed, block).to_le_bytes().to_vec(),
-            Checksum::Md5 if self.is_seed_first => md5::Md5::new().chain_update(seed).chain_update(block).finalize().to_vec(),
+            Checksum::Md5 if self.is_seed_first => {
+                md5::Md5::new().chain_update(seed).chain_update(block).finalize().to_vec()
+            }
             Checksum::Md5 => md5::Md5::new().chain_update(block).chain_update(seed).finalize().to_vec(),
             Checksum::Md4 => md4::Md4::new().chain_update(block).chain_update(seed).finalize().to_vec(),
             Checksum::Sha1 => sha1::Sha1::new().chain_update(seed).chain_update(block).finalize().to_vec(),

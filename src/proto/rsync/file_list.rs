@@ -621,9 +621,8 @@ impl ListDecoder {
     /// Reads an entry or the end of the list.
     pub fn next(&mut self, input: &mut impl Read) -> Result<ListItem> {
         let flags = self.read_flags(input)?;
-        let is_end_with_error = !self.options.has_varint_flags()
-            && flags == IO_ERROR_ENDLIST | EXTENDED
-            && self.options.has_safe_end();
+        let is_end_with_error =
+            !self.options.has_varint_flags() && flags == IO_ERROR_ENDLIST | EXTENDED && self.options.has_safe_end();
         if flags != 0 && !is_end_with_error {
             return Ok(ListItem::Entry(Box::new(self.read_entry(flags, input)?)));
         }
@@ -680,7 +679,9 @@ impl ListDecoder {
         let mut hard_link = HardLink::None;
         if is_linked {
             hard_link = match flags & HLINK_FIRST {
-                0 => HardLink::Member(checked(i64::from(input.varint()?), index as usize, "the index of a link")? as i32),
+                0 => {
+                    HardLink::Member(checked(i64::from(input.varint()?), index as usize, "the index of a link")? as i32)
+                }
                 _ => HardLink::First,
             };
         }

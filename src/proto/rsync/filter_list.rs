@@ -44,9 +44,11 @@ impl WireRule {
         let mut text = Vec::with_capacity(self.pattern.len() + self.modifiers.len() + 2);
         if protocol >= 29 {
             text.push(prefix);
-            text.extend(MODIFIERS.iter().filter(|&&letter| {
-                self.modifiers.contains(&letter) && (letter != b'p' || protocol >= 30)
-            }));
+            text.extend(
+                MODIFIERS
+                    .iter()
+                    .filter(|&&letter| self.modifiers.contains(&letter) && (letter != b'p' || protocol >= 30)),
+            );
             text.push(b' ');
         } else {
             if self.kind == RuleKind::DirMerge || self.modifiers.iter().any(|letter| !b"srp".contains(letter)) {
@@ -149,8 +151,20 @@ mod tests {
     #[test]
     fn rules_that_rsync_sends_are_parsed_and_written() {
         for text in [
-            "- *.o", "+ /sub/", "-! x*", ":n- .rules", ": .rsync-filter", "-p tmp/", "-/ /abs", "-r *~", "-x user.foo",
-            "+s a", "-sr b", "-C ", ":C .cvsignore", "- a b ",
+            "- *.o",
+            "+ /sub/",
+            "-! x*",
+            ":n- .rules",
+            ": .rsync-filter",
+            "-p tmp/",
+            "-/ /abs",
+            "-r *~",
+            "-x user.foo",
+            "+s a",
+            "-sr b",
+            "-C ",
+            ":C .cvsignore",
+            "- a b ",
         ] {
             assert_eq!(rule(text.as_bytes()).text(32).unwrap(), text.as_bytes());
         }
@@ -158,7 +172,9 @@ mod tests {
 
     #[test]
     fn old_peers_get_bare_patterns() {
-        for (text, wanted) in [("- *.o", "*.o"), ("+ /sub/", "+ /sub/"), ("- + x", "- + x"), ("-s a", "a"), ("+r b", "+ b")] {
+        for (text, wanted) in
+            [("- *.o", "*.o"), ("+ /sub/", "+ /sub/"), ("- + x", "- + x"), ("-s a", "a"), ("+r b", "+ b")]
+        {
             let old = rule(text.as_bytes()).text(28).unwrap();
             assert_eq!(old, wanted.as_bytes());
             assert_eq!(WireRule::parse(&old, 28).unwrap().pattern, rule(text.as_bytes()).pattern);

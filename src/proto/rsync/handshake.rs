@@ -49,16 +49,6 @@ impl CompatFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Returns the flags that both sets have.
-    pub fn and(self, other: CompatFlags) -> CompatFlags {
-        CompatFlags(self.0 & other.0)
-    }
-
-    /// Returns these flags without those of `other`.
-    pub fn without(self, other: CompatFlags) -> CompatFlags {
-        CompatFlags(self.0 & !other.0)
-    }
-
     /// Reads the server's flags.
     pub fn decode(input: &mut impl Read) -> Result<CompatFlags> {
         Ok(CompatFlags(input.varint()?.cast_unsigned()))
@@ -122,19 +112,12 @@ impl Capabilities {
 pub trait Algorithm: Copy + PartialEq + 'static {
     /// All algorithms with their names, in the order in which they must be offered.
     const ALL: &'static [(Self, &'static str)];
-    /// The algorithm that stands for "none".
-    const NONE: Self;
 
     /// Returns the algorithm with a name. The case of letters does not matter.
     fn named(name: &[u8]) -> Option<Self> {
         let name = if name.eq_ignore_ascii_case(b"xxhash") { b"xxh64" } else { name };
         let found = Self::ALL.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
         found.map(|(algorithm, _)| *algorithm)
-    }
-
-    /// Returns the name.
-    fn wire_name(self) -> &'static str {
-        Self::ALL.iter().find(|(known, _)| *known == self).map_or("none", |(_, name)| name)
     }
 }
 
@@ -148,7 +131,6 @@ impl Algorithm for Checksum {
         (Checksum::Sha1, "sha1"),
         (Checksum::None, "none"),
     ];
-    const NONE: Checksum = Checksum::None;
 }
 
 impl Algorithm for Compression {
@@ -159,7 +141,6 @@ impl Algorithm for Compression {
         (Compression::Zlib, "zlib"),
         (Compression::No, "none"),
     ];
-    const NONE: Compression = Compression::No;
 }
 
 /// Appends the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this

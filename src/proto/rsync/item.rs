@@ -174,9 +174,8 @@ impl SumHead {
 
     /// Reads a head and checks its numbers.
     pub fn decode(input: &mut impl Read, protocol: u8) -> Result<SumHead> {
-        let mut next = |max: i32, what: &str| -> Result<i32> {
-            Ok(checked(i64::from(input.int()?), max as usize, what)? as i32)
-        };
+        let mut next =
+            |max: i32, what: &str| -> Result<i32> { Ok(checked(i64::from(input.int()?), max as usize, what)? as i32) };
         let count = next(BLOCKS_MAX, "the number of blocks of a basis")?;
         let block_len_bytes = next(block_max(protocol), "the length of a block")?;
         let strong_len_bytes = next(STRONG_SUM_MAX_BYTES as i32, "the length of a strong sum")?;
@@ -288,9 +287,10 @@ mod tests {
         assert_eq!(head(0, 32, false), (0, 0, 0, 0));
         assert_eq!(head(70_000, 32, false), (100, 700, 2, 0));
         assert_eq!(head(70_001, 32, true), (101, 700, 16, 1));
-        assert_eq!(head(490_001, 32, false), (704, 696, 2, 89));
-        assert_eq!(head(1 << 40, 32, false), (1 << 23, 1 << 17, 7, 0));
-        assert_eq!(head(1 << 40, 29, false), (1 << 20, 1 << 20, 6, 0));
+        assert_eq!(head(490_001, 32, false), (701, 700, 2, 1));
+        assert_eq!(head(500_000, 32, false), (711, 704, 2, 160));
+        assert_eq!(head(1 << 40, 32, false), (1 << 23, 1 << 17, 6, 0));
+        assert_eq!(head(1 << 40, 29, false), (1 << 20, 1 << 20, 5, 0));
         let chosen = SumHead::of_basis(100, Some(32), &SUMS, 32, false).unwrap();
         assert_eq!((chosen.count, chosen.remainder_bytes, chosen.basis_len_bytes()), (4, 4, 100));
         assert_eq!((chosen.block(2), chosen.block(3), chosen.block(4)), (Some((64, 32)), Some((96, 4)), None));

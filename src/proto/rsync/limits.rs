@@ -22,12 +22,8 @@ pub const BLOCK_MAX_BYTES: i32 = 128 << 10;
 pub const OLD_BLOCK_MAX_BYTES: i32 = 1 << 29;
 /// The blocks of one sum head: their sums stay below 2 GiB.
 pub const BLOCKS_MAX: i32 = 1 << 26;
-/// The longest digest (sha1).
-pub const DIGEST_MAX_BYTES: usize = 20;
 /// The strong sum of a block.
 pub const STRONG_SUM_MAX_BYTES: usize = 16;
-/// The name of a user or group.
-pub const ID_NAME_MAX_BYTES: usize = 255;
 /// The ids of one id list.
 pub const IDS_MAX: usize = 1 << 20;
 /// The entries of one access control list.

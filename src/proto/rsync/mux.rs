@@ -200,6 +200,12 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
         self.rest_bytes
     }
 
+    /// Continues where another demultiplexer of the same stream is.
+    #[cfg(test)]
+    pub fn resume<S, G>(&mut self, other: &Demultiplexer<S, G>) {
+        (self.has_frames, self.rest_bytes) = (other.has_frames, other.rest_bytes);
+    }
+
     /// Reads one frame if no data is pending. Returns whether data is pending then.
     pub fn read_frame(&mut self) -> Result<bool> {
         if self.rest_bytes > 0 {

@@ -351,12 +351,9 @@ mod tests {
 
     #[test]
     fn numbers_have_the_bytes_of_the_specification() {
-        for (value, wanted) in [
-            (0, &[0][..]),
-            (0x1ff, &[0x81, 0xff]),
-            (200, &[0x80, 0xc8]),
-            (-1, &[0xf0, 0xff, 0xff, 0xff, 0xff]),
-        ] {
+        for (value, wanted) in
+            [(0, &[0][..]), (0x1ff, &[0x81, 0xff]), (200, &[0x80, 0xc8]), (-1, &[0xf0, 0xff, 0xff, 0xff, 0xff])]
+        {
             let mut out = Vec::new();
             out.put_varint(value);
             assert_eq!(out, wanted, "{value}");

@@ -66,8 +66,16 @@ mod tests {
 
     #[test]
     fn the_order_depends_on_the_protocol() {
-        let names =
-            [("a/x", FILE), ("a0", DIR), ("a", DIR), ("a.dir", DIR), ("zz", FILE), (".", DIR), ("a-dir", DIR), ("!", FILE)];
+        let names = [
+            ("a/x", FILE),
+            ("a0", DIR),
+            ("a", DIR),
+            ("a.dir", DIR),
+            ("zz", FILE),
+            (".", DIR),
+            ("a-dir", DIR),
+            ("!", FILE),
+        ];
         assert_eq!(order(&names, 32), [".", "!", "zz", "a-dir", "a.dir", "a", "a/x", "a0"]);
         assert_eq!(order(&names, 28), ["!", ".", "a", "a-dir", "a.dir", "a/x", "a0", "zz"]);
     }

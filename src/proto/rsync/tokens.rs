@@ -6,7 +6,9 @@ use super::number::{ReadWire as _, WriteWire as _};
 use crate::options::Compression;
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
 use std::io::Read;
-use zstd::stream::raw::{CParameter, DParameter, Decoder as ZstdDecoder, Encoder as ZstdEncoder, InBuffer, Operation as _, OutBuffer};
+use zstd::stream::raw::{
+    CParameter, DParameter, Decoder as ZstdDecoder, Encoder as ZstdEncoder, InBuffer, Operation as _, OutBuffer,
+};
 
 /// The literal bytes of one plain token that we send.
 const PLAIN_MAX_BYTES: usize = 32 << 10;
@@ -122,7 +124,9 @@ impl TokenEncoder {
         }
         self.flush(out)?;
         self.run = match self.run {
-            Some((first, count)) if first.checked_add(count) == Some(number) && count < RUN_MAX => Some((first, count + 1)),
+            Some((first, count)) if first.checked_add(count) == Some(number) && count < RUN_MAX => {
+                Some((first, count + 1))
+            }
             _ => {
                 self.put_run(out);
                 Some((number, 1))
@@ -199,10 +203,7 @@ fn put_packed(packed: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Lets a zstd stream append to a buffer, which has room for more output afterwards if the stream has.
-fn grow(
-    buffer: &mut Vec<u8>,
-    run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> Result<usize>,
-) -> Result<usize> {
+fn grow(buffer: &mut Vec<u8>, run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> Result<usize>) -> Result<usize> {
     let begin = buffer.len();
     buffer.resize(begin + LITERAL_MAX_BYTES, 0);
     let mut output = OutBuffer::around(&mut buffer[begin..]);
@@ -245,7 +246,9 @@ pub struct TokenDecoder {
     packed: (Vec<u8>, usize),
     /// Bytes that are left of a plain literal token.
     plain_bytes: usize,
-    /// A token that was read while the end of the literals before it was still pending.
+    /// Whether the method may hold more output than the last buffer had room for.
+    has_more: bool,
+    /// A token that was read before the literals that precede it were complete.
     next: Option<u8>,
     /// Whether literals have been decoded since the last code.
     has_literals: bool,
@@ -277,8 +280,16 @@ impl TokenDecoder {
             Compression::Zlibx => inflate(false),
             Compression::Zlib => inflate(true),
         };
-        let packed = (Vec::new(), 0);
-        Ok(TokenDecoder { method, run: (0, 0), last: 0, packed, plain_bytes: 0, next: None, has_literals: false })
+        Ok(TokenDecoder {
+            method,
+            run: (0, 0),
+            last: 0,
+            packed: (Vec::new(), 0),
+            plain_bytes: 0,
+            has_more: false,
+            next: None,
+            has_literals: false,
+        })
     }
 
     /// Reads the next token. After a block, call [`TokenDecoder::see_block`] with its content.
@@ -292,7 +303,7 @@ impl TokenDecoder {
                 self.run = (number.wrapping_add(1), self.run.1 - 1);
                 return Ok(Token::Block(number));
             }
-            if self.packed.1 < self.packed.0.len() {
+            if self.packed.1 < self.packed.0.len() || self.has_more {
                 let literal = self.unpack()?;
                 if !literal.is_empty() {
                     return Ok(Token::Literal(literal));
@@ -309,12 +320,11 @@ impl TokenDecoder {
                 self.has_literals = true;
                 continue;
             }
-            if std::mem::take(&mut self.has_literals) {
-                let literal = self.finish_literals()?;
-                if !literal.is_empty() {
-                    (self.next, self.has_literals) = (Some(first), true);
-                    return Ok(Token::Literal(literal));
-                }
+            if std::mem::take(&mut self.has_literals) && matches!(self.method, Unpacker::Inflate { .. }) {
+                // The sender leaves out the mark, which can be followed by pending output.
+                self.packed = (SYNC_MARK.to_vec(), 0);
+                self.next = Some(first);
+                continue;
             }
             if first == END {
                 if let Unpacker::Inflate { inflate, .. } = &mut self.method {
@@ -385,34 +395,13 @@ impl TokenDecoder {
             Unpacker::Zstd(decoder) => {
                 let (read, literal) = run_zstd(decoder, packed)?;
                 *used += read;
+                self.has_more = literal.len() >= LITERAL_MAX_BYTES;
                 Ok(literal)
             }
             Unpacker::Inflate { inflate, .. } => {
                 let (read, literal) = run_inflate(inflate, packed)?;
                 *used += read;
-                Ok(literal)
-            }
-        }
-    }
-
-    /// Returns literals that a method still holds at the end of its data frames; empty if there are none left.
-    fn finish_literals(&mut self) -> Result<Vec<u8>> {
-        match &mut self.method {
-            Unpacker::Plain | Unpacker::Lz4 => Ok(Vec::new()),
-            Unpacker::Zstd(decoder) => Ok(run_zstd(decoder, b"")?.1),
-            Unpacker::Inflate { inflate, .. } => {
-                // More output can be pending before the mark that the sender leaves out.
-                let mut rest = &SYNC_MARK[..];
-                let mut literal = Vec::new();
-                while !rest.is_empty() && literal.is_empty() {
-                    let (used, more) = run_inflate(inflate, rest)?;
-                    rest = &rest[used..];
-                    literal = more;
-                }
-                if !literal.is_empty() {
-                    // The rest of the mark is decoded as data before the next token.
-                    self.packed = (rest.to_vec(), 0);
-                }
+                self.has_more = literal.len() >= LITERAL_MAX_BYTES;
                 Ok(literal)
             }
         }

@@ -1,1 +1,5 @@
-//! Tests over recorded conversations.
+//! Tests over recorded conversations, tests/captures: every byte is decoded, and encoded again.
+
+mod captures;
+mod conversation;
+mod laws;
