@@ -1,6 +1,6 @@
 //! Multiplexing: data and control messages in one stream of frames.
 
-use super::decode_error::{DecodeError, Result, broken_stream};
+use super::decode_error::{Result, broken_stream};
 use super::limits::{FRAME_MAX_BYTES, FRAME_SENT_MAX_BYTES, PATH_MAX_BYTES, TEXT_MAX_BYTES};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::{self, Read};
@@ -241,6 +241,7 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::rsync::decode_error::DecodeError;
     use proptest::prelude::*;
 
     fn control() -> impl Strategy<Value = Control> {

@@ -21,7 +21,6 @@ use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, Kind, ListDec
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::limits::DIGEST_MAX_BYTES;
 use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
@@ -757,10 +756,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             self.ear.hear(piece, cost).map_err(|error| self.fail(error))?;
             sys::note_work();
         }
-        let mut sum = [0; DIGEST_MAX_BYTES];
-        let sum = &mut sum[..self.digest_len_bytes];
-        self.input.read_exact(sum)?;
-        let digest = digest::padded(sum);
+        let mut sum = vec![0; self.digest_len_bytes];
+        self.input.read_exact(&mut sum)?;
+        let digest = digest::padded(&sum);
         self.pass_on(Message::End { lane, digest })?;
         let unsent_files = {
             let mut controls = self.controls.lock();
