@@ -27,7 +27,6 @@ use crate::report::event::Wants;
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::stock;
 use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
@@ -204,7 +203,10 @@ impl RemoteCopy {
                 if self.stock_choice(env) != Some(true) {
                     let _ = exec_rsync::run(env);
                 }
-                fail(env, &self.no_rsync())
+                {
+                    let error = self.no_rsync(env);
+                    fail(env, &error)
+                }
             }
             Err(error) => fail(env, &error),
         }
@@ -414,9 +416,9 @@ impl RemoteCopy {
         }
     }
 
-    fn no_rsync(&self) -> Error {
+    fn no_rsync(&self, env: &Env) -> Error {
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let what = stock::unsupported(&self.options, self.far.server_sends).unwrap_or("this");
+        let what = self.lacking_for_stock(env).unwrap_or("this");
         let words = format!("sparsync: {what} is not supported with {host}: it has rsync but no sparsync");
         Error::new(Exit::Unsupported, words).by(self.role()).with_hint("install rsync here or sparsync there")
     }

@@ -1,6 +1,6 @@
 //! A copy to or from another machine, as the command line describes it.
 
-use super::{exec_rsync, route};
+use super::{copy, exec_rsync, route};
 use crate::cli::Far;
 use crate::env::Env;
 use crate::options::Options;
@@ -57,10 +57,16 @@ impl RemoteCopy {
 
     /// Returns whether this program runs the session if a stock rsync answers.
     pub fn speaks_stock(&self, env: &Env) -> bool {
-        if stock::unsupported(&self.options, self.far.server_sends).is_some() {
-            return false;
-        }
-        self.stock_choice(env).unwrap_or_else(|| !exec_rsync::is_installed(env))
+        let is_chosen = || self.stock_choice(env).unwrap_or_else(|| !exec_rsync::is_installed(env));
+        self.lacking_for_stock(env).is_none() && is_chosen()
+    }
+
+    /// Returns what of this run only an installed rsync can do with a stock rsync.
+    pub fn lacking_for_stock(&self, env: &Env) -> Option<&'static str> {
+        let sends = !self.far.server_sends;
+        let is_list = self.dest.is_none() || self.options.select.list_only;
+        let wants = copy::wants(env, &self.options, self.options.output.log_file.is_some(), is_list, sends);
+        stock::unsupported(&self.options, wants, self.far.server_sends)
     }
 
     /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or

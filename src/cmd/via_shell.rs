@@ -193,7 +193,7 @@ impl<'a> ByShell<'a> {
     /// are preserved: the names of a file are looked for ahead, and it would list no more before earlier files arrived.
     fn server_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.side.far.server_words.clone();
-        if self.speaks_stock && self.side.options.preserve.hard_links {
+        if self.speaks_stock && self.side.far.server_sends && self.side.options.preserve.hard_links {
             words.iter_mut().take(1).for_each(|letters| server_args::take_list_whole(letters));
         }
         words

@@ -234,6 +234,24 @@ impl Parsed {
         }
     }
 
+    /// Formats the rule for a server that receives; `None` if it concerns only the sender, as a rule without sides does
+    /// under `--delete-excluded`.
+    pub fn text_for_receiver(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
+        match self {
+            Parsed::Rule(Rule { sides: Sides::Sender, .. })
+            | Parsed::Merge(Merge { sides: Sides::Sender, .. })
+            | Parsed::Cvs(Cvs { sides: Sides::Sender, .. })
+            | Parsed::Clear
+            | Parsed::Nothing => None,
+            Parsed::Rule(Rule { sides: Sides::Unsaid, .. }) | Parsed::Cvs(Cvs { sides: Sides::Unsaid, .. })
+                if deletes_excluded =>
+            {
+                None
+            }
+            _ => Some(self.text()),
+        }
+    }
+
     /// Formats the rule as rsync does in debug output and for a peer, e.g. `-rp foo`.
     ///
     /// Parsing it with [`parse_filter`](super::parse_filter) gives an equal value.

@@ -693,6 +693,11 @@ pub fn device_number(major: u32, minor: u32) -> u64 {
     fs::makedev(major, minor)
 }
 
+/// Returns the major and the minor number of a device.
+pub fn device_parts(rdev: u64) -> (u32, u32) {
+    (fs::major(rdev), fs::minor(rdev))
+}
+
 /// Creates a device, fifo or socket. `mode` includes the type bits. In a confined process, devices are rejected.
 pub fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> io::Result<()> {
     attempt(Call::MkNod, || {

@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
+use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, Hearing};
 use crate::session::minimum_rate::MinimumRate;
@@ -184,6 +185,14 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
         Message::Whole { .. } => 256,
         Message::Dir(_) | Message::More { .. } => 15 * bytes,
         _ => 0,
+    }
+}
+
+/// Converts what is wrong with the bytes of a stock rsync into the error of the run.
+pub fn undecodable(error: DecodeError) -> Error {
+    match error {
+        DecodeError::Io(error) => cannot_read(&error),
+        DecodeError::Violation { exit, cause } => Error::new(exit, format!("sparsync: protocol error: {cause}")),
     }
 }
 

@@ -255,9 +255,10 @@ impl Client<'_> {
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
+        let shortcuts = Shortcuts::of(self.options, self.setup.wants);
         let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
             let (roots, outset) =
-                looking.peek(|start| sender::outset(&self.terms(), self.setup.wants, start, looking.ids()))?;
+                looking.peek(|start| sender::outset(&self.terms(), shortcuts, start, looking.ids()))?;
             let mut frame = Vec::new();
             (self.speech.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
             Squeezer::new(&mut bytes, Squeeze::Never, AsItIs::default()).write_all(&frame).ok()?;
@@ -392,6 +393,7 @@ impl Client<'_> {
             key: greetings.ours.key,
             guess: None,
             plain_by: plain_by(features),
+            block_sums: BlockSums::Native,
             compared_by: compared_by(features, &greetings.ours.key),
             receiver_is_super: greetings.theirs.features & ACTS_AS_SUPER != 0,
             wants,
@@ -661,6 +663,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             key: theirs.key,
             guess: theirs.guess.filter(|_| speech.features & theirs.features & GUESSES != 0),
             plain_by,
+            block_sums: BlockSums::Native,
             compared_by,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
             wants: setup.wants,

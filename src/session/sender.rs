@@ -4,6 +4,7 @@ mod inbox;
 
 pub use self::inbox::SenderInbox;
 use self::inbox::{Order, Owed, lane_index};
+use crate::apply::BlockSums;
 use crate::apply::SourceFile as Leaving;
 use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
 use crate::delta::{Op, Signature, search, search_at};
@@ -17,11 +18,12 @@ use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_max_bytes};
-use crate::proto::{Basis, Class, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
+use crate::proto::rsync::search::BlockIndex;
+use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
-use crate::session::connection::{Connection, Ear, unexpected};
+use crate::session::connection::{Connection, Ear, undecodable, unexpected};
 use crate::session::dir_digest::Children;
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
@@ -57,6 +59,8 @@ pub struct Sender<'a> {
     pub guess: Option<RelPath>,
     /// How to digest contents that are sent without the blocks of a basis.
     pub plain_by: By,
+    /// Which sums of the blocks of a basis the receiver sends. A stock rsync reports no problems of this end.
+    pub block_sums: BlockSums,
     /// How to compare contents that the receiver has as well.
     pub compared_by: Comparison,
     /// The events that the client wants.
@@ -121,7 +125,8 @@ impl<'a> Sender<'a> {
         let outset = match told {
             Some(outset) => outset,
             None => {
-                let (roots, outset) = outset(&self.terms, self.wants, &start, looking.ids());
+                let (roots, outset) = outset(&self.terms, self.shortcuts(), &start, looking.ids());
+                let (roots, outset) = if self.is_stock() { outset.with_trouble_of(roots) } else { (roots, outset) };
                 self.line.say(&Message::Roots(Box::new(roots)))?;
                 outset
             }
@@ -151,7 +156,7 @@ impl<'a> Sender<'a> {
                 whole_passed: 0,
                 owed: Owed::default(),
                 next_id: 0,
-                unasked: Shortcuts::of(options, self.wants).unasked,
+                unasked: self.shortcuts().unasked,
                 buffer: Vec::new(),
                 keeps: !options.dry_run,
             };
@@ -188,7 +193,18 @@ impl<'a> Sender<'a> {
     }
 
     fn audience(&self) -> Audience {
-        Audience { compares: Shortcuts::of(self.terms.options, self.wants).compare, is_super: self.receiver_is_super }
+        Audience { compares: self.shortcuts().compare, is_super: self.receiver_is_super }
+    }
+
+    /// Returns whether the receiver is a stock rsync.
+    fn is_stock(&self) -> bool {
+        matches!(self.block_sums, BlockSums::Stock { .. })
+    }
+
+    /// Returns the shortcuts that the run and the receiver permit.
+    fn shortcuts(&self) -> Shortcuts {
+        let none = Shortcuts { compare: false, unasked: false };
+        if self.is_stock() { none } else { Shortcuts::of(self.terms.options, self.wants) }
     }
 
     /// Answers the requests on a lane, in order, until the receiver has everything.
@@ -212,7 +228,12 @@ impl<'a> Sender<'a> {
             match order {
                 Order::Forget(dir) => {
                     kept.lock().remove(&dir);
+                    if self.is_stock() {
+                        // A stock rsync waits for the same message.
+                        self.line.say(&Message::Done(dir))?;
+                    }
                 }
+                Order::Confirm(file) => self.line.say(&Message::Begin { file, lane: Lane::Early })?,
                 Order::Remove(file) => {
                     let Some(kept) = keep(file.dir) else {
                         return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
@@ -234,8 +255,8 @@ impl<'a> Sender<'a> {
                         open = match place.reopened() {
                             Ok(place) => Some((file.dir, entry.origin, place)),
                             Err(error) => {
-                                let problem = Some(cannot_open(&place.full(kept.list.name(entry)), &error));
-                                self.line.say(&Message::Unsent { file, lane, problem })?;
+                                let problem = cannot_open(&place.full(kept.list.name(entry)), &error);
+                                self.unsent(file, lane, Some(problem))?;
                                 open = None;
                                 continue;
                             }
@@ -285,7 +306,7 @@ impl<'a> Sender<'a> {
         basis: &Basis,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let unsent = |problem: Option<Problem>| self.line.say(&Message::Unsent { file, lane, problem });
+        let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
         let (from, len_bytes, max_bytes) = match self.open(place, name, told_bytes) {
@@ -309,7 +330,7 @@ impl<'a> Sender<'a> {
             Basis::Blocks(blocks) => {
                 return self.send_difference(&content, len_bytes, blocks, &read_error);
             }
-            Basis::None if len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
+            Basis::None if !self.is_stock() && len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
@@ -375,7 +396,7 @@ impl<'a> Sender<'a> {
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
                 }
-                Err(error) => return self.line.say(&Message::Unsent { file, lane, problem: Some(read_error(&error)) }),
+                Err(error) => return self.unsent(file, lane, Some(read_error(&error))),
             }
             self.go_on()?;
         }
@@ -391,7 +412,6 @@ impl<'a> Sender<'a> {
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
         let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
-        let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
         let in_place = self.terms.options.place.inplace;
         self.line.say(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
@@ -410,6 +430,14 @@ impl<'a> Sender<'a> {
             })
         };
         let read_at = |offset: u64, into: &mut [u8]| sys::pread(from, into, offset);
+        let signature = match self.block_sums {
+            BlockSums::Native => Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?,
+            BlockSums::Stock { sums, protocol } => {
+                let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
+                let found = index.search(max_bytes, in_place, &read_at, &mut emit);
+                return self.end_difference(file, lane, found, stopped, read_error);
+            }
+        };
         let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
             search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.threads, &read_at, &mut emit)
         } else {
@@ -422,11 +450,33 @@ impl<'a> Sender<'a> {
             };
             search(&signature, len_bytes, in_place, &mut read, &mut emit)
         };
+        self.end_difference(file, lane, found.map(|found| found.digest), stopped, read_error)
+    }
+
+    /// Ends a file that was searched for blocks of the receiver. `stopped`: the error that ended the search, other than
+    /// a failure to read the file.
+    fn end_difference(
+        &self,
+        file: FileId,
+        lane: Lane,
+        found: io::Result<ContentDigest>,
+        stopped: Option<Error>,
+        read_error: &dyn Fn(&io::Error) -> Problem,
+    ) -> Result<(), Error> {
         match (found, stopped) {
             (_, Some(error)) => Err(error),
-            (Ok(found), None) => self.line.say(&Message::End { lane, digest: found.digest }),
-            (Err(error), None) => self.line.say(&Message::Unsent { file, lane, problem: Some(read_error(&error)) }),
+            (Ok(digest), None) => self.line.say(&Message::End { lane, digest }),
+            (Err(error), None) => self.unsent(file, lane, Some(read_error(&error))),
         }
+    }
+
+    /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
+    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<(), Error> {
+        if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
+            let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
+            (self.tell)(Event::Problem(problem.weighing(weight)))?;
+        }
+        self.line.say(&Message::Unsent { file, lane, problem })
     }
 
     fn throttle(&self, bytes: u64) {
@@ -495,11 +545,22 @@ pub struct Outset {
     more: Trouble,
 }
 
+impl Outset {
+    /// Moves the problems and notes of `roots` here, so that this end reports them.
+    fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, Outset) {
+        let (problems, notes) = &mut self.more;
+        problems.splice(0..0, std::mem::take(&mut roots.problems));
+        notes.splice(0..0, std::mem::take(&mut roots.notes));
+        self.failed = 0;
+        (roots, self)
+    }
+}
+
 /// Returns the message about the source arguments, and what to keep of it.
-pub fn outset(terms: &Terms<'_>, wants: Wants, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
+pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
     let PrefetchStart { gathered, top, .. } = start;
     let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if Shortcuts::of(terms.options, wants).compare { whole_paths(gathered) } else { Vec::new() };
+    let whole = if shortcuts.compare { whole_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
         named.name(&entry, &mut ids);
@@ -656,6 +717,15 @@ impl ListingSender<'_, '_, '_> {
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
+        if self.sender.is_stock() {
+            for problem in std::mem::take(&mut listed.problems) {
+                counted.problem(problem.weight);
+                (self.sender.tell)(Event::Problem(problem))?;
+            }
+            for note in std::mem::take(&mut listed.notes) {
+                (self.sender.tell)(Event::Note(note))?;
+            }
+        }
         let has_more = self.hear_of_large(&mut there, listed.source.len() as u64)?;
         let is_same = match &there {
             ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
@@ -694,6 +764,9 @@ impl ListingSender<'_, '_, '_> {
     ) -> Result<(), Error> {
         let id = self.next_id;
         self.next_id += 1;
+        if self.sender.is_stock() {
+            self.sender.heard.wait_to_list(id, listed.source.len() as u64)?;
+        }
         let mut ids = Vec::new();
         let mut own = DirList::default();
         if let Some(entry) = itself {

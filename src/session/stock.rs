@@ -5,7 +5,9 @@
 //! all reading and writing of trees, are those of every other run. The protocol has no counterpart for directory
 //! digests and for content that is sent without a request, so these are not used.
 
+mod controls;
 pub mod pull;
+pub mod push;
 
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
@@ -13,23 +15,27 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, Checksum, Checksums, Compression, Options};
+use crate::options::{Append, ArgStyle, CheckMode, Checksum, Checksums, Compression, FilesFrom, Options};
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::{Message, Setup};
+use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::{Connection, cannot_read};
+use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{Talk, counted};
+use crate::session::event_relay::{EventQueue, SenderEar};
 use crate::session::receiver::{Receiver, ReceiverInbox};
-use crate::session::{Client, receive, receiver_ear};
+use crate::session::sender::{Sender, SenderInbox};
+use crate::session::{Client, receive, receiver_ear, throttle};
 use crate::transport::Link;
+use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// The oldest protocol that is spoken here. Peers older than rsync 3.0 need the installed rsync.
 pub const PROTOCOL_MIN: u8 = 30;
@@ -50,12 +56,18 @@ pub struct StockTerms {
 }
 
 /// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
-pub fn unsupported(options: &Options, server_sends: bool) -> Option<&'static str> {
-    let Options { preserve, place, select, connect, .. } = options;
-    if !server_sends {
-        return Some("sending to a stock rsync");
-    }
-    let wants = [
+pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
+    let Options { preserve, place, select, connect, check, delta, .. } = options;
+    let is_zlib = delta.compress.choice == Some(Compression::Zlib);
+    let is_sha1 = check.mode == CheckMode::Digest && check.sums.listed == Checksum::Sha1;
+    let pushes = !server_sends;
+    let lacking = [
+        (pushes && wants.progress, "--progress"),
+        (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
+        (pushes && is_zlib, "--compress-choice=zlib"),
+        (pushes && is_sha1, "--checksum-choice=sha1"),
+        (pushes && matches!(select.files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
+        (pushes && preserve.fake_super, "--fake-super"),
         (preserve.acls, "--acls"),
         (preserve.xattrs > 0, "--xattrs"),
         (preserve.write_devices, "--write-devices"),
@@ -64,11 +76,11 @@ pub fn unsupported(options: &Options, server_sends: bool) -> Option<&'static str
         (select.missing_args == MissingArgs::Delete, "--delete-missing-args"),
         (connect.args == ArgStyle::Secluded, "--secluded-args"),
     ];
-    wants.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+    lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
 }
 
 impl Client<'_> {
-    /// Copies from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
+    /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
     /// command line.
     pub fn run_with_stock(
         &self,
@@ -80,6 +92,31 @@ impl Client<'_> {
         let (mut link, traffic) = counted(link);
         let stock = greet(&mut link, self.options, words)?;
         reporter.banner();
+        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+        let link = Link { reader, ..link };
+        let ended = match self.setup.server_sends {
+            true => self.pull(stock, link, &traffic, reporter, tally),
+            false => self.push(stock, link, &traffic, reporter, tally),
+        };
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        reporter.traffic(sent, received);
+        ended.map_err(|error| match error.message.starts_with(ENDED) {
+            true => {
+                let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
+                Error { message: words.into_bytes(), ..error.by("Receiver") }
+            }
+            false => error,
+        })
+    }
+
+    fn pull(
+        &self,
+        stock: StockTerms,
+        link: Link,
+        traffic: &Arc<[AtomicU64; 2]>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
         let (terms, wants) = (self.terms(), reporter.wants());
         let inbox = ReceiverInbox::default();
         let opening = pull::opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
@@ -106,30 +143,86 @@ impl Client<'_> {
             profile: false,
         };
         let timeout_secs = self.options.connect.timeout_secs;
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let link = Link { reader, ..link };
         let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
-        let shared = Mutex::new(&mut *reporter);
-        let ended = talk.hold(&ear, || {
+        let shared = Mutex::new(reporter);
+        talk.hold(&ear, || {
             line.say(&Message::Setup(Box::new(self.setup.clone())))?;
             receive(&receiver, &ear, &shared, tally)
-        });
-        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
-        reporter.traffic(sent, received);
-        ended.map_err(|error| match error.message.starts_with(ENDED) {
-            true => {
-                let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
-                Error { message: words.into_bytes(), ..error.by("Receiver") }
-            }
-            false => error,
         })
     }
 
-    /// Returns the rules that a sending server needs, as text. It has its own of `-C`.
+    fn push(
+        &self,
+        stock: StockTerms,
+        link: Link,
+        traffic: &Arc<[AtomicU64; 2]>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let (terms, wants) = (self.terms(), reporter.wants());
+        // A receiver needs rules only if it deletes.
+        let needs_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
+        let opening = match needs_rules {
+            true => pull::opening(&self.rules_of_server(), None, stock.protocol)?,
+            false => Vec::new(),
+        };
+        let io_error = Arc::<AtomicI32>::default();
+        let queue = Arc::<EventQueue>::default();
+        let problems = Mutex::<Tally>::default();
+        let (encoder, intake) = push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
+        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
+        let ear = SenderEar { heard: &inbox, told: &queue };
+        let tell = |event: Event| {
+            if let Event::Problem(Problem { weight, .. }) = &event {
+                problems.lock().problem(*weight);
+                let bit = match weight {
+                    Weight::SourceError => IO_ERROR_GENERAL,
+                    Weight::Vanished => IO_ERROR_VANISHED,
+                    Weight::Failed | Weight::Warning => 0,
+                };
+                io_error.fetch_or(if self.options.delete.ignore_errors { 0 } else { bit }, Ordering::Relaxed);
+            }
+            queue.push(event, 0);
+            Ok(())
+        };
+        let sender = Sender {
+            terms,
+            line: &line,
+            heard: &inbox,
+            key: self.key,
+            guess: None,
+            plain_by: By::Negotiated(stock.sums.checksum),
+            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
+            compared_by: Comparison::Negotiated(stock.listed),
+            receiver_is_super: true,
+            wants,
+            throttle: throttle(&terms),
+            profile: false,
+            tell: &tell,
+        };
+        let timeout_secs = self.options.connect.timeout_secs;
+        let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let shared = Mutex::new(reporter);
+        let ended = talk.hold(&ear, || {
+            std::thread::scope(|scope| {
+                spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
+                let ended = line
+                    .say(&Message::Setup(Box::new(self.setup.clone())))
+                    .and_then(|()| sender.run(&self.sources, self.listed.as_deref(), tally));
+                queue.end();
+                ended
+            })
+        });
+        tally.merge(&problems.lock());
+        ended
+    }
+
+    /// Returns the rules that the server needs, as text. A sender has its own of `-C`.
     fn rules_of_server(&self) -> Vec<Vec<u8>> {
         let mut rules: Vec<&Parsed> = Vec::new();
         let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.setup;
-        let of_cvs = match self.options.select.cvs_exclude {
+        let of_cvs = match self.options.select.cvs_exclude && self.setup.server_sends {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
@@ -141,23 +234,24 @@ impl Client<'_> {
             }
         }
         let deletes_excluded = self.options.delete.excluded;
-        rules.into_iter().filter_map(|rule| rule.text_for_sender(deletes_excluded)).collect()
+        let text_of = |rule: &Parsed| match self.setup.server_sends {
+            true => rule.text_for_sender(deletes_excluded),
+            false => rule.text_for_receiver(deletes_excluded),
+        };
+        rules.into_iter().filter_map(text_of).collect()
     }
 }
 
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
 
+/// The bit of an error that forbids deletions.
+const IO_ERROR_GENERAL: i32 = 1;
+/// The bit of a file that vanished.
+const IO_ERROR_VANISHED: i32 = 2;
+
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;
-
-/// Converts what is wrong with the peer's bytes into the error of the run.
-pub(super) fn failed(error: DecodeError) -> Error {
-    match error {
-        DecodeError::Io(error) => cannot_read(&error),
-        DecodeError::Violation { exit, cause } => Error::new(exit, format!("sparsync: protocol error: {cause}")),
-    }
-}
 
 /// Completes the handshake that begins with the server's version. `words`: the options on the server's command line,
 /// which decide whether the ends negotiate algorithms.

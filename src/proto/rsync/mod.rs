@@ -34,6 +34,7 @@ pub mod item;
 pub mod limits;
 pub mod mux;
 pub mod number;
+pub mod search;
 pub mod sort;
 pub mod stats;
 pub mod tokens;

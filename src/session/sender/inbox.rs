@@ -6,13 +6,17 @@ use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
 use crate::report::Tally;
 use crate::session::connection::{Ear, unexpected, wait_for};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The receiver's messages, until they are taken.
 #[derive(Default)]
 pub struct SenderInbox {
+    /// The receiver is a stock rsync.
+    is_stock: bool,
+    /// How many entries a stock rsync is sent beyond those that it works on.
+    listed_ahead: u64,
     state: Mutex<SenderState>,
     changed: Condvar,
 }
@@ -31,16 +35,30 @@ pub(super) struct SenderState {
     failed: Option<Error>,
     /// Set when no more messages will come.
     is_unheard: Option<Arc<AtomicBool>>,
+    /// The listings that a stock rsync has not finished, with their numbers of entries.
+    unfinished: BTreeMap<DirId, u64>,
 }
+
+/// As many as a sending rsync keeps ahead.
+const LISTED_AHEAD: u64 = 1000;
 
 /// A request of the receiver.
 pub(super) enum Order {
     Send(FileId, Basis),
     Remove(FileId),
     Forget(DirId),
+    /// Return an item without content, as a stock rsync expects it.
+    Confirm(FileId),
 }
 
 impl SenderInbox {
+    /// Creates the inbox of a sender whose receiver is a stock rsync.
+    /// `is_incremental`: it reports which listings are finished.
+    pub fn of_stock(is_incremental: bool) -> SenderInbox {
+        let listed_ahead = if is_incremental { LISTED_AHEAD } else { u64::MAX };
+        SenderInbox { is_stock: true, listed_ahead, ..SenderInbox::default() }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock()
     }
@@ -51,6 +69,17 @@ impl SenderInbox {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
+    }
+
+    /// Waits while a stock rsync has enough entries to work on, as its own sender does, and then counts a listing.
+    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64) -> Result<(), Error> {
+        self.wait(|state| {
+            // It may need the next listing to finish the oldest one.
+            let oldest = state.unfinished.first_key_value().map_or(0, |(_, entries)| *entries);
+            let ahead = state.unfinished.values().sum::<u64>() - oldest;
+            (ahead < self.listed_ahead).then(|| state.unfinished.insert(dir, entries))
+        })?;
+        Ok(())
     }
 
     /// Registers a flag that is set when no more messages will come.
@@ -144,12 +173,18 @@ impl Ear for SenderInbox {
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
                 state.seen.extend(seen.into_iter().zip(costs));
             }
+            Message::Want { file, lane: Lane::Early, .. } if self.is_stock => {
+                state.orders[0].push_back((Order::Confirm(file), cost));
+            }
             Message::Want { file, lane, basis } => {
                 let at = lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
                 state.orders[at].push_back((Order::Send(file, basis), cost));
             }
             Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
-            Message::Done(dir) => state.orders[0].push_back((Order::Forget(dir), cost)),
+            Message::Done(dir) => {
+                state.unfinished.remove(&dir);
+                state.orders[0].push_back((Order::Forget(dir), cost));
+            }
             Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
             Message::Fail { exit, message, role } => return Err(Error::of_text(exit, &message).by(role)),
             _ => return Err(unexpected("message that a receiver must not send")),

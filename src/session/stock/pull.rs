@@ -5,10 +5,10 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
-use super::{StockTerms, failed};
+use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
+use super::controls::{Controls, PeerRole, is_reported};
 use crate::digest;
 use crate::error::{Error, Result};
-use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{self, DirList, Entry, Inode, Time};
 use crate::fs::sys;
@@ -16,20 +16,20 @@ use crate::options::{Compression, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream, violation};
+use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, Kind, ListDecoder, ListItem, ListOptions};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{Token, TokenDecoder};
 use crate::proto::{Basis, Class, Dialect, DirId, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
 use crate::report::Tally;
-use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Connection, Ear, Intake, unexpected};
+use crate::report::event::{Problem, Weight};
+use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
 use crate::session::receiver::ReceiverInbox;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -215,22 +215,15 @@ impl Dialect for PullEncoder {
     }
 }
 
-/// Returns whether a stock peer learns the exit code with which this end gives up.
-fn is_reported(exit: Exit) -> bool {
-    !matches!(exit, Exit::SocketIo | Exit::Stream | Exit::Timeout)
-}
-
 impl Intake for PullIntake<'_> {
     fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
         let controls = Mutex::new(Controls::default());
-        let shared = &*self.shared;
+        let report_unsent = |index| unsent(index, &self.shared, ear);
         let handle = |control: Control| {
             sys::note_work();
-            controls.lock().handle(control, shared, ear).map_err(|error| {
-                let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
-                controls.lock().failed = Some(error);
-                violation
-            })
+            let mut controls = controls.lock();
+            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), ear);
+            handled.map_err(|error| controls.fail(error))
         };
         let mut input = Demultiplexer::new(reader, handle);
         input.set_frames(true);
@@ -252,7 +245,7 @@ impl Intake for PullIntake<'_> {
             counted: Tally::default(),
             input: &mut input,
         };
-        reading.run().map_err(|error| controls.lock().failed.take().unwrap_or_else(|| failed(error)))
+        reading.run().map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
     }
 }
 
@@ -286,72 +279,6 @@ impl PullIntake<'_> {
                 _ => 0,
             },
         }
-    }
-}
-
-/// The handling of control messages, which come between any two pieces of data.
-#[derive(Default)]
-struct Controls {
-    /// The data is inside of a file.
-    is_in_file: bool,
-    /// Files that will not come, reported while another one was under way.
-    unsent: Vec<i32>,
-    /// Lines of text of which only the beginning has come, by tag.
-    partial: HashMap<u8, Vec<u8>>,
-    /// The errors of the sender, as bits.
-    io_error: i32,
-    /// The error that ends the session.
-    failed: Option<Error>,
-}
-
-impl Controls {
-    fn handle(&mut self, control: Control, shared: &Mutex<Shared>, ear: &dyn Ear) -> Result<()> {
-        match control {
-            Control::Text(tag, text) => {
-                let partial = self.partial.entry(tag as u8).or_default();
-                partial.extend_from_slice(&text);
-                let rest = partial.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-                let lines: Vec<u8> = partial.drain(..rest).collect();
-                let lines = lines.split_inclusive(|&byte| byte == b'\n');
-                let lines = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line));
-                // The client prints its own line about matches.
-                lines.filter(|line| !line.starts_with(b"total: matches=")).try_for_each(|line| {
-                    ear.hear(Message::Event(event_of(tag, line.to_vec())), 0)
-                })?;
-                // A peer sends at most one such piece without an end of line.
-                if partial.len() > LINE_MAX_BYTES {
-                    return Err(unexpected("endless line of text"));
-                }
-                Ok(())
-            }
-            Control::IoError(bits) => {
-                self.io_error |= bits;
-                Ok(())
-            }
-            Control::NoSend(index) if self.is_in_file => {
-                self.unsent.push(index);
-                Ok(())
-            }
-            Control::NoSend(index) => unsent(index, shared, ear),
-            Control::ErrorExit(code) => {
-                let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
-                Err(Error::new(exit.unwrap_or(Exit::Stream), ""))
-            }
-            Control::KeepAlive | Control::Noop | Control::IoTimeout(_) => Ok(()),
-            Control::Success(_) | Control::Deleted { .. } => Err(unexpected("message that a sender must not send")),
-        }
-    }
-}
-
-/// The maximum length of a line of text.
-const LINE_MAX_BYTES: usize = 64 << 10;
-
-/// Returns a line of the peer as an event.
-fn event_of(tag: Tag, line: Vec<u8>) -> Event {
-    match tag {
-        Tag::Info => Event::Note(line),
-        Tag::ErrorXfer => Event::Problem(Problem::said(line, Weight::Failed)),
-        _ => Event::Problem(Problem::said(line, Weight::Warning)),
     }
 }
 
@@ -406,11 +333,6 @@ struct Reading<'a, 'i, R, H> {
     input: &'i mut Demultiplexer<R, H>,
 }
 
-/// The bit of an error that forbids deletions.
-const IO_ERROR_GENERAL: i32 = 1;
-/// The bit of a file that vanished.
-const IO_ERROR_VANISHED: i32 = 2;
-
 impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, H> {
     fn run(mut self) -> decode_error::Result<()> {
         let is_incremental = self.intake.is_incremental();
@@ -444,7 +366,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if !is_empty {
             rest = self.goodbye()?;
         }
-        let io_error = self.controls.lock().io_error & !self.io_error;
+        let io_error = self.controls.lock().io_error() & !self.io_error;
         if io_error & IO_ERROR_GENERAL != 0 {
             rest.problem(Weight::SourceError);
         }
@@ -484,9 +406,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Notes the error that ends the session, and returns one that ends the reading.
     fn fail(&self, error: Error) -> DecodeError {
-        let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
-        self.controls.lock().failed = Some(error);
-        violation
+        self.controls.lock().fail(error)
     }
 
     fn pass_on(&self, message: Message) -> decode_error::Result<()> {
@@ -740,7 +660,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
         let sums = SumHead::decode(self.input, protocol)?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
-        self.controls.lock().is_in_file = true;
+        self.controls.lock().begin_file();
         self.pass_on(Message::Begin { file, lane })?;
         loop {
             let piece = match self.tokens.next(self.input)? {
@@ -760,11 +680,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
         self.pass_on(Message::End { lane, digest })?;
-        let unsent_files = {
-            let mut controls = self.controls.lock();
-            controls.is_in_file = false;
-            std::mem::take(&mut controls.unsent)
-        };
+        let unsent_files = self.controls.lock().end_file();
         let report = |index| unsent(index, &self.intake.shared, self.ear).map_err(|error| self.fail(error));
         unsent_files.into_iter().try_for_each(report)
     }

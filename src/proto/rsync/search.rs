@@ -1,0 +1,209 @@
+//! Finds the blocks of a basis in a file by their rolling and strong sums.
+
+use super::block_sums::{RollingSum, Sums};
+use super::decode_error::Result;
+use super::item::{BlockSum, SumHead};
+use crate::delta::Op;
+use crate::digest::{By, CONTENT_LEN_BYTES, ContentHasher};
+use std::collections::HashMap;
+use std::io;
+
+/// How much of the file is read at a time, at least.
+const READ_BYTES: usize = 256 << 10;
+/// The longest literal that is passed on at once.
+const LITERAL_BYTES: usize = 32 << 10;
+
+/// The blocks of a basis, by rolling sum.
+pub struct BlockIndex {
+    head: SumHead,
+    sums: Sums,
+    blocks: Vec<BlockSum>,
+    /// The first block with each rolling sum, and for each block the next one with the same sum.
+    first: HashMap<u32, u32>,
+    next: Vec<Option<u32>>,
+    /// The low halves of all rolling sums: most positions of a file match none.
+    is_used: Vec<bool>,
+}
+
+impl BlockIndex {
+    /// Decodes a request: its head, and the sums of its blocks.
+    pub fn decode(mut request: &[u8], sums: Sums, protocol: u8) -> Result<BlockIndex> {
+        let head = SumHead::decode(&mut request, protocol)?;
+        let count = u32::try_from(head.count).unwrap_or(0);
+        let mut blocks = Vec::new();
+        for _ in 0..count {
+            blocks.push(BlockSum::decode(&mut request, &head)?);
+        }
+        let (mut first, mut next, mut is_used) = (HashMap::new(), vec![None; blocks.len()], vec![false; 1 << 16]);
+        // The last block is entered first, so that the first of equal blocks is found.
+        for (number, block) in (0..count).zip(&blocks).rev() {
+            next[number as usize] = first.insert(block.rolling, number);
+            is_used[(block.rolling & 0xffff) as usize] = true;
+        }
+        Ok(BlockIndex { head, sums, blocks, first, next, is_used })
+    }
+
+    /// Searches a file of at most `max_bytes`, and passes its parts in order to `emit`. `in_place`: the receiver writes
+    /// over the basis, so only blocks that are still there may be used. Returns the digest of the whole file.
+    pub fn search(
+        &self,
+        max_bytes: u64,
+        in_place: bool,
+        read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
+        emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
+    ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
+        let mut hasher = ContentHasher::new(By::Negotiated(self.sums.checksum));
+        let block_len = self.head.block_len_bytes.max(1) as usize;
+        let mut buffer = Vec::new();
+        // The file offset of the buffer's first byte; in the buffer, where the pending literal begins, and the window.
+        let (mut offset, mut literal, mut at) = (0u64, 0usize, 0usize);
+        let mut is_end = false;
+        let mut rolling: Option<RollingSum> = None;
+        // The block after the last match is the most likely next one.
+        let mut expected = None;
+        loop {
+            if !is_end && buffer.len() - at <= block_len {
+                if at - literal >= LITERAL_BYTES || literal > 0 {
+                    emit_literal(&buffer[literal..at], emit)?;
+                    buffer.drain(..at);
+                    offset += at as u64;
+                    (literal, at) = (0, 0);
+                }
+                let start = buffer.len();
+                let left = usize::try_from(max_bytes - offset - start as u64).unwrap_or(usize::MAX);
+                buffer.resize(start + (READ_BYTES + block_len).min(left), 0);
+                let got = read_at(offset + start as u64, &mut buffer[start..])?;
+                buffer.truncate(start + got);
+                hasher.update(&buffer[start..]);
+                is_end = got == 0;
+                if !is_end {
+                    continue;
+                }
+            }
+            let len = block_len.min(buffer.len() - at);
+            if len == 0 || self.head.count == 0 {
+                if is_end {
+                    break;
+                }
+                at = buffer.len();
+                continue;
+            }
+            let window = &buffer[at..at + len];
+            let sum = *rolling.get_or_insert_with(|| RollingSum::new(window));
+            let found = self.find(sum.value(), window, offset + at as u64, in_place, expected);
+            if let Some(number) = found {
+                emit_literal(&buffer[literal..at], emit)?;
+                let (offset_bytes, _) = self.head.block(number).unwrap_or_default();
+                emit(Op::Copy { offset_bytes, len_bytes: len as u64 })?;
+                at += len;
+                literal = at;
+                (rolling, expected) = (None, number.checked_add(1));
+                continue;
+            }
+            let mut sum = sum;
+            match buffer.get(at + len) {
+                Some(&appended) => sum.roll(buffer[at], appended),
+                // Behind the last full window only a shorter block can match.
+                None => sum.shrink(buffer[at]),
+            }
+            rolling = Some(sum);
+            at += 1;
+            if at - literal >= LITERAL_BYTES {
+                emit_literal(&buffer[literal..at], emit)?;
+                literal = at;
+            }
+        }
+        emit_literal(&buffer[literal..], emit)?;
+        Ok(hasher.finish())
+    }
+
+    /// Returns the block that a window of the file equals.
+    fn find(&self, rolling: u32, window: &[u8], at: u64, in_place: bool, expected: Option<u32>) -> Option<u32> {
+        if !self.is_used[(rolling & 0xffff) as usize] {
+            return None;
+        }
+        let mut number = *self.first.get(&rolling)?;
+        let sum = BlockSum::of_block(window, &self.head, &self.sums);
+        let is_same = |number: u32| {
+            let block = &self.blocks[number as usize];
+            let place = self.head.block(number).filter(|(_, len)| *len == window.len());
+            place.is_some_and(|(offset, _)| !in_place || offset >= at) && *block == sum
+        };
+        if let Some(expected) = expected.filter(|&expected| (expected as usize) < self.blocks.len())
+            && is_same(expected)
+        {
+            return Some(expected);
+        }
+        loop {
+            if is_same(number) {
+                return Some(number);
+            }
+            number = self.next[number as usize]?;
+        }
+    }
+}
+
+fn emit_literal(literal: &[u8], emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>) -> io::Result<()> {
+    literal.chunks(LITERAL_BYTES).try_for_each(|piece| emit(Op::Data(piece)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Checksum;
+    use proptest::prelude::*;
+
+    const SUMS: Sums = Sums { checksum: Checksum::Xxh128, seed: 7, is_seed_first: true, is_implied: false };
+
+    /// Searches `new` for blocks of `old`, and rebuilds it from the result. Returns it with the count of literal bytes.
+    fn rebuilt(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize) {
+        let head = SumHead::of_basis(old.len() as u64, Some(block_len), &SUMS, 32, false).unwrap();
+        let mut request = Vec::new();
+        head.encode(&mut request);
+        old.chunks(block_len as usize).for_each(|block| BlockSum::of_block(block, &head, &SUMS).encode(&head, &mut request));
+        let index = BlockIndex::decode(&request, SUMS, 32).unwrap();
+        let read_at = |offset: u64, into: &mut [u8]| {
+            let rest = &new[(offset as usize).min(new.len())..];
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        };
+        let (mut out, mut literal_bytes) = (Vec::new(), 0);
+        let digest = index.search(u64::MAX, in_place, &read_at, &mut |op| {
+            match op {
+                Op::Data(data) => {
+                    literal_bytes += data.len();
+                    out.extend_from_slice(data);
+                }
+                Op::Copy { offset_bytes, len_bytes } => {
+                    assert!(!in_place || offset_bytes >= out.len() as u64);
+                    out.extend_from_slice(&old[offset_bytes as usize..][..len_bytes as usize]);
+                }
+            }
+            Ok(())
+        });
+        let mut hasher = ContentHasher::new(By::Negotiated(Checksum::Xxh128));
+        hasher.update(new);
+        assert_eq!(digest.unwrap(), hasher.finish());
+        (out, literal_bytes)
+    }
+
+    #[test]
+    fn shifted_blocks_and_the_short_last_one_are_found() {
+        let old: Vec<u8> = (0..600_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let mut new = old.clone();
+        new.splice(1000..1000, *b"inserted");
+        let (out, literal_bytes) = rebuilt(&old, &new, 700, false);
+        assert!(out == new && literal_bytes <= 700 + 8, "{literal_bytes}");
+        assert_eq!(rebuilt(&old, &old, 700, false).1, 0);
+        assert_eq!(rebuilt(&old, &old, 700, true).1, 0);
+        assert_eq!(rebuilt(&[], &new, 700, false), (new.clone(), new.len()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_is_rebuilt(old in proptest::collection::vec(0u8..3, 0..400), new in proptest::collection::vec(0u8..3, 0..400), block_len in 1u32..40, in_place: bool) {
+            prop_assert_eq!(rebuilt(&old, &new, block_len, in_place).0, new);
+        }
+    }
+}

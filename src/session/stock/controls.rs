@@ -1,0 +1,128 @@
+//! The control messages of a stock rsync, which come between any two pieces of data.
+
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::flist::Kind;
+use crate::proto::Message;
+use crate::proto::rsync::decode_error::{DecodeError, broken_stream};
+use crate::proto::rsync::mux::{Control, Tag};
+use crate::report::event::{Event, Problem, Weight};
+use crate::session::connection::{Ear, unexpected};
+use std::collections::HashMap;
+
+/// The maximum length of a line of text.
+const LINE_MAX_BYTES: usize = 64 << 10;
+
+/// The role of the peer, with what to do about a file that it names by its index.
+pub enum PeerRole<'a> {
+    /// The peer sends. A file that was requested will not come.
+    Sender(&'a dyn Fn(i32) -> Result<()>),
+    /// The peer receives. A file is in its place (`--remove-source-files`).
+    Receiver(&'a dyn Fn(i32) -> Result<()>),
+}
+
+/// Handles control messages.
+#[derive(Default)]
+pub struct Controls {
+    /// The data is inside of a file.
+    is_in_file: bool,
+    /// Files that will not come, reported while another one was under way.
+    unsent: Vec<i32>,
+    /// Lines of text of which only the beginning has come, by tag.
+    partial: HashMap<u8, Vec<u8>>,
+    /// The errors of the sender, as bits.
+    io_error: i32,
+    /// The error that ends the session.
+    failed: Option<Error>,
+}
+
+impl Controls {
+    /// Handles one message. Text is passed on as events.
+    pub fn handle(&mut self, control: Control, role: &PeerRole<'_>, ear: &dyn Ear) -> Result<()> {
+        match (control, role) {
+            (Control::Text(tag, text), _) => self.text(tag, &text, ear),
+            (Control::IoError(bits), PeerRole::Sender(_)) => {
+                self.io_error |= bits;
+                Ok(())
+            }
+            (Control::NoSend(index), PeerRole::Sender(_)) if self.is_in_file => {
+                self.unsent.push(index);
+                Ok(())
+            }
+            (Control::NoSend(index), PeerRole::Sender(report)) => report(index),
+            (Control::Success(index), PeerRole::Receiver(report)) => report(index),
+            (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
+                let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
+                ear.hear(Message::Event(Event::Deleted { name: path, kind, mode }), 0)
+            }
+            (Control::ErrorExit(code), _) => {
+                let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
+                Err(Error::new(exit.unwrap_or(Exit::Stream), ""))
+            }
+            (Control::KeepAlive | Control::Noop | Control::IoTimeout(_), _) => Ok(()),
+            (Control::Success(_) | Control::Deleted { .. } | Control::IoError(_) | Control::NoSend(_), _) => {
+                Err(unexpected("message that this end must not send"))
+            }
+        }
+    }
+
+    fn text(&mut self, tag: Tag, text: &[u8], ear: &dyn Ear) -> Result<()> {
+        let partial = self.partial.entry(tag as u8).or_default();
+        partial.extend_from_slice(text);
+        if partial.len() > LINE_MAX_BYTES {
+            return Err(unexpected("endless line of text"));
+        }
+        // A line break within a message is part of a name.
+        if partial.pop_if(|last| *last == b'\n').is_none() {
+            return Ok(());
+        }
+        let line = std::mem::take(partial);
+        // The client prints its own line about matches.
+        if line.starts_with(b"total: matches=") {
+            return Ok(());
+        }
+        ear.hear(Message::Event(event_of(tag, line)), 0)
+    }
+
+    /// Notes that the data of a file begins.
+    pub fn begin_file(&mut self) {
+        self.is_in_file = true;
+    }
+
+    /// Notes that the data of a file has ended. Returns the files that will not come, reported meanwhile.
+    pub fn end_file(&mut self) -> Vec<i32> {
+        self.is_in_file = false;
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Returns the errors that the sender has reported by itself, as bits.
+    pub fn io_error(&self) -> i32 {
+        self.io_error
+    }
+
+    /// Notes the error that ends the session, and returns one that ends the reading.
+    pub fn fail(&mut self, error: Error) -> DecodeError {
+        let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
+        self.failed = Some(error);
+        violation
+    }
+
+    /// Takes the error that was noted.
+    pub fn take_failure(&mut self) -> Option<Error> {
+        self.failed.take()
+    }
+}
+
+/// Returns a line of the peer as an event.
+fn event_of(tag: Tag, line: Vec<u8>) -> Event {
+    match tag {
+        Tag::Info => Event::Note(line),
+        Tag::ErrorXfer => Event::Problem(Problem::said(line, Weight::Failed)),
+        _ => Event::Problem(Problem::said(line, Weight::Warning)),
+    }
+}
+
+/// Returns whether a stock peer learns the exit code with which this end gives up.
+pub fn is_reported(exit: Exit) -> bool {
+    !matches!(exit, Exit::SocketIo | Exit::Stream | Exit::Timeout)
+}

@@ -1,0 +1,736 @@
+//! A stock rsync as the receiver: the listings of the sender become its file lists, and its items become requests.
+//!
+//! The list is sent whole, or piecewise: then each listing is one list, and each directory gets one, in the order of the
+//! walk. The receiver returns an item for each entry that it changes; the sender returns them all, with the content of
+//! those that request it.
+
+use super::StockTerms;
+use crate::error::Result;
+use crate::flist::order::compare_paths;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::ids::Ids;
+use crate::fs::sys;
+use crate::options::{CheckMode, Options};
+use crate::path::{self, RelPath};
+use crate::plan::changes::Changes;
+use crate::proto::rsync::block_sums::digest_len_bytes;
+use crate::proto::rsync::decode_error::{self, DecodeError, violation};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
+use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::item::{BlockSum, ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer};
+use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
+use crate::proto::rsync::stats::Deletions;
+use crate::proto::rsync::tokens::TokenEncoder;
+use crate::proto::{Basis, Dialect, DirId, FileId, IdName, Lane, Message, Told};
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Update, Wants};
+use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
+use crate::session::event_relay::EventQueue;
+use crate::session::stock::controls::{Controls, PeerRole, is_reported};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// The listing number that stands for the end of a phase, or for an entry without content.
+const NO_LISTING: DirId = DirId::MAX;
+
+/// What the two directions of a push share.
+#[derive(Default)]
+struct Shared {
+    /// The listings that were sent and are still needed, by number.
+    listings: HashMap<DirId, SentListing>,
+    /// The lists that were sent, in order.
+    lists: Vec<SentList>,
+    /// Of a whole list: its entries in sorted order.
+    sorted: Vec<FileId>,
+    has_all_lists: bool,
+    /// The root of the transfer, if it is an entry.
+    root: Option<OwnEntry>,
+    /// The items that are to be returned, by file.
+    items: HashMap<FileId, VecDeque<PendingItem>>,
+}
+
+/// A listing that was sent.
+struct SentListing {
+    path: RelPath,
+    list: DirList,
+    /// See [`Told::shown`].
+    shown: Vec<Vec<u8>>,
+}
+
+impl SentListing {
+    /// Returns the path of an entry as the sender shows it (`%f`).
+    fn shown(&self, entry: &Entry) -> Vec<u8> {
+        let base = self.shown.get(entry.origin as usize).map_or(self.path.as_bytes(), Vec::as_slice);
+        path::join(base, self.list.name(entry))
+    }
+}
+
+/// A directory whose list was sent.
+#[derive(Clone)]
+struct OwnEntry {
+    path: RelPath,
+    entry: Entry,
+    shown: Vec<u8>,
+}
+
+/// A list that was sent: the content of a directory, or the whole tree.
+struct SentList {
+    /// The index of its first entry.
+    first: i32,
+    /// How many entries it has.
+    count: i32,
+    /// The listing; `None` if the list is empty or holds the whole tree.
+    dir: Option<DirId>,
+    /// The root precedes the entries of the listing.
+    has_root: bool,
+    /// The directory itself, with its path. Its own index is the one before the list.
+    own: Option<OwnEntry>,
+}
+
+/// An item that is to be returned.
+struct PendingItem {
+    index: i32,
+    head: ItemHead,
+    sums: Option<SumHead>,
+    /// Reported when the item is returned.
+    event: Option<Event>,
+}
+
+impl Shared {
+    /// Returns the entry with an index. `None`: the root, or a directory by the index before its own list.
+    fn file(&self, index: i32) -> decode_error::Result<Option<FileId>> {
+        let unknown = || violation(format!("unknown index {index}"));
+        if !self.sorted.is_empty() {
+            let place = usize::try_from(index).map_err(|_| unknown())?;
+            return self.sorted.get(place).map(|file| Some(*file).filter(|file| file.dir != NO_LISTING)).ok_or_else(unknown);
+        }
+        let at = self.lists.partition_point(|list| list.first <= index);
+        let Some(list) = at.checked_sub(1).map(|at| &self.lists[at]) else { return Ok(None) };
+        let place = index - list.first;
+        if place >= list.count {
+            return if self.lists.get(at).is_some_and(|next| next.first == index + 1) { Ok(None) } else { Err(unknown()) };
+        }
+        let place = place - i32::from(list.has_root);
+        match (list.dir, u32::try_from(place)) {
+            (Some(dir), Ok(entry)) => Ok(Some(FileId { dir, entry })),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the directory whose own index this is: the one before its list.
+    fn dir_before(&self, index: i32) -> Option<&OwnEntry> {
+        let at = self.lists.partition_point(|list| list.first <= index);
+        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_ref())
+    }
+}
+
+/// Encodes the messages of the sender.
+pub struct PushEncoder {
+    terms: StockTerms,
+    shared: Arc<Mutex<Shared>>,
+    io_error: Arc<AtomicI32>,
+    /// The errors that the receiver knows of.
+    told_io_error: i32,
+    counts: Arc<SentCounts>,
+    lists: ListEncoder,
+    indices: NdxEncoder,
+    tokens: TokenEncoder,
+    digest_len_bytes: usize,
+    listed_len_bytes: usize,
+    opening: Vec<u8>,
+    events: Arc<EventQueue>,
+    /// The root, until its listing comes.
+    root: Option<FileEntry>,
+    has_first: bool,
+    /// The listing that is being assembled.
+    told: Option<Box<Told>>,
+    /// The directories that still get a list, with their numbers; the next one is last.
+    dirs: Vec<(i32, OwnEntry)>,
+    next_dir: i32,
+    names: HashMap<(bool, u32), Vec<u8>>,
+    /// The first index of each file with several names.
+    links: HashMap<(u64, u64), i32>,
+    /// Of a whole list: all entries in the order of sending.
+    all: Vec<(Vec<u8>, bool, FileId)>,
+    /// The blocks of the file under way.
+    sums: SumHead,
+    is_open: bool,
+    /// Listings that must wait for the end of that file.
+    waiting: VecDeque<Message>,
+}
+
+/// How much content was sent.
+#[derive(Default)]
+struct SentCounts {
+    literal_bytes: AtomicU64,
+    matched_bytes: AtomicU64,
+}
+
+/// Reads what the receiver sends, as the messages of a receiver.
+pub struct PushIntake<'a> {
+    terms: StockTerms,
+    options: &'a Options,
+    wants: Wants,
+    shared: Arc<Mutex<Shared>>,
+    counts: Arc<SentCounts>,
+}
+
+/// Returns the two directions of a push. `opening` is sent first. `io_error`: the errors of this end, as bits; `events`:
+/// the events to report.
+pub(in crate::session) fn directions<'a>(
+    terms: StockTerms,
+    opening: Vec<u8>,
+    options: &'a Options,
+    wants: Wants,
+    (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
+) -> Result<(PushEncoder, PushIntake<'a>)> {
+    let shared = Arc::<Mutex<Shared>>::default();
+    let counts = Arc::<SentCounts>::default();
+    let preserve = &options.preserve;
+    let listed_len_bytes = match options.check.mode {
+        CheckMode::Digest => digest_len_bytes(terms.listed),
+        _ => 0,
+    };
+    let list_options = ListOptions {
+        protocol: terms.protocol,
+        compat: terms.flags,
+        owners: preserve.owner,
+        groups: preserve.group,
+        links: preserve.links,
+        devices: preserve.devices,
+        specials: preserve.specials,
+        hard_links: preserve.hard_links,
+        atimes: preserve.atimes,
+        numeric_ids: preserve.numeric_ids,
+        relative: options.select.relative,
+        digest_len_bytes: listed_len_bytes,
+        ..ListOptions::default()
+    };
+    let encoder = PushEncoder {
+        terms,
+        shared: shared.clone(),
+        io_error,
+        told_io_error: 0,
+        counts: counts.clone(),
+        lists: ListEncoder::new(list_options),
+        indices: NdxEncoder::new(terms.protocol),
+        tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol).map_err(failed)?,
+        digest_len_bytes: terms.sums.digest_len_bytes(),
+        listed_len_bytes,
+        opening,
+        events,
+        root: None,
+        has_first: false,
+        told: None,
+        dirs: Vec::new(),
+        next_dir: 0,
+        names: names_of_root(preserve.numeric_ids),
+        links: HashMap::new(),
+        all: Vec::new(),
+        sums: SumHead::default(),
+        is_open: false,
+        waiting: VecDeque::new(),
+    };
+    Ok((encoder, PushIntake { terms, options, wants, shared, counts }))
+}
+
+impl PushEncoder {
+    fn is_incremental(&self) -> bool {
+        self.terms.flags.has(CompatFlags::INC_RECURSE)
+    }
+
+    fn learn(&mut self, ids: &[IdName]) {
+        self.names.extend(ids.iter().map(|id| ((id.is_group, id.id), id.name.clone())));
+    }
+
+    /// Converts an entry of a listing. `is_root`: the content of a directory is the root of the transfer.
+    fn entry(&mut self, path: Vec<u8>, entry: &Entry) -> FileEntry {
+        let mut converted = FileEntry::new(path, entry.mode);
+        let has_len = !matches!(entry.kind(), Kind::Device | Kind::Special);
+        converted.size = if has_len { entry.len_bytes.cast_signed() } else { 0 };
+        (converted.mtime, converted.mtime_nanos) = (entry.mtime.secs, entry.mtime.nanos);
+        (converted.uid, converted.gid) = (entry.uid, entry.gid);
+        converted.user = self.names.get(&(false, entry.uid)).cloned();
+        converted.group = self.names.get(&(true, entry.gid)).cloned();
+        if let Some(extra) = &entry.extra {
+            converted.atime = extra.atime.map_or(0, |time| time.secs);
+            converted.rdev = sys::device_parts(extra.rdev);
+        }
+        converted.target = entry.target().to_vec();
+        if self.listed_len_bytes > 0 && entry.kind() == Kind::File {
+            let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
+            converted.digest = digest.into_iter().chain([0; 4]).take(self.listed_len_bytes).collect();
+        }
+        if let Some(inode) = &entry.inode {
+            let index = self.lists.next_index();
+            let first = *self.links.entry((inode.dev, inode.ino)).or_insert(index);
+            converted.hard_link = if first == index { HardLink::First } else { HardLink::Member(first) };
+        }
+        converted
+    }
+
+    /// Appends a listing.
+    fn listing(&mut self, told: Told, out: &mut Vec<u8>) -> Result<()> {
+        self.learn(&told.ids);
+        let own = if self.is_incremental() { self.lists_before(&told.path, out) } else { None };
+        let first = self.lists.next_index();
+        let root = self.root.take().filter(|_| told.path.is_root());
+        let has_root = root.is_some();
+        if let Some(mut root) = root {
+            root.is_top_dir = true;
+            self.lists.entry(&root, out);
+            if self.is_incremental() {
+                self.next_dir += 1;
+            } else {
+                self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
+            }
+        }
+        let mut subs = told.subs.iter();
+        let mut below = Vec::new();
+        for (at, entry) in (0..).zip(&told.list.entries) {
+            let name = told.list.name(entry);
+            let path = path::join(told.path.as_bytes(), name);
+            let mut converted = self.entry(path.clone(), entry);
+            if entry.is_dir() {
+                let sub = subs.next().copied().unwrap_or_default();
+                // A named directory, or only a leading element of an argument.
+                converted.is_top_dir = told.is_named && sub.is_walked || sub.is_implied;
+                converted.has_content = sub.is_walked && !sub.is_implied;
+                let base = told.shown.get(entry.origin as usize).map_or(told.path.as_bytes(), Vec::as_slice);
+                let own = OwnEntry { path: told.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
+                below.push((self.next_dir, own));
+                self.next_dir += 1;
+            }
+            self.lists.entry(&converted, out);
+            if !self.is_incremental() {
+                self.all.push((path, entry.is_dir(), FileId { dir: told.id, entry: at }));
+            }
+        }
+        let count = self.lists.next_index() - first;
+        let mut shared = self.shared.lock();
+        if self.is_incremental() {
+            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own });
+            self.dirs.extend(below.into_iter().rev());
+        }
+        shared.listings.insert(told.id, SentListing { path: told.path, list: told.list, shown: told.shown });
+        drop(shared);
+        if self.is_incremental() {
+            self.end_list(out);
+        }
+        Ok(())
+    }
+
+    fn end_list(&mut self, out: &mut Vec<u8>) {
+        self.told_io_error = self.io_error.load(Ordering::Relaxed);
+        self.lists.end(self.told_io_error, &IdLists::default(), out);
+    }
+
+    /// Announces the list of a directory, after empty lists for those before it that have no listing. Returns its entry.
+    fn lists_before(&mut self, path: &RelPath, out: &mut Vec<u8>) -> Option<OwnEntry> {
+        if !std::mem::replace(&mut self.has_first, true) {
+            return None;
+        }
+        while let Some((number, own)) = self.dirs.pop() {
+            self.indices.encode(Ndx::List(number), out);
+            if own.path == *path {
+                return Some(own);
+            }
+            self.empty_list(Some(own), out);
+        }
+        None
+    }
+
+    fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
+        let first = self.lists.next_index();
+        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own });
+        self.end_list(out);
+    }
+
+    /// Appends the end of all lists.
+    fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.root.is_some() {
+            // Nothing but the root takes part.
+            self.listing(Told { id: NO_LISTING, ..Told::default() }, out)?;
+        }
+        if self.is_incremental() {
+            if !std::mem::replace(&mut self.has_first, true) {
+                self.empty_list(None, out);
+            }
+            while let Some((number, own)) = self.dirs.pop() {
+                self.indices.encode(Ndx::List(number), out);
+                self.empty_list(Some(own), out);
+            }
+            self.indices.encode(Ndx::ListsEnd, out);
+        } else {
+            let mut ids = IdLists::default();
+            for ((is_group, id), name) in self.names.drain() {
+                match (is_group, id) {
+                    (false, 0) => ids.root_user = name,
+                    (true, 0) => ids.root_group = name,
+                    (false, _) => ids.users.push((id, name)),
+                    (true, _) => ids.groups.push((id, name)),
+                }
+            }
+            self.told_io_error = self.io_error.load(Ordering::Relaxed);
+            self.lists.end(self.told_io_error, &ids, out);
+            let mut all = std::mem::take(&mut self.all);
+            let is_root = |path: &[u8]| path == b".";
+            all.sort_by(|a, b| {
+                is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
+            });
+            let mut shared = self.shared.lock();
+            let count = all.len() as i32;
+            shared.lists.push(SentList { first: 0, count, dir: None, has_root: false, own: None });
+            shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
+        }
+        self.shared.lock().has_all_lists = true;
+        Ok(())
+    }
+
+    /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
+    fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
+        let pending = self.take_item(file)?;
+        if let Some(event) = pending.event {
+            self.events.push(event, 0);
+        }
+        self.indices.encode(Ndx::Entry(pending.index), out);
+        pending.head.encode(self.terms.protocol, out);
+        if let Some(sums) = pending.sums.filter(|_| with_content) {
+            sums.encode(out);
+            (self.sums, self.is_open) = (sums, true);
+        }
+        Ok(())
+    }
+
+    fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
+        let mut shared = self.shared.lock();
+        let found = shared.items.get_mut(&file).and_then(VecDeque::pop_front);
+        if shared.items.get(&file).is_some_and(VecDeque::is_empty) {
+            shared.items.remove(&file);
+        }
+        found.ok_or_else(|| unexpected("content that was not requested"))
+    }
+
+    fn blocks(&mut self, offset_bytes: u64, len_bytes: u64, out: &mut Vec<u8>) -> decode_error::Result<()> {
+        let block_len = u64::from(self.sums.block_len_bytes.unsigned_abs()).max(1);
+        let end = offset_bytes + len_bytes;
+        let mut at = offset_bytes;
+        while at < end {
+            let number = u32::try_from(at / block_len).map_err(|_| violation("block number"))?;
+            self.tokens.block(number, &[], out)?;
+            at += block_len;
+        }
+        Ok(())
+    }
+
+    /// Appends the end of the file under way, with its digest or with zeros if it could not be read to its end.
+    fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+        self.tokens.end(out)?;
+        self.is_open = false;
+        out.extend(digest.iter().copied().chain([0; 20]).take(self.digest_len_bytes));
+        Ok(())
+    }
+
+    /// Appends the listings that have waited for the end of a file.
+    fn listings_that_waited(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        while let Some(message) = self.waiting.pop_front() {
+            self.listing_message(&message, out)?;
+        }
+        Ok(())
+    }
+
+    fn listing_message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        match message {
+            Message::Dir(told) if told.more => self.told = Some(told.clone()),
+            Message::Dir(told) => self.listing((**told).clone(), out)?,
+            Message::More { list, subs, last, .. } => {
+                let Some(mut told) = self.told.take() else { return Err(unexpected("continuation of no listing")) };
+                told.list.append(list.clone());
+                told.subs.extend_from_slice(subs);
+                if *last { self.listing(*told, out)? } else { self.told = Some(told) }
+            }
+            Message::DirsEnd(_) => self.end_lists(out)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Dialect for PushEncoder {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = Vec::new();
+        match message {
+            Message::Setup(_) => out.append(&mut self.opening),
+            Message::Roots(roots) => {
+                self.learn(&roots.ids);
+                if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
+                    self.root = Some(self.entry(b".".to_vec(), &entry));
+                    let shown = path::join(&roots.top_shown, b".");
+                    self.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
+                }
+            }
+            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) if self.is_open => {
+                self.waiting.push_back(message.clone());
+            }
+            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => self.listing_message(message, &mut data)?,
+            Message::Begin { file, lane: Lane::Early } => self.item(*file, false, &mut data)?,
+            Message::Begin { file, .. } => self.item(*file, true, &mut data)?,
+            Message::Data { data: literal, .. } => {
+                self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
+                self.tokens.literal(literal, &mut data).map_err(failed)?;
+            }
+            Message::Copy { offset_bytes, len_bytes, .. } => {
+                self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
+                self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
+            }
+            Message::End { digest, .. } => {
+                self.end_file(digest, &mut data).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
+            }
+            Message::Unsent { .. } if self.is_open => {
+                self.end_file(&[], &mut data).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
+            }
+            Message::Unsent { file, .. } => {
+                let index = self.take_item(*file)?.index;
+                mux::encode_control(&Control::NoSend(index), out);
+            }
+            Message::Done(_) => {
+                let io_error = self.io_error.load(Ordering::Relaxed);
+                if io_error & !self.told_io_error != 0 {
+                    self.told_io_error = io_error;
+                    mux::encode_control(&Control::IoError(io_error), out);
+                }
+                self.indices.encode(Ndx::Done, &mut data);
+            }
+            Message::Ping => mux::encode_control(&Control::KeepAlive, out),
+            Message::Fail { exit, .. } if self.terms.protocol >= 31 && is_reported(*exit) => {
+                mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
+            }
+            // The others have no counterpart.
+            _ => {}
+        }
+        mux::encode_data(&data, out);
+        Ok(())
+    }
+
+    fn decode(&mut self, _input: &mut &[u8]) -> Result<Option<Message>> {
+        Ok(None)
+    }
+
+    fn frame_len(&self, _input: &[u8]) -> Result<Option<usize>> {
+        Ok(None)
+    }
+}
+
+impl Intake for PushIntake<'_> {
+    fn read_all(&mut self, _line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
+        let shared = self.shared.clone();
+        let success = |index| {
+            let file = shared.lock().file(index).map_err(failed)?;
+            file.map_or(Ok(()), |file| ear.hear(Message::Placed(file), 0))
+        };
+        let controls = Mutex::new(Controls::default());
+        let handle = |control: Control| {
+            sys::note_work();
+            let mut controls = controls.lock();
+            let handled = controls.handle(control, &PeerRole::Receiver(&success), ear);
+            handled.map_err(|error| controls.fail(error))
+        };
+        let mut input = Demultiplexer::new(reader, handle);
+        input.set_frames(true);
+        let ended = self.read_items(&mut input, ear, &controls);
+        ended.map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
+    }
+}
+
+impl PushIntake<'_> {
+    fn read_items(
+        &self,
+        input: &mut impl Read,
+        ear: &dyn Ear,
+        controls: &Mutex<Controls>,
+    ) -> decode_error::Result<()> {
+        let protocol = self.terms.protocol;
+        let pass_on = |message| ear.hear(message, 0).map_err(|error| controls.lock().fail(error));
+        let mut indices = NdxDecoder::new(protocol);
+        let mut tally = Tally::default();
+        // How many lists and phases the receiver has ended.
+        let mut ended = 0;
+        let phases = if protocol >= 31 { 4 } else { 3 };
+        loop {
+            match indices.decode(input)? {
+                Ndx::Done => {
+                    let mut shared = self.shared.lock();
+                    let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
+                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases;
+                    let dir = shared.lists.get(ended).and_then(|list| list.dir);
+                    // No further item is about it.
+                    dir.and_then(|dir| shared.listings.remove(&dir));
+                    drop(shared);
+                    if is_early {
+                        return Err(violation("end of a list that was not sent"));
+                    }
+                    ended += 1;
+                    if is_goodbye {
+                        break;
+                    }
+                    pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
+                }
+                Ndx::Deletions => {
+                    let Deletions { files, dirs, symlinks, devices, specials } = Deletions::decode(input)?;
+                    let deleted = &mut tally.deleted;
+                    (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
+                    (deleted.devices, deleted.specials) = (devices.into(), specials.into());
+                }
+                Ndx::Entry(index) => self.item(index, input, &pass_on, &mut tally)?,
+                Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
+            }
+            sys::note_work();
+        }
+        if self.shared.lock().root.is_some() {
+            // A receiver of ours counts the root.
+            tally.list(Kind::Dir, 0, 1);
+        }
+        tally.literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+        tally.matched_bytes = self.counts.matched_bytes.load(Ordering::Relaxed);
+        pass_on(Message::WantsEnd(Box::new(tally)))
+    }
+
+    fn item(
+        &self,
+        index: i32,
+        input: &mut impl Read,
+        pass_on: &dyn Fn(Message) -> std::result::Result<(), DecodeError>,
+        tally: &mut Tally,
+    ) -> decode_error::Result<()> {
+        let protocol = self.terms.protocol;
+        let head = ItemHead::decode(input, protocol)?;
+        let found = self.shared.lock().file(index)?;
+        let has_content = head.flags.has(ItemFlags::TRANSFER);
+        let with_sums = has_content && !self.options.dry_run;
+        let (mut sums, mut request) = (None, Vec::new());
+        if with_sums {
+            let decoded = SumHead::decode(input, protocol)?;
+            decoded.encode(&mut request);
+            let appends = self.options.place.append.is_some();
+            for _ in 0..if appends { 0 } else { decoded.count } {
+                BlockSum::decode(input, &decoded)?.encode(&decoded, &mut request);
+            }
+            sums = Some(decoded);
+        }
+        let event = self.event(index, found, &head, tally)?;
+        let file = match found.filter(|_| with_sums) {
+            Some(file) => file,
+            None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
+        };
+        let has_blocks = sums.is_some_and(|sums| sums.count > 0);
+        let prefix = sums.filter(|_| self.options.place.append.is_some() && has_blocks);
+        self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, event });
+        let basis = match prefix {
+            Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
+            None if has_blocks => Basis::Blocks(request),
+            None => Basis::None,
+        };
+        let lane = if with_sums { Lane::Asked } else { Lane::Early };
+        pass_on(Message::Want { file, lane, basis })
+    }
+
+    /// Counts an item, and returns its event if that is wanted.
+    fn event(
+        &self,
+        index: i32,
+        file: Option<FileId>,
+        head: &ItemHead,
+        tally: &mut Tally,
+    ) -> decode_error::Result<Option<Event>> {
+        let shared = self.shared.lock();
+        let unknown = || violation(format!("unknown index {index}"));
+        let listing = |dir: DirId| shared.listings.get(&dir).ok_or_else(unknown);
+        let (name, entry, sender_path) = match (file, shared.dir_before(index).or(shared.root.as_ref())) {
+            (Some(FileId { dir, entry }), _) => {
+                let listing = listing(dir)?;
+                let entry = listing.list.entries.get(entry as usize).ok_or_else(unknown)?;
+                let name = path::join(listing.path.as_bytes(), listing.list.name(entry));
+                (name, Some(entry), listing.shown(entry))
+            }
+            (None, Some(own)) if own.path.is_root() => (b".".to_vec(), Some(&own.entry), own.shown.clone()),
+            (None, Some(own)) => (own.path.as_bytes().to_vec(), Some(&own.entry), own.shown.clone()),
+            (None, None) => (b".".to_vec(), None, b".".to_vec()),
+        };
+        let flags = head.flags;
+        let kind = entry.map_or(Kind::Dir, Entry::kind);
+        let changes = self.changes(flags, kind);
+        let len_bytes = entry.map_or(0, |entry| entry.len_bytes);
+        if flags.has(ItemFlags::IS_NEW) {
+            tally.created.add(kind);
+        }
+        if flags.has(ItemFlags::TRANSFER) {
+            tally.transfer(len_bytes, 0);
+        }
+        let linked_to = head.name.clone().filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
+        // Without a format, the receiver reports what is up to date.
+        let output = &self.options.output;
+        let has_format = output.itemize > 0 || output.out_format.is_some();
+        let is_update =
+            !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
+        if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
+            return Ok(None);
+        }
+        let update = match () {
+            () if flags.has(ItemFlags::TRANSFER) => Update::Received,
+            () if linked_to.is_some() => Update::HardLink,
+            () if flags.has(ItemFlags::LOCAL_CHANGE) => Update::Local,
+            () => Update::Attrs,
+        };
+        Ok(Some(Event::Item(Box::new(Item {
+            sender_path,
+            name,
+            kind,
+            update,
+            changes,
+            target: entry.map(|entry| entry.target().to_vec()).filter(|target| !target.is_empty()),
+            linked_to: linked_to.filter(|name| !name.is_empty()),
+            mode: entry.map_or(0o040_755, |entry| entry.mode),
+            uid: entry.map_or(0, |entry| entry.uid),
+            gid: entry.map_or(0, |entry| entry.gid),
+            mtime: entry.map_or_else(Default::default, |entry| entry.mtime),
+            atime: None,
+            len_bytes,
+            moved_bytes: 0,
+            digest: None,
+            transfer: flags.has(ItemFlags::TRANSFER),
+        }))))
+    }
+
+    fn changes(&self, flags: ItemFlags, kind: Kind) -> Changes {
+        let is_link = kind == Kind::Symlink;
+        let keeps_time = self.options.preserve.times && !(is_link && flags.has(ItemFlags::REPORT_SIZE));
+        [
+            (ItemFlags::REPORT_CHANGE, Changes::CHECKSUM),
+            (ItemFlags::REPORT_TIME, if keeps_time { Changes::TIME } else { Changes::TIME_NOW }),
+            (ItemFlags::REPORT_PERMS, Changes::PERMS),
+            (ItemFlags::REPORT_OWNER, Changes::OWNER),
+            (ItemFlags::REPORT_GROUP, Changes::GROUP),
+            (ItemFlags::REPORT_ATIME, Changes::ATIME),
+            (ItemFlags::REPORT_ACL, Changes::ACL),
+            (ItemFlags::REPORT_XATTR, Changes::XATTR),
+            (ItemFlags::IS_NEW, Changes::NEW),
+        ]
+        .into_iter()
+        .fold(Changes::NONE, |changes, (flag, change)| changes.with(change, flags.has(flag)))
+        .with(Changes::SIZE, !is_link && flags.has(ItemFlags::REPORT_SIZE))
+    }
+}
+
+/// Returns the names of user and group 0, which listings leave out.
+fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
+    let ids = Ids::new();
+    let names = [(false, ids.user_name(0)), (true, ids.group_name(0))];
+    let names = names.into_iter().filter_map(|(is_group, name)| Some(((is_group, 0), name?.to_vec())));
+    if numeric_ids { HashMap::new() } else { names.collect() }
+}
