@@ -64,7 +64,8 @@ const CASES: &[Case] = &[
     Case("-a --copy-dest=../alt", Must::Finish),
     Case("-a --compare-dest=../alt", Must::Finish),
     Case("-a --backup", Must::Refuse),
-    Case("-a --backup --backup-dir=.bak --delete", Must::Refuse),
+    // A second run backs up what the first one has backed up, as with rsync.
+    Case("-a --backup --backup-dir=.bak --delete", Must::RefuseForGood),
     Case("-a --backup --backup-dir=../old", Must::Refuse),
     Case("-rlt", Must::Refuse),
     Case("-aF --delete", Must::Refuse),
