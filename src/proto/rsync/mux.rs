@@ -173,7 +173,7 @@ impl FrameHeader {
 /// Reads the data of a stream of frames, and passes control messages to a function as they arrive.
 ///
 /// The function can end the run: its error is returned by the read. Violations are I/O errors that hold a
-/// [`DecodeError`]; converting them to a [`DecodeError`] restores it.
+/// [`DecodeError`](super::decode_error::DecodeError); converting them to that type restores it.
 pub struct Demultiplexer<R, H> {
     input: R,
     handle: H,
@@ -240,6 +240,7 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::decode_error::DecodeError;
     use super::*;
     use crate::proto::rsync::decode_error::DecodeError;
     use proptest::prelude::*;

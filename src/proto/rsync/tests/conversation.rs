@@ -191,11 +191,11 @@ fn handshake<'a>(
     }
     if compat.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if explicit.is_none() {
-            let lists = [&mut *client, &mut *server].map(|side| offer::<Checksum>(side));
+            let lists = [&mut *client, &mut *server].map(offer::<Checksum>);
             checksum = handshake::choose(&lists[0], &lists[1], "checksum").unwrap();
         }
         if asks {
-            let lists = [&mut *client, &mut *server].map(|side| offer::<Compression>(side));
+            let lists = [&mut *client, &mut *server].map(offer::<Compression>);
             compression = handshake::choose(&lists[0], &lists[1], "compression").unwrap();
         }
     }
@@ -272,12 +272,15 @@ impl Lists {
     }
 }
 
+/// Returns the content of the receiver's file with a name.
+type Basis = fn(&[u8]) -> Vec<u8>;
+
 /// A conversation after the handshake.
 struct Walk<'c> {
     command: &'c Command,
     settled: Settled,
     /// The files of the receiver, if they are known.
-    bases: Option<fn(&[u8]) -> Vec<u8>>,
+    bases: Option<Basis>,
     lists: Lists,
     /// Batch files and a sending server have statistics.
     has_stats: bool,
@@ -539,7 +542,7 @@ fn converse(
         client.agree(&out, "the names of --files-from");
         client.demux.set_frames(client_frames);
     }
-    let bases: Option<fn(&[u8]) -> Vec<u8>> = match name {
+    let bases: Option<Basis> = match name {
         _ if name.contains("append") => Some(captures::appended),
         _ if name.contains("delta") || name.contains("fuzzy") => Some(captures::basis),
         _ => None,
@@ -736,7 +739,7 @@ fn refusals_of_daemons_are_decoded() {
 }
 
 /// Decodes a batch file completely.
-fn batch(name: &str, letters: &str, bases: Option<fn(&[u8]) -> Vec<u8>>) -> BatchHeader {
+fn batch(name: &str, letters: &str, bases: Option<Basis>) -> BatchHeader {
     let bytes = captures::file(name);
     let mut input = Direction::new(&bytes);
     let header = BatchHeader::decode(&mut input).unwrap();
