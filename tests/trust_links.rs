@@ -46,14 +46,14 @@ destination!(destination_by_a_trusted_link_to_a_strangers, ["-ai"], "src/", "alt
 destination!(destination_name_below_a_link, ["-ai"], "src/a", "link/x", 3);
 destination!(destination_that_is_a_link_with_keep_dirlinks, ["-aiK"], "src/", "link/", 3);
 
-synctest!(destination_made_through_a_link, as root, |w: World| {
+synctest!(destination_created_through_an_untrusted_link, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "t");
     // A dry run creates nothing, so it enters nothing. With -i, rsync would print what it has created.
     w.no_dry_run().agree_paths(&["-a"], &["src/", "link/new/"]).exits(3).warns(LINE);
 });
 
-synctest!(destination_by_trusted_links, as root, |w: World| {
+synctest!(destination_behind_trusted_links, as root, |w: World| {
     scene(&w);
     planted(&w, "unused", "t");
     w.tree(".", "good->t better->good");
@@ -74,7 +74,7 @@ synctest!(source_operands_are_followed, as root, |w: World| {
     w.agree_paths(&["-aiL"], &["file", "dst/"]).exits(0).never_says(LINE);
 });
 
-synctest!(insecure_links_is_for_the_end_that_is_told, as root, |w: World| {
+synctest!(insecure_links_applies_only_to_the_end_that_gets_it, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "t");
     // A remote receiver does not get the option, so it rejects the link.
@@ -104,7 +104,7 @@ alternate!(link_dest_behind_a_link_after_another, ["--link-dest=../t", "--link-d
 alternate!(link_dest_behind_a_link_that_dangles, ["--link-dest=../gone"]);
 alternate!(link_dest_behind_a_link_to_a_file, ["--link-dest=../file"]);
 
-synctest!(a_strangers_link_in_an_alternate_tree, as root, |w: World| {
+synctest!(untrusted_link_in_an_alternate_tree, as root, |w: World| {
     w.source("d/a=1 d/e/b=2 k/c").dest("").tree("t", "a=1 e/b=2").tree("alt", "k/c").stderr_unordered();
     planted(&w, "alt/d", "../t");
     for (option, dest) in [("--link-dest=../alt", "1"), ("--copy-dest=../alt", "2"), ("--compare-dest=../alt", "3")] {
@@ -113,7 +113,7 @@ synctest!(a_strangers_link_in_an_alternate_tree, as root, |w: World| {
     w.agree_paths(&["-ai", "--insecure-links", "--link-dest=../alt"], &["src/", "dst/"]).exits(0);
 });
 
-synctest!(link_dest_behind_a_link_for_a_new_destination, as root, |w: World| {
+synctest!(link_dest_behind_an_untrusted_link, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "alt");
     // In a dry run the destination does not exist, so the relative path has no starting point.
@@ -142,14 +142,15 @@ placed!(backup_dir_behind_a_link, ["-b", "--backup-dir={W}/link"], 11);
 placed!(backup_dir_behind_a_link_by_a_relative_path, ["-b", "--backup-dir=../link"], 11);
 placed!(partial_dir_behind_a_link, ["--partial-dir={W}/link"], 0);
 
-synctest!(backup_dir_behind_a_link_for_what_is_deleted, as root, |w: World| {
+synctest!(backup_dir_of_deletions_behind_an_untrusted_link, as root, |w: World| {
     w.not_pulled("rsync's line ends in \"Success (0)\" then");
     w.source("a").tree("t", "").dest("a gone");
     planted(&w, "link", "t");
     w.no_dry_run().agree(&["-ai", "--delete", "-b", "--backup-dir={W}/link"]).exits(23).warns(LINE);
 });
 
-synctest!(partial_dir_behind_a_link_is_left_alone, as root, |w: World| {
+synctest!(partial_dir_behind_an_untrusted_link_is_ignored, as root, |w: World| {
+    w.not_with_stock("rsync reports the link, too");
     w.source("a").tree("t", "a=a_part").dest("");
     planted(&w, "link", "t");
     // rsync finds the file there, does not open it, and fails ("got a block match with no basis file", exit 2).
@@ -182,13 +183,13 @@ named!(merge_file_in_a_merge_file_behind_a_link, ["--filter=. outer"], 11);
 named!(log_file_behind_a_link, ["--log-file=llist"], 0);
 named!(log_file_behind_a_link_that_dangles, ["--log-file=gone"], 0);
 
-synctest!(files_that_options_name_by_trusted_links, as root, |w: World| {
+synctest!(option_files_behind_trusted_links, as root, |w: World| {
     scene(&w);
     w.needs_rsync("3.5.0").file("list", "a\nd/b\n").file("rules", "- b\n").tree(".", "ll->list lr->rules");
     w.dest("").agree(&["-ai", "--files-from=ll", "--exclude-from=lr"]).exits(0);
 });
 
-synctest!(merge_files_of_directories_behind_a_link, as root, |w: World| {
+synctest!(merge_files_behind_an_untrusted_link, as root, |w: World| {
     scene(&w);
     w.file("rules", "- b\n").source("d/rules=-_b");
     planted(&w, "src/.rules", "../rules");

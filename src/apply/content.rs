@@ -291,11 +291,9 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
         BlockSums::Native => {
             Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at).map(|it| it.encode())
         }
-        BlockSums::Stock { sums, protocol } => {
-            SumHead::of_basis(len_bytes, wished, &sums, protocol, false)
-                .map_err(io::Error::other)
-                .and_then(|head| stock_sums(&head, &sums, &read_at))
-        }
+        BlockSums::Stock { sums, protocol } => SumHead::of_basis(len_bytes, wished, &sums, protocol, false)
+            .map_err(io::Error::other)
+            .and_then(|head| stock_sums(&head, &sums, &read_at)),
     };
     // If the basis cannot be read or has become shorter, the whole file is requested.
     blocks.map_or(Basis::None, Basis::Blocks)
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_does_not_become_longer_than_it_may() {
+    fn content_beyond_the_length_limit_is_rejected() {
         let file = tempfile::tempfile().unwrap();
         let vessel = Vessel {
             to: file.as_fd(),

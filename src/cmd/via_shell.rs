@@ -194,7 +194,7 @@ impl<'a> ByShell<'a> {
     fn server_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.side.far.server_words.clone();
         if self.speaks_stock && self.side.far.server_sends && self.side.options.preserve.hard_links {
-            words.iter_mut().take(1).for_each(|letters| server_args::take_list_whole(letters));
+            words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words
     }

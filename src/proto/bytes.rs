@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_spelled_in_one_way() {
+    fn varint_accepts_only_the_shortest_form() {
         assert_eq!(spelled(0), [0]);
         assert_eq!(spelled(127), [0x7f]);
         assert_eq!(spelled(128), [0x80, 0x01]);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_bounded_by_what_follows() {
+    fn count_is_limited_by_the_remaining_bytes() {
         let mut reader = Reader::new("Test", &[0xff, 0xff, 0x03, 1, 2, 3]);
         let error = reader.count("items", 1 << 20, 1).unwrap_err();
         assert!(error.to_string().contains("items has the count 65535, but only 3 bytes follow"), "{error}");
@@ -454,7 +454,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn numbers_come_back(value: u64, signed: i64) {
+        fn varint_and_zigzag_round_trip(value: u64, signed: i64) {
             let bytes = spelled(value);
             proptest::prop_assert_eq!(bytes.len(), varint_len(value));
             proptest::prop_assert_eq!(varint_at(&bytes), Ok(Some((value, bytes.len()))));
@@ -465,7 +465,7 @@ mod tests {
         }
 
         #[test]
-        fn what_reads_as_a_number_is_spelled_like_it(bytes: Vec<u8>) {
+        fn decoded_varint_encodes_to_the_same_bytes(bytes: Vec<u8>) {
             if let Ok(Some((value, len))) = varint_at(&bytes) {
                 proptest::prop_assert_eq!(spelled(value), &bytes[..len]);
             }

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_stands_for_one_value_and_back() {
+    fn enum_numbers_round_trip() {
         for number in 0..=u8::MAX {
             for back in [
                 Lane::of_number(number).map(Numbered::number),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_class_is_its_place() {
+    fn class_number_is_its_index() {
         for (place, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(class.number()), place);
         }

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_kinds_are_1_and_up_without_gap() {
+    fn kind_numbers_are_contiguous_from_1() {
         for (place, row) in ROWS.iter().enumerate() {
             assert_eq!(usize::from(row.number), place + 1, "{}", row.name);
         }

@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_what_its_list_has() {
+    fn features_advertise_the_compress_list() {
         assert_eq!(features(None), NEW);
         assert_eq!(features(Some(&[Compression::Zlib, Compression::No])), NAMES_COMPRESSIONS | TAKES_ZLIB);
     }
 
     #[test]
-    fn the_first_that_both_will_have_is_taken() {
+    fn first_common_compression_is_chosen() {
         use Compression::{Auto, Lz4, No, Zlib, Zlibx, Zstd};
         let lists: [(Option<&[Compression]>, u64, Compression); 7] = [
             (None, NEW, Zstd),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_far_end_does_not_take_is_refused_by_name() {
+    fn unsupported_compression_of_the_peer_is_an_error() {
         let error = agree(&asked(Compression::Lz4, None), features(Some(&[Compression::Zlib]))).unwrap_err();
         let words = "Your --compress-choice value (lz4) was refused by the server.";
         assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_receiver_is_sent_what_it_knows() {
+    fn older_receiver_gets_zstd() {
         for choice in [Compression::Lz4, Compression::Zlib, Compression::Zlibx, Compression::Zstd, Compression::Auto] {
             assert_eq!(squeeze(Some(choice), None, OLD), Squeeze::Always(Method::Zstd(3)), "{choice:?}");
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn suffixes_are_left_out() {
+    fn skip_compress_suffixes_are_matched() {
         let list = ["gz", "mp[34]", "7z"].map(|suffix| suffix.as_bytes().to_vec());
         for name in ["a.gz", "a.tar.GZ", ".mp3", "x.mp4", "a.7Z"] {
             assert!(is_left_out(name.as_bytes(), &list), "{name}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_that_rsync_makes_of_them() {
+    fn compression_levels_match_rsync() {
         // Output of rsync 3.5.0 with --debug=nstr.
         for (choice, level, told) in [
             (Compression::Auto, None, "negotiated compress: zstd (level 3)"),

@@ -19,8 +19,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The size of the output buffer at which senders wait for the writer.
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_happened_is_told_while_the_run_stops() {
+    fn events_are_sent_while_a_signal_ends_the_run() {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
         let is_told = |exit: Exit, is_deaf| {
             let line = Connection::new(Box::new(Native::new(1)));
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_ends_with_what_the_peer_said() {
+    fn blocked_send_returns_the_error_of_the_connection() {
         let line = Connection::new(Box::new(Native::new(1)));
         let error = Error::new(Exit::FileIo, "write failed").by("receiver");
         line.shut(error.clone());
@@ -775,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_leaves_room_for_what_must_get_through() {
+    fn requests_leave_window_for_repeats_and_queued_messages() {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
             let line = Connection::new(Box::new(Native::new(1)));
             let asked = want(Lane::Asked, len_bytes);

@@ -517,7 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_argument_will_be_called_is_guessed_only_where_it_is_plain() {
+    fn prescan_guesses_names_of_plain_arguments_only() {
         let guessed = |argument: &str, relative| {
             let mut options = Options::default();
             options.select.relative = relative;

@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sender_does_not_have_is_not_looked_at() {
+    fn survey_skips_directories_that_the_sender_lacks() {
         let (said, tree, needless) = cut(1, &["e"]);
         assert_eq!(tree.taken(), ["", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
         assert_eq!((told_by(&said), said[1].clone(), said[7].clone()), (Some(8), Seen::Absent, Seen::Absent));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_looked_at_may_be_needless() {
+    fn directory_being_scanned_may_become_needless() {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_directory_is_seen_unless_it_is_told_meanwhile() {
+    fn large_directory_is_scanned_unless_its_listing_arrives() {
         let names = |dirs: &[&str]| dirs.iter().map(|dir| dir.to_string()).collect::<Vec<_>>();
         assert_eq!(seen_with("", 0, None), (names(&DIRS), true));
         assert_eq!(seen_with("", 0, Some("j")), (names(&["", "j", "j/k"]), false));
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arguments_name_leaves_the_rest_to_be_told() {
+    fn listing_of_named_arguments_prunes_nothing() {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
@@ -611,7 +611,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whenever_it_is_cut_it_comes_to_its_end(steps in 1usize..14, has in prop::collection::btree_set(0usize..12, 0..12)) {
+        fn survey_completes_wherever_a_listing_cuts_it(steps in 1usize..14, has in prop::collection::btree_set(0usize..12, 0..12)) {
             let has: Vec<&str> = has.into_iter().map(|at| DIRS[at]).collect();
             let (said, tree, needless) = cut(steps, &has);
             prop_assert_eq!(told_by(&said), Some(said.len()));

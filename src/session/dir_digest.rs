@@ -208,7 +208,7 @@ mod tests {
     impl Eq for CountedEntries {}
 
     #[test]
-    fn directories_that_only_the_sender_has_cost_little_beside_many_of_the_receivers() {
+    fn lookup_of_missing_children_takes_logarithmic_time() {
         let many = 20_000;
         let mut children = Children::new((0..many).map(|n| CountedEntries(2 * n)).collect());
         assert!((0..many).all(|n| children.pass_to(CountedEntries(2 * n + 1)).is_none()));
@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_of_a_name_is_met(names in prop::collection::vec(0u32..6, 0..12), asked in prop::collection::vec(0u32..6, 0..12)) {
+        fn pass_to_finds_the_next_child_of_a_name(names in prop::collection::vec(0u32..6, 0..12), asked in prop::collection::vec(0u32..6, 0..12)) {
             let mut children = Children::new(names.clone());
             let mut rest = &names[..];
             for name in asked {

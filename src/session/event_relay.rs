@@ -135,7 +135,7 @@ mod tests {
     use crate::proto::Speech;
 
     #[test]
-    fn a_server_that_has_lost_its_client_ends_with_that() {
+    fn relay_reports_the_loss_of_the_client() {
         let line = Connection::new((Speech::ours(0).dialect)(1));
         let mut afar = Afar { line: &line, lost: None };
         afar.tell(&Event::Note(b"heard".to_vec()));

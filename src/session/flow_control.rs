@@ -316,7 +316,7 @@ mod tests {
     const ALL: u64 = u64::MAX;
 
     #[test]
-    fn a_window_grows_until_it_fills_the_path() {
+    fn window_grows_to_the_bandwidth_delay_product() {
         // A round trip takes 11 turns, in which the link carries 22 MiB.
         let mut ends = Ends::new(true);
         ends.play(100, 2 * MIB, ALL, 5);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_keeps_below_a_ceiling_that_moves() {
+    fn window_follows_a_changing_ceiling() {
         let mut ends = Ends::new(true);
         let mut window_below = |ceiling: u64| {
             ends.most = ceiling;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_has_a_longest() {
+    fn window_never_exceeds_its_maximum() {
         let mut ends = Ends::new(true);
         ends.play(1000, 16 * MIB, ALL, 20);
         let came = ends.play(410, 16 * MIB, ALL, 20);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_consumed_slowly_makes_no_window_grow() {
+    fn slow_consumer_does_not_grow_the_window() {
         for way in [0, 1, 5] {
             let mut ends = Ends::new(true);
             let came = ends.play(500, 16 * MIB, MIB / 2, way);
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_link_makes_no_window_grow() {
+    fn slow_link_does_not_grow_the_window() {
         let mut ends = Ends::new(true);
         assert_eq!(ends.play(500, FRAME, ALL, 5), Came { heard: 495 * FRAME, window: INITIAL, most_waiting: FRAME });
         assert_eq!(ends.blocked, 0);
     }
 
     #[test]
-    fn a_window_closes_again_where_what_came_waits_to_be_consumed() {
+    fn window_shrinks_if_received_data_is_not_consumed() {
         let mut ends = Ends::new(true);
         assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
         let came = ends.play(1000, 8 * MIB, MIB / 2, 5);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_small_no_more_is_under_way_than_has_room_there() {
+    fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
             let (mut saying, mut hearing) = (Credit::of(Class::Early, true), Hearing::of(Class::Early));
             let (mut waiting, mut said) = (0, 0);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_and_granted_is_held_to_the_windows() {
+    fn messages_and_grants_beyond_the_window_are_rejected() {
         let mut hearing = Hearing::of(Class::Early);
         assert!(hearing.heard(INITIAL - 1) && hearing.heard(u64::MAX), "one message may go beyond");
         assert!(!hearing.heard(1));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_can_says_where_or_why_not() {
+    fn meet_returns_the_servers_place_or_error() {
         let there = place([2; 32], 40_000);
         assert_eq!(meets(MEETS, Ok(there.clone())), (Ok(Some(there)), Ok(())));
         let no = Error::new(Exit::SocketIo, "no port is free").by("receiver");
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_know_how_is_not_asked() {
+    fn meet_is_not_sent_to_a_server_without_the_feature() {
         let (asked, server) = meets(0, Ok(place([2; 32], 1)));
         assert_eq!((asked, server.unwrap_err().exit), (Ok(None), Exit::Stream));
     }
 
     #[test]
-    fn who_was_not_told_that_it_can_be_had_gets_no_other_place() {
+    fn meet_without_the_feature_is_a_protocol_error() {
         for (ours, theirs) in [(0, MEETS), (MEETS, 0)] {
             let (mut near, far) = pipe::pair(1 << 10);
             let mut flight = Vec::new();

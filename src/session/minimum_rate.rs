@@ -1,8 +1,8 @@
 //! Progress of a session under `--timeout`: a peer that sends bytes but no messages, or only keepalives, is given up.
 
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How fast a message must arrive, in bytes per second, measured over the timeout. Every modem is faster.
@@ -43,7 +43,7 @@ impl MinimumRate {
         if self.idle.is_none() {
             return Ok(());
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.partial = None;
         match is_keepalive {
             true if state.keepalives.get_or_insert_with(Since::now).elapsed() >= self.keepalives_max => {
@@ -60,7 +60,7 @@ impl MinimumRate {
     /// Records bytes that have arrived. Fails if they are too few for the time since the message began.
     fn note_bytes(&self, bytes: usize) -> io::Result<()> {
         let Some(idle) = self.idle else { return Ok(()) };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (since, total_bytes) = state.partial.get_or_insert_with(|| (Since::now(), 0));
         *total_bytes += bytes as u64;
         if since.elapsed() >= idle {
@@ -110,9 +110,9 @@ mod tests {
         (0..3).for_each(|_| slow.note_bytes(64).unwrap());
         let recent = rate(HOUR, HOUR);
         (0..3).for_each(|_| recent.note_bytes(1).unwrap());
-        assert_eq!(recent.state.lock().unwrap().partial.unwrap().1, 3);
+        assert_eq!(recent.state.lock().partial.unwrap().1, 3);
         recent.note_message(false).unwrap();
-        assert!(recent.state.lock().unwrap().partial.is_none(), "each message has the whole time");
+        assert!(recent.state.lock().partial.is_none(), "each message has the whole time");
     }
 
     #[test]
@@ -128,8 +128,8 @@ mod tests {
         assert!(is_over(over.note_message(true)));
         let recent = MinimumRate::of(1);
         (0..3).for_each(|_| recent.note_message(true).unwrap());
-        assert!(recent.state.lock().unwrap().keepalives.is_some());
+        assert!(recent.state.lock().keepalives.is_some());
         recent.note_message(false).unwrap();
-        assert!(recent.state.lock().unwrap().keepalives.is_none());
+        assert!(recent.state.lock().keepalives.is_none());
     }
 }

@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_stands_for_its_last_element_and_what_is_below() {
+    fn argument_permits_its_last_element_and_its_content() {
         let reach = reach(&["a/b", "/x/c"], false);
         assert!(reach.holds(b"b") && reach.holds(b"b/deep/er") && reach.holds(b"c"));
         assert!(!reach.holds(b"a") && !reach.holds(b"bb") && !reach.holds(b""));
     }
 
     #[test]
-    fn a_relative_one_stands_for_its_path() {
+    fn relative_argument_permits_its_full_path() {
         let reach = reach(&["/top/./a//b", "c/d/"], true);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d/e"));
         assert!(!reach.holds(b"a") && !reach.holds(b"top/a/b"));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn without_recursion_a_directory_stands_for_itself_unless_its_content_is_named() {
+    fn non_recursive_directory_argument_excludes_its_content() {
         let names = ["a/b", "c/d/", "e/."].map(|name| name.as_bytes().to_vec());
         let reach = RequestedPaths::of(&names, true, true, false);
         assert!(reach.holds(b"a/b") && reach.holds(b"c/d") && reach.holds(b"c/d/f") && reach.holds(b"e/f"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_cannot_be_checked_are_accepted() {
+    fn arguments_with_unknown_names_permit_any_entry() {
         for name in ["", ".", "a/", "a/.", "a/..", ".*", "a/.?"] {
             assert!(matches!(reach(&[name], false), RequestedPaths::Anywhere), "{name}");
         }

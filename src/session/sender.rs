@@ -881,7 +881,7 @@ mod tests {
     use crate::proto::{Dialect, Native};
 
     #[test]
-    fn roots_can_be_told_whatever_is_wrong_with_arguments() {
+    fn roots_fit_one_message_despite_many_problems() {
         for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 1024), (100, 256 << 10)] {
             let notes = vec![vec![b'x'; len_bytes]; count];
             let problems: Vec<Problem> = notes.iter().map(|line| Problem::said(line.clone(), Weight::Failed)).collect();

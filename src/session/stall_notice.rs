@@ -39,13 +39,13 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_pause_of_a_slow_copy_is_no_silence() {
+    fn stall_threshold_allows_for_the_bandwidth_limit() {
         assert_eq!([None, Some(10 << 20)].map(told_after), [TOLD_AFTER; 2]);
         assert!(told_after(Some(1024)) > TOLD_AFTER + Duration::from_secs(DATA_MAX_BYTES as u64 / 1025));
     }
 
     #[test]
-    fn each_silence_is_told_once() {
+    fn each_stall_is_reported_once() {
         let traffic = [0, 1].map(AtomicU64::new);
         let (going, over) = channel();
         let (tell, told) = channel();

@@ -24,9 +24,9 @@ use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
+use crate::session::event_relay::{EventQueue, SenderEar};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{Talk, counted};
-use crate::session::event_relay::{EventQueue, SenderEar};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::{Client, receive, receiver_ear, throttle};
@@ -102,7 +102,8 @@ impl Client<'_> {
         reporter.traffic(sent, received);
         ended.map_err(|error| match error.message.starts_with(ENDED) {
             true => {
-                let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
+                let words =
+                    format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
                 Error { message: words.into_bytes(), ..error.by("Receiver") }
             }
             false => error,
@@ -169,7 +170,8 @@ impl Client<'_> {
         let io_error = Arc::<AtomicI32>::default();
         let queue = Arc::<EventQueue>::default();
         let problems = Mutex::<Tally>::default();
-        let (encoder, intake) = push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
+        let (encoder, intake) =
+            push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let ear = SenderEar { heard: &inbox, told: &queue };

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_take_what_differs_and_leave_the_rest() {
+    fn masks_replace_only_expected_differences() {
         assert_eq!(epoch_secs("2020/09/13 12:26:40"), Some(1_600_000_000));
         let cases = [
             ("sent 1,2 bytes  received 3 bytes  9.00 bytes/sec", "sent <n> bytes  received <n> bytes  <n> bytes/sec"),

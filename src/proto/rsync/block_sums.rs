@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rolled_sum_is_that_of_the_block(bytes in proptest::collection::vec(any::<u8>(), 2..200), len in 1usize..100) {
+        fn rolled_sum_equals_the_direct_sum(bytes in proptest::collection::vec(any::<u8>(), 2..200), len in 1usize..100) {
             let len = len.min(bytes.len() - 1);
             let mut sum = RollingSum::new(&bytes[..len]);
             for at in 0..bytes.len() - len {

@@ -242,7 +242,6 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
 mod tests {
     use super::super::decode_error::DecodeError;
     use super::*;
-    use crate::proto::rsync::decode_error::DecodeError;
     use proptest::prelude::*;
 
     fn control() -> impl Strategy<Value = Control> {
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn violations_survive_the_way_through_read() {
+    fn violations_are_kept_through_the_read_trait() {
         let mut input = Demultiplexer::new(&[0, 0, 0, 12][..], |_| Ok(()));
         input.set_frames(true);
         let error = input.byte().unwrap_err();

@@ -160,7 +160,8 @@ mod tests {
         let head = SumHead::of_basis(old.len() as u64, Some(block_len), &SUMS, 32, false).unwrap();
         let mut request = Vec::new();
         head.encode(&mut request);
-        old.chunks(block_len as usize).for_each(|block| BlockSum::of_block(block, &head, &SUMS).encode(&head, &mut request));
+        old.chunks(block_len as usize)
+            .for_each(|block| BlockSum::of_block(block, &head, &SUMS).encode(&head, &mut request));
         let index = BlockIndex::decode(&request, SUMS, 32).unwrap();
         let read_at = |offset: u64, into: &mut [u8]| {
             let rest = &new[(offset as usize).min(new.len())..];

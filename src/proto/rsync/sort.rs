@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_entries_a_directory_is_kept() {
+    fn directory_wins_over_a_duplicate_file() {
         let mut entries = [
             FileEntry::new("a", FILE),
             FileEntry { has_content: false, ..FileEntry::new("a", DIR) },

@@ -345,7 +345,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
 }
 
 #[test]
-fn messages_are_these_bytes_and_these_bytes_are_messages() {
+fn messages_encode_to_and_decode_from_golden_bytes() {
     for (name, message, hex) in table() {
         let want = bytes(&hex);
         let frame = encoded(&message);
@@ -362,7 +362,7 @@ fn every_kind_has_golden_bytes() {
 }
 
 #[test]
-fn the_greeting_is_these_bytes() {
+fn greeting_has_its_golden_bytes() {
     let greeting = Greeting {
         oldest: 1,
         newest: 0x0203,

@@ -11,7 +11,7 @@ fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
 }
 
 #[test]
-fn greetings_that_are_none() {
+fn malformed_greetings_are_rejected() {
     let refused = |bytes: &[u8], words: &str| {
         let error = decode_greeting(bytes).unwrap_err();
         assert_eq!(error.exit, Exit::Protocol);
@@ -34,7 +34,7 @@ fn greetings_that_are_none() {
 }
 
 #[test]
-fn guesses_that_are_none() {
+fn malformed_guesses_are_rejected() {
     let mut good = Vec::new();
     let features = crate::proto::message::GUESSES;
     encode_greeting(&Greeting { features, ..greeting(1, 1, "p") }, &mut good);
@@ -57,7 +57,7 @@ fn guesses_that_are_none() {
 }
 
 #[test]
-fn versions_that_do_not_meet() {
+fn newest_common_version_is_chosen_or_run_fails() {
     let ours = greeting(2, 4, "sparsync 1.2");
     assert_eq!(agree(&ours, &greeting(1, 3, "old")).unwrap(), 3);
     assert_eq!(agree(&ours, &greeting(4, 9, "new")).unwrap(), 4);
@@ -75,7 +75,7 @@ fn versions_that_do_not_meet() {
 }
 
 #[test]
-fn features_that_only_one_side_knows_are_ignored() {
+fn features_of_only_one_side_are_ignored() {
     let ours = Greeting { features: 0b0101, ..greeting(1, 1, "a") };
     let theirs = Greeting { features: 0b1100 | 1 << 63, ..greeting(1, 1, "b") };
     let mut spelled = Vec::new();
@@ -86,7 +86,7 @@ fn features_that_only_one_side_knows_are_ignored() {
 }
 
 #[test]
-fn what_a_later_greeting_says_at_its_end_is_passed_over() {
+fn trailing_bytes_of_a_newer_greeting_are_ignored() {
     let mut spelled = Vec::new();
     encode_greeting(&greeting(1, 1, "p"), &mut spelled);
     spelled.extend_from_slice(b"more");
@@ -96,7 +96,7 @@ fn what_a_later_greeting_says_at_its_end_is_passed_over() {
 }
 
 #[test]
-fn our_own_greeting_is_accepted() {
+fn own_greeting_is_accepted() {
     let ours = Greeting::ours([7; 16]);
     let mut spelled = b"noise".to_vec();
     encode_greeting(&ours, &mut spelled);
@@ -106,7 +106,7 @@ fn our_own_greeting_is_accepted() {
 }
 
 #[test]
-fn a_greeting_that_is_not_complete_is_waited_for() {
+fn incomplete_greeting_needs_more_bytes() {
     let mut spelled = Vec::new();
     encode_greeting(&greeting(1, 1, "p"), &mut spelled);
     for len in 0..spelled.len() {
@@ -115,7 +115,7 @@ fn a_greeting_that_is_not_complete_is_waited_for() {
 }
 
 #[test]
-fn the_magic_is_not_text_and_no_version_of_rsync() {
+fn magic_is_neither_text_nor_an_rsync_version() {
     assert!(MAGIC[0] >= 0x80);
     assert!(!(20..=40).contains(&i32::from_le_bytes(*MAGIC.first_chunk().unwrap())));
     assert!(MAGIC.iter().all(|byte| !(0x07..=0x7f).contains(byte)), "no newline, no escape, nothing printable");
@@ -123,7 +123,7 @@ fn the_magic_is_not_text_and_no_version_of_rsync() {
 }
 
 #[test]
-fn a_native_greeting_is_found_behind_noise() {
+fn native_greeting_is_found_after_noise() {
     for noise in [&b""[..], b"Welcome!\r\n", &[0xd5, 0xff, 0xa9], &[b'x'; NOISE_MAX_BYTES]] {
         let bytes = [noise, &MAGIC, &b"\x21\0"[..]].concat();
         let noise_len = noise.len();
@@ -138,7 +138,7 @@ fn a_native_greeting_is_found_behind_noise() {
 }
 
 #[test]
-fn noise_without_end_is_hopeless() {
+fn noise_beyond_the_limit_is_hopeless() {
     let mut bytes = vec![b'x'; NOISE_MAX_BYTES + 1];
     bytes.extend_from_slice(&MAGIC);
     assert_eq!(sniff(&bytes, false), Sniffed::Hopeless);
@@ -147,7 +147,7 @@ fn noise_without_end_is_hopeless() {
 }
 
 #[test]
-fn a_stock_rsync_is_known_by_its_version() {
+fn stock_rsync_is_recognized_by_its_version() {
     let rsync = |version, noise_len| Sniffed::Rsync { version, noise_len };
     assert_eq!(sniff(&[31, 0, 0, 0], false), rsync(31, 0));
     assert_eq!(sniff(&[32, 0, 0, 0], true), rsync(32, 0));
@@ -167,7 +167,7 @@ fn a_stock_rsync_is_known_by_its_version() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>, at_end: bool) {
+    fn greeting_decoders_do_not_panic_on_any_bytes(bytes: Vec<u8>, at_end: bool) {
         sniff(&bytes, at_end);
         let _ = decode_greeting(&bytes);
         let _ = decode_greeting(&[&MAGIC[..], &bytes].concat());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 proptest! {
     #[test]
-    fn every_message_comes_back(message in any::message()) {
+    fn every_message_round_trips(message in any::message()) {
         let frame = encoded(&message);
         prop_assert_eq!(Native::new(1).frame_len(&frame).unwrap(), Some(frame.len()));
         let mut input = &frame[..];
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_is_taken_off_the_front(one in any::message(), two in any::message()) {
+    fn decode_consumes_exactly_one_frame(one in any::message(), two in any::message()) {
         let both = [encoded(&one), encoded(&two)].concat();
         let mut input = &both[..];
         let mut dialect = Native::new(1);
@@ -37,7 +37,7 @@ proptest! {
 
     /// Invalid bytes are rejected; a message decoded from valid ones can be encoded again and means the same.
     #[test]
-    fn any_body_is_refused_or_means_something(kind in 0u8..25, body in vec(any::<u8>(), 0..300)) {
+    fn any_body_is_rejected_or_round_trips(kind in 0u8..25, body in vec(any::<u8>(), 0..300)) {
         let mut frame = vec![kind];
         put_varint(&mut frame, body.len() as u64);
         frame.extend_from_slice(&body);
@@ -45,12 +45,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_waited_for_or_mean_something(bytes in vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_rejected_incomplete_or_round_trip(bytes in vec(any::<u8>(), 0..300)) {
         check_meaning(&bytes);
     }
 
     #[test]
-    fn a_message_that_was_tampered_with_is_refused_or_means_something(
+    fn tampered_message_is_rejected_or_round_trips(
         message in any::message(),
         changes in vec((any::<Index>(), any::<u8>(), 0u8..4), 1..4),
     ) {
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_is_waited_for_until_its_last_byte(message in any::message()) {
+    fn incomplete_frame_needs_more_bytes(message in any::message()) {
         let frame = encoded(&message);
         for len in 0..frame.len() {
             let mut input = &frame[..len];
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn a_window_is_charged_for_all_but_a_few_kinds(message in any::message()) {
+    fn all_but_listed_kinds_are_charged_to_a_window(message in any::message()) {
         let is_charged = class_of(&message).is_some();
         const FREE: [&str; 10] =
             ["Setup", "Roots", "WantsEnd", "Grant", "Ping", "Fail", "Bye", "Meet", "Blocked", "Verdict"];
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn a_directory_of_any_length_comes_back(told in any::told(40)) {
+    fn directory_round_trips_through_fragments(told in any::told(40)) {
         prop_assert_eq!(check_cut(told).len(), 1);
     }
 }
@@ -159,7 +159,7 @@ fn long(entries: usize, name_len: usize) -> Told {
 }
 
 #[test]
-fn long_directories_come_in_pieces_of_bounded_length() {
+fn long_directories_are_split_into_bounded_fragments() {
     assert_eq!(check_cut(long(0, 8)).len(), 1);
     let lens = check_cut(long(16_000, 100));
     assert!(lens.len() > 5, "{lens:?}");
@@ -167,7 +167,7 @@ fn long_directories_come_in_pieces_of_bounded_length() {
 }
 
 #[test]
-fn a_directory_of_long_attributes_comes_in_pieces() {
+fn directory_with_long_xattrs_is_split() {
     let mut told = long(40, 8);
     for (at, entry) in told.list.entries.iter_mut().enumerate() {
         let value = vec![b'v'; LIST_FRAME_BYTES / 3 + at].into_boxed_slice();
@@ -179,7 +179,7 @@ fn a_directory_of_long_attributes_comes_in_pieces() {
 }
 
 #[test]
-fn a_directory_of_many_attributes_comes_in_pieces() {
+fn directory_with_many_xattrs_is_split() {
     let mut told = long(8, 8);
     let xattrs: Xattrs =
         (0..XATTRS_MAX / 4).map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into())).collect();
@@ -191,7 +191,7 @@ fn a_directory_of_many_attributes_comes_in_pieces() {
 }
 
 #[test]
-fn a_directory_of_trouble_comes_in_pieces() {
+fn directory_with_many_problems_is_split() {
     let mut told = long(10, 8);
     told.problems = (0..70_000).map(|at| Problem::said(format!("trouble with {at}"), Weight::Failed)).collect();
     told.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
@@ -201,7 +201,7 @@ fn a_directory_of_trouble_comes_in_pieces() {
 }
 
 #[test]
-fn an_entry_that_is_longer_than_a_piece_has_its_own() {
+fn oversized_entry_gets_its_own_fragment() {
     let mut told = long(3, 8);
     let value = vec![b'v'; 3 * LIST_FRAME_BYTES].into_boxed_slice();
     told.list.entries[1].extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
@@ -210,7 +210,7 @@ fn an_entry_that_is_longer_than_a_piece_has_its_own() {
 
 /// A design goal: values equal to those of the previous entry are not sent again.
 #[test]
-fn an_ordinary_entry_takes_few_bytes() {
+fn ordinary_entry_takes_at_most_18_bytes() {
     let mut told = Told::default();
     for at in 0..1000i64 {
         let mtime = Time { secs: 1_700_000_000 + at * 977 % 5000, nanos: 123_456_789 };
@@ -223,14 +223,14 @@ fn an_ordinary_entry_takes_few_bytes() {
 
 /// 16 bytes for its own item and its hash in the parent; one more each if it has many subdirectories.
 #[test]
-fn a_directory_that_is_the_same_takes_few_bytes() {
+fn unchanged_directory_takes_at_most_20_bytes() {
     let seen = Seen::Dir { digest: Some([1; 12]), children: vec![7] };
     let frame = encoded(&Message::Digests(vec![seen; 1000]));
     assert!(frame.len() <= 20 * 1000, "{} bytes for 1000 directories", frame.len());
 }
 
 #[test]
-fn a_conversation_cut_anywhere_is_waited_for() {
+fn truncated_message_sequence_needs_more_bytes() {
     let mut conversation = Vec::new();
     let mut ends = vec![0];
     for (_, message, _) in golden::table() {

@@ -46,14 +46,14 @@ fn refused(name: &str, frame: &[u8], words: &str) {
 }
 
 #[test]
-fn what_these_cases_vary_is_accepted() {
+fn unmodified_messages_are_accepted() {
     decoded(&dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE}"))).unwrap();
     decoded(&dir(&format!("02 6e 00 01|61 {FILE} 6e 00 01|62 {SUB} 03 {NO_MORE}"))).unwrap();
     decoded(&dir(&format!("02 6e 00 01|61 {FILE} 6f 00 01|62 {NO_MORE}"))).unwrap();
 }
 
 #[test]
-fn names_of_entries() {
+fn invalid_entry_names_are_rejected() {
     let named = |name: &str| dir(&format!("01 6e 00 {name} {FILE} {NO_MORE}"));
     refused("empty", &named("00"), "invalid message Dir: name \"\" is empty");
     refused(".", &named("01|2e"), "name \".\" is not a valid entry name");
@@ -80,7 +80,7 @@ fn names_of_entries() {
 }
 
 #[test]
-fn the_order_of_entries() {
+fn unsorted_or_duplicate_entries_are_rejected() {
     let two = |one: &str, two: &str| dir(&format!("02 6e 00 01|{one} 6e 00 01|{two} 00 {NO_MORE}"));
     refused("unsorted", &two(&format!("62 {FILE}"), &format!("61 {FILE}")), "\"a\" is out of sort order");
     refused("twice", &two(&format!("61 {FILE}"), &format!("61 {FILE}")), "\"a\" is duplicated");
@@ -96,7 +96,7 @@ fn the_order_of_entries() {
 }
 
 #[test]
-fn attributes_of_entries() {
+fn invalid_entry_attributes_are_rejected() {
     let entry = |entry: &str| dir(&format!("01 {entry} {NO_MORE}"));
     refused("no type", &entry("6e 00 01|61 a403"), "mode 644 has no known file type");
     refused("mode of the entry before the first", &entry("6f 00 01|61"), "mode 0 has no known file type");
@@ -129,7 +129,7 @@ fn attributes_of_entries() {
 }
 
 #[test]
-fn counts_and_lengths_that_lie() {
+fn wrong_counts_and_lengths_are_rejected() {
     refused("entries", &dir("ffff03"), "entries has the count 65535, but only 0 bytes follow");
     refused("too many entries", &dir("818004"), "entries has the count 65537, at most 65536 are allowed");
     refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries exceeds 64 bits");
@@ -170,7 +170,7 @@ fn counts_and_lengths_that_lie() {
 }
 
 #[test]
-fn paths() {
+fn invalid_paths_are_rejected() {
     let told = |path: &str| frame(4, &format!("00 00 {path} 00 00 00 00 00 00"));
     decoded(&told("03|612f62")).unwrap();
     refused("absolute", &told("02|2f61"), "path is an absolute path");
@@ -188,7 +188,7 @@ fn paths() {
 }
 
 #[test]
-fn directories_themselves() {
+fn invalid_entries_of_the_directory_itself_are_rejected() {
     let roots = |top: &str| frame(2, &format!("00 08 {top} 00 00 00 00 00 00"));
     decoded(&roots(&format!("01 6e 00 01|2e {SUB}"))).unwrap();
     refused("a top that is none", &roots("00"), "directory itself is missing");
@@ -208,7 +208,7 @@ fn directories_themselves() {
 }
 
 #[test]
-fn numbers_that_stand_for_nothing() {
+fn unknown_enum_numbers_and_bits_are_rejected() {
     refused("lane", &frame(12, "00 00 03"), "invalid message Begin: lane has the unknown number 3");
     refused("wanted lane", &frame(7, "00 00 00 00"), "lane is a lane without requests");
     refused("basis", &frame(7, "00 00 01 04"), "basis has the unknown number 4");
@@ -232,7 +232,7 @@ fn numbers_that_stand_for_nothing() {
 }
 
 #[test]
-fn numbers_of_a_file_or_a_place() {
+fn out_of_range_numbers_are_rejected() {
     refused("entry", &frame(9, "00 8080808010"), "entry is 4294967296, which exceeds 32 bits");
     refused("not minimal", &frame(8, "8000"), "directory is not encoded in its shortest form");
     refused("an empty range", &frame(14, "01 00 00"), "range is empty");
@@ -256,7 +256,7 @@ fn numbers_of_a_file_or_a_place() {
 }
 
 #[test]
-fn frames() {
+fn malformed_frames_are_rejected() {
     refused(
         "unknown kind",
         &frame(25, ""),
@@ -288,7 +288,7 @@ fn frames() {
 }
 
 #[test]
-fn frames_that_are_too_long() {
+fn frames_longer_than_their_limit_are_rejected() {
     for (kind, max) in [
         (1, OPENING_MAX_BYTES),
         (2, OPENING_MAX_BYTES),
@@ -320,7 +320,7 @@ fn frames_that_are_too_long() {
 }
 
 #[test]
-fn pieces_that_do_not_fit() {
+fn mismatched_directory_fragments_are_rejected() {
     let list = |names: &[(&str, u32)]| {
         let mut list = DirList::default();
         names.iter().for_each(|(name, mode)| {
@@ -359,7 +359,7 @@ fn pieces_that_do_not_fit() {
 }
 
 #[test]
-fn senders_send_only_accepted_messages() {
+fn encoder_rejects_messages_that_decoders_reject() {
     let says = |message: Message| {
         let mut out = b"before".to_vec();
         let error = Native::new(1).encode(&message, &mut out).unwrap_err();
@@ -406,7 +406,7 @@ fn senders_send_only_accepted_messages() {
 }
 
 #[test]
-fn an_entry_that_does_not_fit_is_known_before_it_is_said() {
+fn oversized_entry_is_detected_before_encoding() {
     let with = |extra: Extra| {
         let mut entry = Entry::of(&Stat { mode: 0o100644, ..Stat::default() });
         entry.extra = Some(Box::new(extra));
@@ -426,7 +426,7 @@ fn an_entry_that_does_not_fit_is_known_before_it_is_said() {
 }
 
 #[test]
-fn sums_are_cut_and_not_refused() {
+fn tally_sums_are_clamped_to_their_limits() {
     let kinds = Kinds { files: u64::MAX, ..Kinds::default() };
     let tally = Tally { listed: kinds, total_bytes: u64::MAX, ..Tally::default() };
     let Message::Bye(tally) = decoded(&encoded(&Message::Bye(Box::new(tally)))).unwrap() else { panic!("it is one") };
@@ -438,7 +438,7 @@ fn sums_are_cut_and_not_refused() {
 }
 
 #[test]
-fn long_lines_are_cut_and_not_refused() {
+fn long_lines_are_truncated() {
     let long = vec![b'x'; LINE_MAX_BYTES + 1];
     let fail = Message::Fail { exit: Exit::Stream, message: long, role: "sender" };
     let Message::Fail { message, .. } = decoded(&encoded(&fail)).unwrap() else { panic!("it is one") };
@@ -446,7 +446,7 @@ fn long_lines_are_cut_and_not_refused() {
 }
 
 #[test]
-fn a_message_of_another_version_says_which() {
+fn message_of_another_version_names_the_versions() {
     let mut old = Native::new(0);
     let words = "message Ping (kind 19) requires protocol version 1, version 0 is in use";
     assert!(old.decode(&mut &frame(19, "")[..]).unwrap_err().to_string().contains(words));

@@ -16,7 +16,7 @@ fn row(first: &[&str]) -> Vec<&'static str> {
 }
 
 #[test]
-fn kinds_and_their_lengths_are_in_it() {
+fn specification_lists_kinds_and_their_limits() {
     for kind in &ROWS {
         let cells = row(&[&kind.number.to_string(), kind.name]);
         let longest = match cells[4] {
@@ -39,7 +39,7 @@ fn kinds_and_their_lengths_are_in_it() {
 }
 
 #[test]
-fn windows_are_in_it() {
+fn specification_lists_windows() {
     for (class, window) in Class::ALL.into_iter().zip(INITIAL_WINDOWS.into_iter().zip(WINDOWS_MAX)) {
         row(&[&format!("{class:?}"), &window.0.to_string(), &window.1.to_string()]);
     }
@@ -58,7 +58,7 @@ fn windows_are_in_it() {
 }
 
 #[test]
-fn limits_are_in_it() {
+fn specification_lists_limits() {
     for (name, value) in [
         ("FILE_MAX_BYTES", FILE_MAX_BYTES),
         ("GRANT_MAX_BYTES", GRANT_MAX_BYTES),
@@ -105,7 +105,7 @@ fn limits_are_in_it() {
 }
 
 #[test]
-fn numbers_and_magic_are_in_it() {
+fn specification_lists_numbers_and_magic() {
     let classes: Vec<String> = Class::ALL.into_iter().map(|class| format!("{} {class:?}", class.number())).collect();
     row(&["class", &classes.join(", ")]);
     let roles: Vec<String> = ROLES.iter().map(|role| format!("{} {role}", Role(role).number())).collect();

@@ -107,7 +107,10 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(in crate::session) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
+    pub(in crate::session) fn wait<T>(
+        &self,
+        mut take: impl FnMut(&mut ReceiverState) -> Option<T>,
+    ) -> Result<T, Error> {
         wait_for(self.lock(), &self.told, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -411,7 +414,7 @@ mod tests {
     /// Over a network, the first part of the survey is sent before anything else. So the first listings may arrive
     /// before the survey goes on.
     #[test]
-    fn what_was_told_before_a_survey_goes_on_cuts_it_short() {
+    fn listing_that_arrives_early_cuts_the_survey_short() {
         let mut survey = Survey::of(Ticket::of(0), [7; 16]);
         assert!(matches!(survey.begin(), Some(SurveyStep::Take(_))));
         let mut list = DirList::default();

@@ -5,8 +5,8 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
-use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use super::controls::{Controls, PeerRole, is_reported};
+use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::flist::entry::Stat;
@@ -130,7 +130,11 @@ pub fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> R
     }
     mux::encode_data(&data, &mut out);
     // Protocol 30 sends these names without frames.
-    if protocol >= 31 { mux::encode_data(&names, &mut out) } else { out.append(&mut names) }
+    if protocol >= 31 {
+        mux::encode_data(&names, &mut out)
+    } else {
+        out.append(&mut names)
+    }
     Ok(out)
 }
 
@@ -444,7 +448,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         };
         ids.extend(named(false, users, root_user));
         ids.extend(named(true, groups, root_group));
-        let is_named = |entry: &&FileEntry| entry.is_dir() && !(entry.is_top_dir && !entry.has_content);
+        let is_named = |entry: &&FileEntry| entry.is_dir() && (!entry.is_top_dir || entry.has_content);
         let named_dirs = match self.intake.options.select.relative {
             true => entries.iter().filter(is_named).map(|entry| entry.path.clone()).collect(),
             false => HashSet::new(),

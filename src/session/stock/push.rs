@@ -106,13 +106,21 @@ impl Shared {
         let unknown = || violation(format!("unknown index {index}"));
         if !self.sorted.is_empty() {
             let place = usize::try_from(index).map_err(|_| unknown())?;
-            return self.sorted.get(place).map(|file| Some(*file).filter(|file| file.dir != NO_LISTING)).ok_or_else(unknown);
+            return self
+                .sorted
+                .get(place)
+                .map(|file| Some(*file).filter(|file| file.dir != NO_LISTING))
+                .ok_or_else(unknown);
         }
         let at = self.lists.partition_point(|list| list.first <= index);
         let Some(list) = at.checked_sub(1).map(|at| &self.lists[at]) else { return Ok(None) };
         let place = index - list.first;
         if place >= list.count {
-            return if self.lists.get(at).is_some_and(|next| next.first == index + 1) { Ok(None) } else { Err(unknown()) };
+            return if self.lists.get(at).is_some_and(|next| next.first == index + 1) {
+                Ok(None)
+            } else {
+                Err(unknown())
+            };
         }
         let place = place - i32::from(list.has_root);
         match (list.dir, u32::try_from(place)) {
@@ -379,9 +387,7 @@ impl PushEncoder {
             self.lists.end(self.told_io_error, &ids, out);
             let mut all = std::mem::take(&mut self.all);
             let is_root = |path: &[u8]| path == b".";
-            all.sort_by(|a, b| {
-                is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
-            });
+            all.sort_by(|a, b| is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1))));
             let mut shared = self.shared.lock();
             let count = all.len() as i32;
             shared.lists.push(SentList { first: 0, count, dir: None, has_root: false, own: None });
@@ -549,12 +555,7 @@ impl Intake for PushIntake<'_> {
 }
 
 impl PushIntake<'_> {
-    fn read_items(
-        &self,
-        input: &mut impl Read,
-        ear: &dyn Ear,
-        controls: &Mutex<Controls>,
-    ) -> decode_error::Result<()> {
+    fn read_items(&self, input: &mut impl Read, ear: &dyn Ear, controls: &Mutex<Controls>) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         let pass_on = |message| ear.hear(message, 0).map_err(|error| controls.lock().fail(error));
         let mut indices = NdxDecoder::new(protocol);
@@ -676,8 +677,7 @@ impl PushIntake<'_> {
         // Without a format, the receiver reports what is up to date.
         let output = &self.options.output;
         let has_format = output.itemize > 0 || output.out_format.is_some();
-        let is_update =
-            !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
+        let is_update = !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
         if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
             return Ok(None);
         }

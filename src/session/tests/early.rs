@@ -106,13 +106,13 @@ fn pushed(good_for: Duration, speaks_first: bool) -> String {
 }
 
 #[test]
-fn a_look_counts_for_a_while_and_then_there_is_another() {
+fn expired_source_prefetch_is_repeated() {
     assert_eq!(pushed(LIMIT, false), "file");
     assert_eq!(pushed(Duration::ZERO, false), "file other");
 }
 
 #[test]
-fn a_look_of_which_the_server_was_told_counts() {
+fn announced_source_prefetch_does_not_expire() {
     assert_eq!(pushed(LIMIT, true), "file");
     assert_eq!(pushed(Duration::ZERO, true), "file");
 }
@@ -161,13 +161,13 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
 }
 
 #[test]
-fn a_look_at_the_destination_counts_for_a_while_and_then_there_is_another() {
+fn expired_destination_prescan_is_repeated() {
     assert_eq!(pulled(LIMIT, "", false), "changed since");
     assert_eq!(pulled(Duration::ZERO, "", false), "text");
 }
 
 #[test]
-fn a_look_at_something_else_does_not_count() {
+fn prescan_of_another_directory_is_ignored() {
     assert_eq!(pulled(LIMIT, "d", false), "text");
     assert_eq!(pulled(LIMIT, "", true), "text");
 }
@@ -228,7 +228,7 @@ impl Guessing<'_> {
 }
 
 #[test]
-fn whatever_was_guessed_all_is_copied() {
+fn copy_is_complete_whatever_was_guessed() {
     let same: &[_] = &[("a", "a"), ("d/b", "b"), ("d/e/c", "c")];
     let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
     for dest in [None, Some(&[][..]), Some(same), Some(other)] {
@@ -269,7 +269,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
 }
 
 #[test]
-fn what_is_seen_of_a_destination_is_said_with_what_is_wanted() {
+fn digests_of_the_prescan_are_sent_with_the_setup() {
     for features in [GUESSES, 0] {
         let stage = Stage::new();
         stage.has("dst/d/file", "text");
@@ -299,7 +299,7 @@ fn what_is_seen_of_a_destination_is_said_with_what_is_wanted() {
 }
 
 #[test]
-fn what_was_said_of_another_destination_ends_the_run() {
+fn replaced_destination_after_early_digests_ends_the_run() {
     let stage = Stage::new();
     stage.has("dst/d/file", "text");
     let ended = by_hand(&stage, |peer| {
@@ -342,7 +342,7 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
 }
 
 #[test]
-fn what_is_said_first_suits_a_server_that_is_not_known() {
+fn first_words_suit_an_unknown_server() {
     use Compression::{Lz4, Zlib, Zstd};
     let (auto, lz4) = (["-a", "-z"], ["-a", "-z", "--compress-choice=lz4"]);
     for is_pull in [true, false] {
@@ -391,7 +391,7 @@ fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool
 }
 
 #[test]
-fn a_client_that_has_another_way_hears_what_is_not_granted_before_anything_is_done() {
+fn verdict_arrives_before_the_run_changes_anything() {
     for (is_pull, speaks_first) in [(false, false), (false, true), (true, false), (true, true)] {
         assert_eq!(weighed([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
         for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {

@@ -68,7 +68,7 @@ fn hear_dirs(peer: &mut Peer) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
+fn digests_of_a_wrong_guess_are_ignored() {
     let all = || vec![(String::new(), true), ("d".to_owned(), true)];
     let listed = || vec![(String::new(), false), ("d".to_owned(), true)];
     let digests = |seen: &[Seen]| Message::Digests(seen.to_vec());
@@ -89,7 +89,7 @@ fn what_is_said_of_another_directory_than_is_compared_is_passed_over() {
 }
 
 #[test]
-fn what_the_receiver_has_besides_is_not_waited_for() {
+fn sender_does_not_wait_for_digests_of_extra_directories() {
     // After ours it has two more directories, about which it could report for a long time.
     let (_, ended) = pull(&["-r"], |peer| {
         let d = crate::digest::keyed_name(&[7; 16], b"d");
@@ -101,7 +101,7 @@ fn what_the_receiver_has_besides_is_not_waited_for() {
 }
 
 #[test]
-fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
+fn listing_precedes_the_digest_of_a_larger_directory() {
     let d = crate::digest::keyed_name(&[7; 16], b"d");
     let told = || [(String::new(), false), ("d".to_owned(), false)];
     let root = || Seen::Dir { digest: None, children: vec![d] };
@@ -127,7 +127,7 @@ fn a_directory_of_fewer_entries_is_told_before_the_other_one_is_looked_at() {
 }
 
 #[test]
-fn what_is_said_of_another_directory_must_come_to_its_end() {
+fn unfinished_digests_of_a_wrong_guess_end_the_run() {
     let (_, ended) = guessed("x", &[Message::Digests(vec![seen(60); 100])], Peer::hang_up);
     assert_eq!(ended.exit, Exit::Stream);
 }
@@ -171,7 +171,7 @@ macro_rules! refused {
 }
 
 #[test]
-fn an_honest_pull_by_hand_is_served() {
+fn valid_pull_is_served() {
     let (_, ended) = pull(&["-r"], |peer| {
         hear_all(peer);
         peer.say(&want(0, 0));
@@ -225,7 +225,7 @@ refused!(
 );
 
 #[test]
-fn the_end_of_wants_before_all_was_told() {
+fn wants_end_before_the_last_listing_is_rejected() {
     for run in [pull as fn(&[&str], fn(&mut Peer)) -> (Stage, Ended), pushed] {
         let (_, ended) = run(&["-r"], |peer| _ = peer.say(&Message::WantsEnd(Box::default())));
         ended.refuses(Exit::Protocol, "must not send");
@@ -233,7 +233,7 @@ fn the_end_of_wants_before_all_was_told() {
 }
 
 #[test]
-fn wants_behind_the_end_of_wants() {
+fn requests_after_wants_end_are_not_served() {
     for behind in [Message::WantsEnd(Box::default()), want(0, 0), Message::Done(0)] {
         let (_, ended) = pull(&["-r"], |peer| {
             hear_all(peer);
@@ -247,7 +247,7 @@ fn wants_behind_the_end_of_wants() {
 }
 
 #[test]
-fn a_removal_of_what_has_changed_since_it_was_told() {
+fn source_file_changed_since_listing_is_not_removed() {
     let stage = Stage::new();
     stage.has("a", "hello");
     let home = stage.home();
@@ -265,7 +265,7 @@ fn a_removal_of_what_has_changed_since_it_was_told() {
 }
 
 #[test]
-fn a_file_that_became_a_symlink_since_it_was_told() {
+fn file_replaced_by_a_symlink_is_not_sent() {
     let (_, ended) = {
         let stage = Stage::new();
         stage.has("a", "hello");
@@ -292,7 +292,7 @@ fn a_file_that_became_a_symlink_since_it_was_told() {
 }
 
 #[test]
-fn a_want_twice_is_answered_twice() {
+fn repeated_request_is_answered_again() {
     let (_, ended) = pull(&["-r"], |peer| {
         hear_all(peer);
         peer.say_all(&[want(0, 0), want(0, 0)]);
@@ -305,7 +305,7 @@ fn a_want_twice_is_answered_twice() {
 }
 
 #[test]
-fn a_prefix_longer_than_the_file() {
+fn prefix_longer_than_the_file_is_handled() {
     let (_, ended) = pull(&["-r"], |peer| {
         hear_all(peer);
         let basis = Basis::Prefix { len_bytes: i64::MAX as u64, digest: None };
@@ -318,7 +318,7 @@ fn a_prefix_longer_than_the_file() {
 }
 
 #[test]
-fn nothing_is_sent_in_a_dry_run() {
+fn request_in_a_dry_run_is_rejected() {
     let (_, ended) = pull(&["-rn"], |peer| {
         hear_all(peer);
         peer.say(&want(0, 0));
@@ -327,7 +327,7 @@ fn nothing_is_sent_in_a_dry_run() {
 }
 
 #[test]
-fn a_server_that_sends_hears_no_events() {
+fn event_to_a_sending_server_is_rejected() {
     let (_, ended) = pull(&["-r"], |peer| {
         hear_all(peer);
         peer.say(&Message::Event(crate::report::event::Event::Checked(1)));
@@ -349,7 +349,7 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 }
 
 #[test]
-fn digests_without_end() {
+fn endless_digests_of_missing_directories_are_skipped() {
     // An endless tree that the sender lacks is skipped, and nothing of it is stored.
     let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
     let (_, ended) = pull(&["-r"], |peer| {
@@ -361,14 +361,14 @@ fn digests_without_end() {
 }
 
 #[test]
-fn digests_without_children_and_end() {
+fn endless_digests_beyond_the_window_are_rejected() {
     // The sender skips only the digests of directories that it lacks.
     let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
     ended.refuses(Exit::Protocol, "Digests messages exceed the window");
 }
 
 #[test]
-fn a_large_directory_that_is_spoken_of_again_and_again() {
+fn repeated_large_directory_report_is_rejected() {
     for said in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
         let (_, ended) = pull(&["-r"], |peer| {
             for &entries in said {
@@ -380,7 +380,7 @@ fn a_large_directory_that_is_spoken_of_again_and_again() {
 }
 
 #[test]
-fn wants_without_end_and_no_reader() {
+fn endless_requests_without_reading_are_rejected() {
     let stage = Stage::new();
     stage.has("a", &"x".repeat(60_000));
     let ended = serve(&stage, &["-r"], true, |peer| {
@@ -395,7 +395,7 @@ fn wants_without_end_and_no_reader() {
 }
 
 #[test]
-fn events_without_end_at_a_client_that_sends() {
+fn endless_events_to_a_client_take_no_memory() {
     let (_, ended) = pushed(&["-r"], |peer| {
         for _ in 0..50_000 {
             peer.say(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 100])));
@@ -408,7 +408,7 @@ fn events_without_end_at_a_client_that_sends() {
 // Ends of sessions.
 
 #[test]
-fn a_fail_ends_the_run_with_its_code() {
+fn fail_message_ends_the_run_with_its_code() {
     for code in [Exit::Protocol, Exit::Partial, Exit::Malloc] {
         let (_, ended) = pushed(&["-r"], |peer| {
             let message = b"\x1b]0;title\x07".to_vec();
@@ -419,7 +419,7 @@ fn a_fail_ends_the_run_with_its_code() {
 }
 
 #[test]
-fn a_receiver_that_says_nothing_and_hangs_up() {
+fn receiver_that_hangs_up_ends_the_run() {
     for words in [&["-r"][..], &["-rn"], &["-rt"]] {
         let (_, ended) = pull(words, |peer| peer.hang_up());
         assert_eq!(ended.exit, Exit::Stream);
@@ -443,7 +443,7 @@ fn recorded() -> Vec<u8> {
 }
 
 #[test]
-fn a_conversation_cut_off_at_every_byte() {
+fn pull_session_truncated_at_every_byte_fails_cleanly() {
     let bytes = recorded();
     for end in 0..=bytes.len() {
         let stage = Stage::new();
@@ -479,7 +479,7 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn a_push_of_a_client_cut_off_at_every_byte() {
+fn push_session_truncated_at_every_byte_fails_cleanly() {
     let [before, behind] = recorded_for_a_client();
     let len = before.len() + behind.len();
     let mut removed = 0;
@@ -513,7 +513,7 @@ fn a_push_of_a_client_cut_off_at_every_byte() {
 }
 
 #[test]
-fn a_peer_that_neither_reads_nor_hangs_up_does_not_hold_a_failed_run() {
+fn unresponsive_peer_does_not_delay_a_failed_run() {
     let stage = Stage::new();
     stage.has("a", &"x".repeat(8 << 20));
     let ended = serve(&stage, &["-r"], true, |peer| {
@@ -529,7 +529,7 @@ fn a_peer_that_neither_reads_nor_hangs_up_does_not_hold_a_failed_run() {
 }
 
 #[test]
-fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
+fn error_follows_queued_data_on_a_slow_link() {
     let stage = Stage::new();
     stage.has("a", &"x".repeat(16 << 20));
     let (has_left, mut lost) = (Arc::default(), 0);
@@ -558,7 +558,7 @@ fn the_reason_comes_through_a_slow_link_behind_all_that_waits() {
 }
 
 #[test]
-fn silence_ends_with_the_timeout() {
+fn silent_peer_ends_with_the_timeout() {
     let (to_us, _kept) = (std::io::pipe().unwrap(), ());
     let (reader, writer) = to_us;
     let patience = crate::transport::link::Patience {

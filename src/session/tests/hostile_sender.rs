@@ -73,7 +73,7 @@ fn more(entries: &[(&str, u32)], last: bool) -> Message {
 }
 
 #[test]
-fn an_honest_push_by_hand_arrives() {
+fn valid_push_is_received() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
         peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE), ("d", DIR)]), with_data(1, "d", &[("b", FILE)])]);
@@ -130,7 +130,7 @@ forged_name!(a_path_that_climbs_in_its_middle, b"a/../../outside", b"xx", "inval
 forged_name!(an_absolute_path, b"/etc", b"xx", "invalid message Dir: path");
 
 #[test]
-fn a_name_twice_as_symlink_and_directory() {
+fn name_as_both_symlink_and_directory_is_rejected() {
     // The encoder rejects this list, but the pieces of a listing can contain it.
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
@@ -150,7 +150,7 @@ fn a_name_twice_as_symlink_and_directory() {
 }
 
 #[test]
-fn a_directory_below_a_symlink_that_was_told() {
+fn directory_below_a_listed_symlink_is_rejected() {
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
         peer.say_all(&[said_roots(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
@@ -160,7 +160,7 @@ fn a_directory_below_a_symlink_that_was_told() {
 }
 
 #[test]
-fn a_directory_where_the_receiver_has_a_symlink() {
+fn symlink_in_place_of_a_directory_is_replaced() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
     let ended = push(&stage, &["-r"], |peer| {
@@ -173,7 +173,7 @@ fn a_directory_where_the_receiver_has_a_symlink() {
 }
 
 #[test]
-fn a_stray_directory_below_a_symlink_of_the_receiver() {
+fn directory_below_a_receiver_symlink_is_rejected() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
     let stray = Told { itself: list(&[(".", DIR)], 0), ..told(0, "d/sub", &[("x", FILE)]) };
@@ -186,7 +186,7 @@ fn a_stray_directory_below_a_symlink_of_the_receiver() {
 }
 
 #[test]
-fn a_symlink_that_is_exchanged_for_a_directory_during_the_run() {
+fn symlink_swapped_in_during_the_run_is_not_followed() {
     let stage = Stage::new();
     let home = stage.home();
     let ended = push(&stage, &["-r"], |peer| {
@@ -263,12 +263,12 @@ refused!(
 );
 
 #[test]
-fn a_directory_before_the_roots() {
+fn directory_before_the_roots_is_rejected() {
     push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dir(0, "", &[]))).refuses(Exit::Protocol, "before the arguments");
 }
 
 #[test]
-fn the_end_before_the_roots() {
+fn dirs_end_before_the_roots_is_rejected() {
     push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "protocol error");
 }
 
@@ -342,7 +342,7 @@ refused!(
 );
 
 #[test]
-fn early_data_twice() {
+fn duplicate_early_data_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
         let again = whole(Lane::Early, file(0, 0));
@@ -352,7 +352,7 @@ fn early_data_twice() {
 }
 
 #[test]
-fn a_file_in_another_one() {
+fn file_inside_another_file_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
         peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
@@ -363,7 +363,7 @@ fn a_file_in_another_one() {
 }
 
 #[test]
-fn unasked_data_where_options_forbid_it() {
+fn unrequested_data_is_rejected_if_options_forbid_it() {
     for words in [&["-rn"][..], &["-r", "--append"], &["-r", "--max-size=1"], &["-rH"]] {
         let stage = Stage::new();
         push(&stage, words, |peer| {
@@ -375,7 +375,7 @@ fn unasked_data_where_options_forbid_it() {
 }
 
 #[test]
-fn a_digest_that_lies_twice_costs_the_file_alone() {
+fn file_with_repeated_wrong_digest_fails_alone() {
     let stage = Stage::new();
     stage.has("a", "old").has("b", "old");
     let ended = push(&stage, &["-rI"], |peer| {
@@ -398,7 +398,7 @@ fn a_digest_that_lies_twice_costs_the_file_alone() {
 }
 
 #[test]
-fn a_copy_from_a_basis_that_is_not_there_costs_the_file_alone() {
+fn file_copied_from_a_missing_basis_fails_alone() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
         peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
@@ -420,7 +420,7 @@ fn a_copy_from_a_basis_that_is_not_there_costs_the_file_alone() {
 }
 
 #[test]
-fn a_length_that_lies_is_no_reason_to_reserve_memory() {
+fn wrong_length_reserves_no_memory() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
         let mut told = told(0, "", &[("a", FILE)]);
@@ -434,7 +434,7 @@ fn a_length_that_lies_is_no_reason_to_reserve_memory() {
 }
 
 #[test]
-fn a_connection_that_ends_in_a_file_leaves_the_old_one() {
+fn connection_lost_within_a_file_keeps_the_old_file() {
     let stage = Stage::new();
     stage.has("a", "old");
     let ended = push(&stage, &["-rI"], |peer| {
@@ -465,7 +465,7 @@ fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
 }
 
 #[test]
-fn directories_without_end_that_are_not_taken() {
+fn endless_unlisted_directories_are_rejected() {
     let stage = Stage::new();
     let mut taken = 0;
     let ended = push(&stage, &["-r"], |peer| {
@@ -485,7 +485,7 @@ fn directories_without_end_that_are_not_taken() {
 }
 
 #[test]
-fn a_directory_without_end_is_bounded() {
+fn endless_directory_is_limited() {
     for (max_alloc_bytes, exit) in [(None, Exit::Protocol), (Some(1 << 23), Exit::Malloc)] {
         let error = directory_without_end(max_alloc_bytes);
         assert_eq!(error.exit, exit, "{error}");
@@ -512,7 +512,7 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
 }
 
 #[test]
-fn events_without_end_of_a_server() {
+fn endless_events_of_a_server_take_no_memory() {
     // The client reads and prints all of them, so they take no memory.
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["d/"]), |peer| {
@@ -526,7 +526,7 @@ fn events_without_end_of_a_server() {
 }
 
 #[test]
-fn pings_without_end_do_not_keep_a_connection_that_ends() {
+fn endless_pings_do_not_delay_the_end() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
         let mut pings = Vec::new();
@@ -538,7 +538,7 @@ fn pings_without_end_do_not_keep_a_connection_that_ends() {
 }
 
 #[test]
-fn a_grant_of_what_was_never_said() {
+fn grant_beyond_the_sent_bytes_is_rejected() {
     for bytes in [1, 1 << 40] {
         push(&Stage::new(), &["-r"], |peer| _ = peer.say(&Message::Grant { class: Class::Wants, bytes }))
             .refuses(Exit::Protocol, "Wants grant exceeds the bytes sent");
@@ -546,13 +546,13 @@ fn a_grant_of_what_was_never_said() {
 }
 
 #[test]
-fn a_frame_of_no_length() {
+fn malformed_frame_length_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| _ = peer.say_bytes(&[0xff; 64])).refuses(Exit::Protocol, "");
 }
 
 #[test]
-fn a_fail_with_odd_contents_is_the_end() {
+fn fail_message_with_control_bytes_ends_the_run() {
     let stage = Stage::new();
     let message = b"\x1b[2J\0\xff\nrsync error: all is well".to_vec();
     let ended = push(&stage, &["-r"], |peer| {
@@ -564,7 +564,7 @@ fn a_fail_with_odd_contents_is_the_end() {
 // Requests of a client.
 
 #[test]
-fn a_client_takes_what_it_asked_for() {
+fn requested_entries_are_accepted() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["x/d"]), |peer| {
         let named = Told { is_named: true, ..told(0, "", &[("d", DIR)]) };
@@ -663,7 +663,7 @@ unrequested!(
 );
 
 #[test]
-fn kinds_that_no_option_asked_for_are_not_made() {
+fn file_types_without_their_option_are_not_created() {
     // A pipe, a socket, a device of each kind, a symlink. Symlinks and devices need options.
     const KINDS: [(&str, u32); 5] =
         [("b", 0o060_644), ("c", 0o020_644), ("l", LINK), ("p", 0o010_644), ("s", 0o140_644)];
@@ -702,30 +702,30 @@ fn path(path: &str) -> RelPath {
 }
 
 #[test]
-fn names_to_remove_that_no_option_asked_for() {
+fn removal_without_delete_missing_args_is_rejected() {
     let roots = Roots { missing: vec![path("mine")], ..roots() };
     refuses_roots(&pull(&["-r"], &["x/"]), roots, "rejecting to remove file-list name: mine");
 }
 
 #[test]
-fn names_to_remove_that_no_argument_named() {
+fn removal_of_an_unrequested_name_is_rejected() {
     let roots = Roots { missing: vec![path("mine")], ..Roots::default() };
     refuses_roots(&pull(&["-r", "--delete-missing-args"], &["x/d"]), roots, "unrequested file-list name: mine");
 }
 
 #[test]
-fn attributes_of_a_root_that_was_not_asked_for() {
+fn attributes_of_an_unrequested_root_are_rejected() {
     refuses_roots(&pull(&["-r"], &["x/d"]), roots(), "unrequested file-list name: .");
 }
 
 #[test]
-fn a_question_for_digests_of_what_was_not_asked_for() {
+fn digest_request_for_an_unrequested_directory_is_rejected() {
     let roots = Roots { found: 1, whole: vec![path("private")], ..Roots::default() };
     refuses_roots(&pull(&["-r"], &["x/d"]), roots, "unrequested file-list name: private");
 }
 
 #[test]
-fn a_trusted_sender_is_not_asked() {
+fn trust_sender_accepts_unrequested_names() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r", "--trust-sender"], &["x/d"]), |peer| {
         peer.say_all(&[said_roots(), dir(0, "", &[("other", FILE)]), dirs_end()]);
@@ -738,7 +738,7 @@ fn a_trusted_sender_is_not_asked() {
 // Greetings.
 
 #[test]
-fn versions_that_do_not_meet() {
+fn incompatible_versions_end_the_run() {
     for (oldest, newest) in [(2, 9), (0, 0)] {
         let stage = Stage::new();
         let ended = serve(&stage, &["-r"], false, |peer| {
@@ -753,7 +753,7 @@ fn versions_that_do_not_meet() {
 }
 
 #[test]
-fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
+fn server_without_compression_features_supports_only_zstd() {
     let client = |words| TestClient { words, ..TestClient::default() };
     let stage = Stage::new();
     let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
@@ -771,7 +771,7 @@ fn a_server_that_says_nothing_of_compressions_has_zstd_alone() {
 }
 
 #[test]
-fn no_greeting_at_all() {
+fn client_without_a_greeting_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.say_bytes(b"GET / HTTP/1.1\r\n\r\n");
         peer.hear_greeting();
@@ -780,13 +780,13 @@ fn no_greeting_at_all() {
 }
 
 #[test]
-fn a_client_that_hangs_up_in_its_greeting() {
+fn client_that_hangs_up_during_greeting_ends_the_run() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| peer.hang_up());
     assert_eq!(ended.exit, Exit::Stream);
 }
 
 #[test]
-fn a_setup_for_the_other_direction() {
+fn setup_for_the_other_direction_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.greet(Some(setup(true)));
         peer.hear_greeting();
@@ -796,7 +796,7 @@ fn a_setup_for_the_other_direction() {
 }
 
 #[test]
-fn another_message_instead_of_the_setup() {
+fn message_in_place_of_the_setup_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.greet(None);
         peer.say(&said_roots());
@@ -828,7 +828,7 @@ fn recorded() -> Vec<u8> {
 }
 
 #[test]
-fn a_conversation_cut_off_at_every_byte() {
+fn push_session_truncated_at_every_byte_fails_cleanly() {
     let bytes = recorded();
     for end in 0..=bytes.len() {
         let stage = Stage::new();
@@ -855,7 +855,7 @@ fn recorded_for_a_client() -> Vec<u8> {
 }
 
 #[test]
-fn a_conversation_with_a_client_cut_off_at_every_byte() {
+fn pull_session_truncated_at_every_byte_fails_cleanly() {
     let bytes = recorded_for_a_client();
     for end in 0..=bytes.len() {
         let stage = Stage::new();
@@ -874,7 +874,7 @@ fn a_conversation_with_a_client_cut_off_at_every_byte() {
 // Floods.
 
 #[test]
-fn more_of_a_file_than_was_told() {
+fn content_far_beyond_the_reported_length_is_rejected() {
     let stage = Stage::new();
     stage.has("a", "basis");
     let ended = push(&stage, &["-rI"], |peer| {
@@ -894,7 +894,7 @@ fn more_of_a_file_than_was_told() {
 }
 
 #[test]
-fn a_compressed_bomb() {
+fn compression_bomb_is_rejected() {
     // Half a gigabyte of frames of an unknown kind. The first one is rejected.
     let zeros = vec![0; 1 << 20];
     let mut bomb = Vec::new();

@@ -48,7 +48,7 @@ fn take(peer: &mut Peer) -> (u64, bool) {
 }
 
 #[test]
-fn a_sender_uses_a_window_that_grows_and_tells_when_it_needs_more() {
+fn sender_fills_a_growing_window_and_reports_blocked() {
     let ended = pull(TELLS_BLOCKED, 32 << 20, |peer| {
         let mut window = INITIAL_WINDOWS[ASKED];
         let mut overdrawn = 0;
@@ -69,7 +69,7 @@ fn a_sender_uses_a_window_that_grows_and_tells_when_it_needs_more() {
 }
 
 #[test]
-fn a_sender_tells_nothing_to_one_that_does_not_know_it() {
+fn sender_reports_blocked_only_to_peers_with_the_feature() {
     let ended = pull(0, 20 << 20, |peer| {
         let window = INITIAL_WINDOWS[ASKED];
         for _ in 0..2 {
@@ -88,7 +88,7 @@ fn a_sender_tells_nothing_to_one_that_does_not_know_it() {
 }
 
 #[test]
-fn a_grant_beyond_the_longest_window_is_refused() {
+fn grant_beyond_the_maximum_window_is_rejected() {
     let (initial, max) = (INITIAL_WINDOWS[ASKED], WINDOWS_MAX[ASKED]);
     for (features, bytes) in [(0, 1), (TELLS_BLOCKED, max - initial + 1)] {
         // Nothing was sent in this class, so its window still has its initial size.
@@ -145,12 +145,12 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
 }
 
 #[test]
-fn a_receiver_that_has_all_opens_its_window_to_one_that_is_blocked() {
+fn receiver_grows_its_window_for_a_blocked_sender() {
     is_blocked_by(&Stage::new(), &[2 * INITIAL_WINDOWS[ASKED], 4 * INITIAL_WINDOWS[ASKED]]);
 }
 
 #[test]
-fn a_session_opens_its_windows_as_far_as_its_server_lets_it() {
+fn window_grows_up_to_the_limit_of_the_server() {
     let between = INITIAL_WINDOWS[ASKED] * 3 / 2;
     let stage = Stage { ceiling: Ceiling::shared().unwrap(), ..Stage::new() };
     stage.ceiling.set(between).unwrap();

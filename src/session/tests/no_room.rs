@@ -232,7 +232,7 @@ fn elsewhere(tree: &[(String, String)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_new() {
+fn new_files_arrive_over_narrow_links() {
     for tree in [wide(), deep()] {
         agree(&Trees::of(&tree, &[]), &["-a"]);
     }
@@ -240,7 +240,7 @@ fn what_is_new() {
 }
 
 #[test]
-fn what_has_changed() {
+fn changed_files_arrive_over_narrow_links() {
     for tree in [wide(), deep()] {
         agree(&Trees::of(&tree, &other(&tree)), &["-a"]);
     }
@@ -248,7 +248,7 @@ fn what_has_changed() {
 }
 
 #[test]
-fn what_is_the_same() {
+fn unchanged_files_are_compared_over_narrow_links() {
     for tree in [wide(), deep()] {
         agree(&Trees::of(&tree, &tree), &["-ac"]);
         agree(&Trees::of(&tree, &tree), &["-aI"]);
@@ -256,7 +256,7 @@ fn what_is_the_same() {
 }
 
 #[test]
-fn what_is_gone() {
+fn deletions_work_over_narrow_links() {
     for words in [["-a", "--delete"], ["-a", "--delete-before"], ["-a", "--delete-delay"], ["-a", "--delete-after"]] {
         agree(&Trees::of(&[], &wide()), &words);
         agree(&Trees::of(&deep(), &elsewhere(&wide())), &words);
@@ -264,7 +264,7 @@ fn what_is_gone() {
 }
 
 #[test]
-fn hard_links() {
+fn hard_links_arrive_over_narrow_links() {
     let mut tree = wide();
     let links: Vec<_> = tree.iter().step_by(3).map(|(name, _)| (format!("{name}.link"), format!("={name}"))).collect();
     tree.extend(links);
@@ -273,7 +273,7 @@ fn hard_links() {
 }
 
 #[test]
-fn other_ways_to_place_and_to_choose() {
+fn other_options_work_over_narrow_links() {
     let tree = wide();
     let grown: Vec<_> = tree.iter().map(|(name, text)| (name.clone(), text[..text.len() / 2].to_owned())).collect();
     for words in [
@@ -299,7 +299,7 @@ fn other_ways_to_place_and_to_choose() {
 }
 
 #[test]
-fn a_directory_that_is_longer_than_a_window() {
+fn directory_longer_than_a_window_is_transferred() {
     let names = (0..24_000).map(|at| (format!("{at:05}{}", "x".repeat(200)), String::new()));
     let trees = Trees::of(&names.collect::<Vec<_>>(), &[]);
     agree_with(&trees, &["-rn"], &[64 << 10]);
@@ -315,7 +315,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_trees(source in any_tree(), dest in any_tree(), room_bytes in prop_oneof![Just(1), 2..2000usize], choice in 0..7usize) {
+    fn any_trees_agree_over_narrow_links(source in any_tree(), dest in any_tree(), room_bytes in prop_oneof![Just(1), 2..2000usize], choice in 0..7usize) {
         let words: [&[&str]; 7] = [
             &["-a"], &["-a", "--delete"], &["-aH", "--delete"], &["-ac", "--delete-before"], &["-a", "-I"],
             &["-a", "--delete-after", "--delay-updates"], &["-rt", "--ignore-times", "--delete"],
@@ -431,7 +431,7 @@ fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 's
 }
 
 #[test]
-fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
+fn received_files_drain_while_requests_are_blocked() {
     plays_a_slow_sender(|sender, asked| {
         let files: Vec<FileId> = (0..asked).map(|_| sender.next()).collect();
         // The first one is so long that meanwhile as many files are requested as the window permits. The others exceed
@@ -444,7 +444,7 @@ fn what_is_sent_is_taken_although_what_was_asked_for_is_not_taken_up() {
 }
 
 #[test]
-fn what_is_not_right_is_asked_for_again_although_what_was_asked_for_is_not_taken_up() {
+fn repeats_are_requested_while_requests_are_blocked() {
     plays_a_slow_sender(|sender, asked| {
         let mut files: VecDeque<FileId> = (0..asked).map(|_| sender.next()).collect();
         // As many as there are threads that receive files: each waits for the file that it requests again.

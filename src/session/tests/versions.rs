@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
-fn the_handshake_of_the_network_names_the_version() {
+fn alpn_contains_the_newest_version() {
     // The client's first messages are encoded in the newest version.
     let newest = crate::proto::VERSIONS.end();
     assert_eq!(crate::trust::tls::ALPN, format!("sparsync/{newest}").as_bytes());
@@ -115,7 +115,7 @@ fn trees() -> Trees {
 const WORDS: &[&str] = &["-a", "--delete", "--no-whole-file"];
 
 #[test]
-fn two_versions_talk_in_the_newest_that_both_speak() {
+fn peers_use_the_newest_common_version() {
     // Only programs that support both versions count their frames.
     for (near, far, first, second) in [
         (later(1..=2), later(1..=2), false, true),
@@ -151,7 +151,7 @@ fn two_versions_talk_in_the_newest_that_both_speak() {
 }
 
 #[test]
-fn versions_that_do_not_meet_end_the_run_at_both_ends() {
+fn incompatible_versions_end_the_run_at_both_ends() {
     for (near, far, words) in [
         (today(), later(2..=3), "supports version 1, the peer (sparsync 0.1.0) supports versions 2 to 3"),
         (later(2..=3), today(), "supports versions 2 to 3, the peer (sparsync 0.1.0) supports version 1"),
@@ -169,7 +169,7 @@ fn versions_that_do_not_meet_end_the_run_at_both_ends() {
 }
 
 #[test]
-fn a_message_of_a_later_version_is_refused_by_name() {
+fn message_kind_of_a_later_version_is_rejected() {
     let words = "unknown message kind 25: protocol version 1 is in use, 1 is the newest known";
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
@@ -190,7 +190,7 @@ fn a_message_of_a_later_version_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_later_program_can_do_besides_changes_nothing() {
+fn unknown_feature_bits_are_ignored() {
     for features in [OF_ANOTHER_YEAR, !ACTS_AS_SUPER] {
         let top = tempfile::tempdir().unwrap();
         trees().make(top.path());
@@ -255,7 +255,7 @@ impl Dialect for Noting {
 }
 
 #[test]
-fn contents_are_digested_by_what_both_know() {
+fn content_digest_uses_a_common_algorithm() {
     let _noted = NOTED.lock();
     let plain = text("new", 200_000);
     let pieced = text("large", 300_000);
@@ -281,7 +281,7 @@ fn contents_are_digested_by_what_both_know() {
 }
 
 #[test]
-fn contents_are_compared_by_what_both_know() {
+fn content_comparison_uses_a_common_algorithm() {
     let _noted = NOTED.lock();
     // One is read in several pieces, the other in one.
     let (long, short) = (text("same", 200_000), text("short", 1000));
@@ -327,7 +327,7 @@ fn contents_are_compared_by_what_both_know() {
 }
 
 #[test]
-fn large_directories_are_spoken_of_by_what_both_know() {
+fn large_directories_are_reported_only_if_both_support_it() {
     let _noted = NOTED.lock();
     let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
     let few = owned(&["a", "d/b", "d/e/c"]);
@@ -366,7 +366,7 @@ fn large_directories_are_spoken_of_by_what_both_know() {
 
 /// A program that does not support the content of devices would replace a device by a file.
 #[test]
-fn devices_are_requested_only_from_peers_that_know_them() {
+fn device_content_is_requested_only_from_supporting_peers() {
     let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
     assert_eq!(new.features & 1 << 13, CONTENT_OF_DEVICES, "the bit of the protocol");
     let file = [("a".to_owned(), "text".to_owned())];
