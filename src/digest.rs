@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_what_rsync_shows() {
+    fn printed_checksums_match_rsync() {
         for (sum, wanted) in [
             (Checksum::Xxh128, "6bba86c7e069f56d5a10b435f1c8e49c"),
             (Checksum::Xxh3, "99fc819aaba2462a"),
@@ -315,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn a_content_has_the_beginning_of_its_blake3() {
+    fn content_digest_is_the_truncated_blake3() {
         // The published test vectors for the empty input and "abc".
         assert_eq!(hex(&content(b"")), "af1349b9f5f9a1a6a0404dea36dcc949");
         assert_eq!(hex(&content(b"abc")), "6437b3ac38465133ffb63b75273a8db5");
     }
 
     #[test]
-    fn a_whole_content_has_its_xxh3() {
+    fn whole_file_digest_is_xxh3() {
         assert_eq!(hex(&whole(b"")), "99aa06d3014798d86001c324468d497f");
         assert_eq!(hex(&whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
         // XXH3 has a separate code path for long inputs.
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_content_is_cut_does_not_matter() {
+    fn content_digest_is_independent_of_chunking() {
         let bytes: Vec<u8> = (0..100_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         for len in [1, 63, 1024, 5000, 100_000] {
             for (by, wanted) in [(By::Blake3, content(&bytes)), (By::Xxh3, whole(&bytes))] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_directory_is_cut_does_not_matter() {
+    fn keyed_digest_is_independent_of_chunking() {
         let bytes: Vec<u8> = (0..20_000u32).map(|n| ((n * 11) >> 2) as u8).collect();
         let digest = |len: usize| {
             let mut hasher = KeyedHasher::new(&[5; 16]);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_the_key_counts_and_purposes_are_apart() {
+    fn keyed_digests_depend_on_every_key_bit_and_purpose() {
         let of = |key: &[u8; 16]| {
             let mut hasher = KeyedHasher::new(key);
             hasher.update(b"name");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn compared_contents_are_alike_whole_and_in_pieces_under_one_key_alone() {
+    fn comparison_digest_depends_on_key_but_not_chunking() {
         let bytes: Vec<u8> = (0..300_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let key = b"0123456789abcdef";
         let all = [Comparison::Blake3, Comparison::keyed(key), Comparison::keyed(b"0123456789abcdeg")];
@@ -389,7 +389,7 @@ mod tests {
 
     /// Peers of different versions must agree on these digests.
     #[test]
-    fn the_keyed_digests_stay_what_they_are() {
+    fn keyed_digests_have_their_golden_values() {
         let keyed = Comparison::keyed(b"0123456789abcdef");
         assert_eq!(hex(&keyed.digest(b"short")), "6e4f20ecfa31f6c92ac7113a30b739ba");
         assert_eq!(hex(&keyed.digest(&[7; 100_000])), "7a88214f19e23b451c252d9f0bc82bd3");

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_one_meaning() {
+    fn exit_codes_map_one_to_one() {
         for (exit, code, words) in MEANINGS {
             assert_eq!((exit.code(), exit.words(), Exit::of_code(code)), (code, words, Some(exit)));
         }

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_from_outside_cannot_climb() {
+    fn parse_rejects_absolute_climbing_and_malformed_paths() {
         assert_eq!(RelPath::parse(b"/etc"), Err(BadPath::Absolute));
         assert_eq!(RelPath::parse(b"a/../b"), Err(BadPath::Climbs));
         assert_eq!(RelPath::parse(b"a//b"), Err(BadPath::Malformed));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_and_parents_are_inverse() {
+    fn join_and_parent_are_inverse() {
         let path = RelPath::root().join(b"a").join(b"b");
         assert_eq!(path.as_bytes(), b"a/b");
         assert_eq!(path.name(), b"b");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn splitting_keeps_both_ends() {
+    fn split_parent_and_join_are_inverse() {
         assert_eq!(split_parent(b"a/b/c"), (&b"a/b"[..], &b"c"[..]));
         assert_eq!(split_parent(b"c"), (&b""[..], &b"c"[..]));
         assert_eq!(join(b"", b"c"), b"c");

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_are_named_or_spelled_out() {
+    fn zone_is_a_name_or_a_posix_rule() {
         assert_eq!(ahead_secs("EST5EDT,M3.2.0,M11.1.0"), -5 * 3600);
         assert_eq!(ahead_secs("<+0530>-5:30"), 5 * 3600 + 1800);
         if !std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_utc() {
+    fn unreadable_zone_is_utc() {
         for tz in ["", "No/Such", "/dev/null", "/no/such/file", "/usr/share/zoneinfo"] {
             assert_eq!(ahead_secs(tz), 0, "{tz}");
         }

@@ -48,7 +48,7 @@ compares!(compare_dest_with_delete, "same old", ["-ai", "--delete", "--compare-d
 compares!(compare_dest_with_checksums, "", ["-aic", "--compare-dest=../alt"]);
 compares!(compare_dest_and_pruned_directories, "", ["-aim", "--compare-dest=../alt"]);
 
-synctest!(link_dest_that_does_not_exist_is_only_told, |w: World| {
+synctest!(missing_link_dest_is_only_a_warning, |w: World| {
     earlier(&w);
     w.dest("").agree(&["-ai", "--link-dest=../nowhere"]).exits(0);
 });
@@ -64,12 +64,12 @@ synctest!(several_alternates_are_tried_in_order, |w: World| {
     w.agree(&["-ai", "--link-dest=../alt", "--link-dest=../older"]).exits(0);
 });
 
-synctest!(several_alternates_with_attributes_of_differing_worth, |w: World| {
+synctest!(alternate_with_better_matching_attributes_wins, |w: World| {
     w.source("a%600").tree("one", "a%644").tree("two", "a%600").dest("");
     w.agree(&["-ai", "--link-dest=../one", "--link-dest=../two"]).exits(0);
 });
 
-synctest!(several_copies_to_compare_with, |w: World| {
+synctest!(several_compare_dest_directories, |w: World| {
     earlier(&w);
     w.tree("older", "changed=now@9 new same=stale x/z").dest("");
     w.agree(&["-ai", "--compare-dest=../alt", "--compare-dest=../older"]).exits(0);
@@ -124,7 +124,7 @@ synctest!(copy_dest_without_perms, |w: World| {
     w.agree(&["-rltii", "--copy-dest=../alt"]).exits(0);
 });
 
-synctest!(of_equal_alternates_the_first_serves, |w: World| {
+synctest!(first_of_equal_alternates_is_used, |w: World| {
     w.source("a b c d/ e/ l->x").tree("one", "a=one@3 b=1@4 c%600 d/%700 e/ l->y").dest("");
     w.tree("two", "a=two@5 b%640 c%640 d/%750 e/%700 l->x").tree("three", "a=three@9 b%600 c@4 d/ l->x@5");
     w.agree(&["-aii", "--link-dest=../one", "--link-dest=../two", "--link-dest=../three"]).exits(0);
@@ -135,7 +135,7 @@ synctest!(copy_dest_with_hard_links, |w: World| {
     w.agree(&["-aiiH", "--copy-dest=../alt"]).exits(0);
 });
 
-synctest!(link_dest_with_hard_links_that_the_alternate_has_not_joined, |w: World| {
+synctest!(link_dest_with_hard_links_that_are_separate_there, |w: World| {
     w.source("a b==a d/c==a z y==z m n==m").tree("alt", "a b d/c@5 z%600 y%640 m%600 n==m").dest("");
     w.agree(&["-aiiH", "--link-dest=../alt"]).exits(0);
 });
@@ -184,7 +184,7 @@ synctest!(link_dest_with_owners, as root, |w: World| {
     w.agree(&["-ai", "--link-dest=../alt"]).exits(0);
 });
 
-synctest!(kinds_of_alternates_do_not_mix, |w: World| {
+synctest!(alternate_dest_kinds_cannot_be_combined, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-ai", "--link-dest=x", "--compare-dest=y"]).exits(1).warns("conflicts with");
 });
@@ -195,7 +195,7 @@ synctest!(too_many_alternates, |w: World| {
     w.once().agree(&options).exits(1);
 });
 
-synctest!(an_alternate_beside_a_destination_to_come, |w: World| {
+synctest!(alternate_relative_to_a_new_destination, |w: World| {
     w.source("a d/b").tree("alt", "a d/b").no_dry_run().once();
     for kind in ["--link-dest", "--copy-dest", "--compare-dest"] {
         w.agree_paths(&["-nai", &format!("{kind}=../alt")], &["src/", "new"]).exits(0);
@@ -203,7 +203,7 @@ synctest!(an_alternate_beside_a_destination_to_come, |w: World| {
     w.agree_paths(&["-ai", "--link-dest=../alt"], &["src/", "new"]).exits(0);
 });
 
-synctest!(directories_elsewhere_with_omitted_times, |w: World| {
+synctest!(alternate_directories_with_omit_dir_times, |w: World| {
     w.source("same/f other/f perm/f%600 perm/%700 new/f").tree("ld", "same/f other/f other/@-9 perm/g").dest("");
     for (option, dest) in [("--compare-dest=../ld", "1"), ("--link-dest=../ld", "2"), ("--copy-dest=../ld", "3")] {
         w.agree_paths(&["-aiO", option], &["src/", dest]).exits(0);

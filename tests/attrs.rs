@@ -32,17 +32,17 @@ keeps_modes!(chmod_a_plus_s_sets_both, ["-rtpi", "--chmod=a+s"]);
 keeps_modes!(chmod_said_twice_is_joined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
 keeps_modes!(chmod_without_who_obeys_the_umask, ["-rtpi", "--chmod=+w"]);
 
-synctest!(chmod_without_who_obeys_the_umask_of_the_client, |w: World| {
+synctest!(chmod_without_class_uses_the_client_umask, |w: World| {
     modes(&w);
     w.umask(0o027).far_umask(0o002).agree(&["-rtpi", "--chmod=+w"]).exits(0);
 });
 
-synctest!(what_chmod_copies_without_who_obeys_the_umask_of_the_client, |w: World| {
+synctest!(chmod_copy_without_class_uses_the_client_umask, |w: World| {
     modes(&w);
     w.umask(0o002).far_umask(0o077).agree(&["-rtpi", "--chmod=F=u,D+X"]).exits(0);
 });
 
-synctest!(new_files_obey_the_umask_of_the_receiver, |w: World| {
+synctest!(new_files_get_the_umask_of_the_receiver, |w: World| {
     modes(&w);
     w.umask(0o022).far_umask(0o077).agree(&["-rti"]).exits(0);
 });
@@ -50,42 +50,42 @@ synctest!(new_files_obey_the_umask_of_the_receiver, |w: World| {
 keeps_modes!(chmod_ugo_equals, ["-rtpi", "--chmod=ugo=rwX"]);
 keeps_modes!(chmod_octal, ["-rtpi", "--chmod=0755"]);
 
-synctest!(a_file_closed_to_all_is_copied_by_root, as root, |w: World| {
+synctest!(file_without_permissions_is_copied_by_root, as root, |w: World| {
     w.source("shut%000 d/%000 d/f").dest("shut=old%000");
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(perms_of_an_ordinary_user, as user, |w: World| {
+synctest!(perms_as_an_unprivileged_user, as user, |w: World| {
     w.source("a%600 b%755 c%4755 d%2711 e%444 sub/%2775 sub/f%640 tmp/%1777").dest("a%644 b%600 e%444=old sub/%700");
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(new_files_obey_the_umask_without_perms, as both, |w: World| {
+synctest!(new_files_get_the_umask_without_perms, as both, |w: World| {
     w.source("a%666 b%777 c%4755 d/%2777 d/e%600").dest("");
     w.umask(0o027).agree(&["-rti"]).exits(0);
 });
 
-synctest!(with_perms_the_umask_is_nothing, |w: World| {
+synctest!(perms_ignores_the_umask, |w: World| {
     w.source("a%666 b%777 d/%777 d/e%600").dest("");
     w.umask(0o077).agree(&["-rtpi"]).exits(0);
 });
 
-synctest!(the_destination_itself_obeys_the_umask, |w: World| {
+synctest!(new_destination_gets_the_umask, |w: World| {
     w.source("a d/e");
     w.umask(0o077).agree(&["-rti"]).exits(0);
 });
 
-synctest!(a_setgid_directory_hands_down_its_group, as root, |w: World| {
+synctest!(setgid_directory_passes_on_its_group, as root, |w: World| {
     w.source("a d/b").build("dst", |t| drop(t.dir(".").mode(0o2775).owner(0, 77)));
     w.agree(&["-rti"]).exits(0);
 });
 
-synctest!(a_directory_without_write_permission_is_filled, as user, |w: World| {
+synctest!(read_only_source_directory_is_copied_with_content, as user, |w: World| {
     w.source("shut/%555 shut/a shut/b/c").dest("");
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(a_directory_without_write_permission_is_updated, as user, |w: World| {
+synctest!(read_only_destination_directory_is_updated, as user, |w: World| {
     w.source("shut/%555 shut/a=new").dest("shut/a=old! shut/%555");
     w.agree(&["-ai"]);
 });
@@ -111,7 +111,7 @@ anothers_destination!(a_directory_of_somebody_elses_has_another_time_and_mode, 1
 anothers_destination!(a_directory_of_somebody_elses_is_filled_without_its_time, 100, ["-rtOi"], 0);
 anothers_destination!(a_directory_of_somebody_elses_is_not_given_away, 100, ["-ai"], 23);
 
-synctest!(a_file_of_somebody_elses_has_another_time_and_mode, as user, |w: World| {
+synctest!(attributes_of_another_users_file_cannot_be_set, as user, |w: World| {
     w.source("a=text%600 b=text%600").dest("").build("dst", |t| {
         drop(t.file("a", "text").mode(0o644).owner(1, 1).mtime(100));
         drop(t.file("b", "text").mode(0o644).owner(1, 1));
@@ -119,7 +119,7 @@ synctest!(a_file_of_somebody_elses_has_another_time_and_mode, as user, |w: World
     w.agree(&["-rtpi", "--size-only"]).exits(23);
 });
 
-synctest!(a_file_that_only_its_owner_may_rename_is_backed_up_by_a_copy, as user, |w: World| {
+synctest!(backup_by_copy_if_the_file_cannot_be_renamed, as user, |w: World| {
     w.source("a=new b/c=new d=new").dest("b/ d=old").build("dst", |t| {
         for dir in [".", "b"] {
             drop(t.dir(dir).mode(0o1777).owner(1, 1));
@@ -131,7 +131,7 @@ synctest!(a_file_that_only_its_owner_may_rename_is_backed_up_by_a_copy, as user,
     w.agree(&["-rtbi"]).exits(23);
 });
 
-synctest!(files_that_only_their_owner_may_replace_do_not_get_delayed_updates, as user, |w: World| {
+synctest!(delay_updates_in_sticky_directories, as user, |w: World| {
     w.source("a=new b/c=new d=new").dest("b/ d=old").build("dst", |t| {
         for dir in [".", "b"] {
             drop(t.dir(dir).mode(0o1777).owner(1, 1));
@@ -143,7 +143,7 @@ synctest!(files_that_only_their_owner_may_replace_do_not_get_delayed_updates, as
     w.agree(&["-rti", "--delay-updates"]).exits(23);
 });
 
-synctest!(where_nothing_may_be_made_no_update_is_delayed, as user, |w: World| {
+synctest!(delay_updates_without_write_permission, as user, |w: World| {
     w.source("a=new b/c=new").dest("b/").build("dst", |t| {
         for dir in [".", "b"] {
             drop(t.dir(dir).mode(0o755).owner(1, 1));
@@ -171,7 +171,7 @@ half_open_destination!(a_destination_that_may_be_read_only_is_closed_again, 0o50
 half_open_destination!(a_destination_that_may_not_be_entered_is_an_error, 0o600, ["-ai"]);
 half_open_destination!(a_destination_that_may_only_be_written_is_an_error, 0o200, ["-ai"]);
 
-synctest!(directories_that_may_not_be_used_are_opened_up, as user, |w: World| {
+synctest!(inaccessible_destination_directories_are_made_accessible, as user, |w: World| {
     w.source("n3/a n2/a n1/a n6/a n4/a n0/a").dest("n3/%300 n2/%200 n1/%100 n6/%600 n4/%400 n0/%000 n3/x n6/x");
     w.no_dry_run().agree(&["-rti"]).exits(0);
 });
@@ -195,7 +195,7 @@ half_open_source!(a_source_that_may_only_be_entered_has_what_is_named, 0o100, 0)
 half_open_source!(a_source_that_may_not_be_entered_has_nothing, 0o600, 23);
 half_open_source!(a_source_that_may_not_be_used_has_nothing, 0o000, 23);
 
-synctest!(single_files_go_where_nothing_may_be_listed, as user, |w: World| {
+synctest!(single_files_into_an_unlistable_directory, as user, |w: World| {
     w.source("a b").dest("b=old").build("dst", |t| drop(t.dir(".").mode(0o300)));
     w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/"]).exits(0);
     w.agree_paths(&["-aib", "--inplace", "-I"], &["src/a", "src/b", "dst/"]).exits(0);
@@ -241,7 +241,7 @@ keeps_owners!(no_super_gives_nothing_away, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
 
-synctest!(a_number_that_is_no_id_cannot_be_set, as root, |w: World| {
+synctest!(invalid_id_cannot_be_set, as root, |w: World| {
     w.source("a%640 c/z@9 l->x p| same").dest("a=old c/ l->x same");
     // In a dry run, rsync reports this for existing entries. sparsync does not try to set anything then.
     w.no_dry_run().stderr_unordered();
@@ -250,19 +250,19 @@ synctest!(a_number_that_is_no_id_cannot_be_set, as root, |w: World| {
     }
 });
 
-synctest!(a_number_that_is_no_id_is_nothing_to_a_user, as user, |w: World| {
+synctest!(invalid_id_is_ignored_for_an_unprivileged_user, as user, |w: World| {
     w.source("a c/z same").dest("a=old same");
     w.agree(&["-ai", "--usermap=*:4294967295", "--groupmap=*:4294967295"]).exits(0);
 });
 
-synctest!(owners_are_mapped_where_nothing_else_differs, as root, |w: World| {
+synctest!(owner_maps_apply_to_otherwise_unchanged_entries, as root, |w: World| {
     w.source("d/a d/b e/c").dest("d/a d/b e/c");
     for map in ["--usermap=*:77", "--groupmap=*:88"] {
         w.agree(&["-a", map]).exits(0);
     }
 });
 
-synctest!(an_ordinary_user_keeps_what_he_gets, as user, |w: World| {
+synctest!(unprivileged_user_owns_received_files, as user, |w: World| {
     w.build("src", |t| {
         t.file("a", "a").owner(1, 1);
         t.file("b", "b");
@@ -271,13 +271,13 @@ synctest!(an_ordinary_user_keeps_what_he_gets, as user, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(super_for_an_ordinary_user_fails_loudly, as user, |w: World| {
+synctest!(super_as_an_unprivileged_user_exits_23, as user, |w: World| {
     w.build("src", |t| drop(t.file("a", "a").owner(1, 1)));
     w.dest("").stderr_unordered();
     w.agree(&["-ai", "--super"]).exits(23);
 });
 
-synctest!(a_changed_owner_takes_the_setid_bits_along, as root, |w: World| {
+synctest!(owner_change_keeps_setuid_and_setgid, as root, |w: World| {
     w.build("src", |t| drop(t.file("s", "s").mode(0o6755).owner(4321, 4321)));
     w.build("dst", |t| drop(t.file("s", "s").mode(0o6755).owner(1, 1)));
     // The dry run prints `.f....og...`. The real run stats the file again after chown and then finds only another mode.
@@ -295,7 +295,7 @@ synctest!(times_to_the_nanosecond, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(nanoseconds_alone_are_not_compared, |w: World| {
+synctest!(quick_check_ignores_nanoseconds, |w: World| {
     w.build("src", |t| drop(t.file("a", "a").mtime_ns(0, 1)));
     w.build("dst", |t| drop(t.file("a", "a").mtime_ns(0, 2)));
     w.agree(&["-aii"]).says(".f          a");
@@ -306,7 +306,7 @@ synctest!(times_before_1970_and_after_2038, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(without_times_everything_is_new, |w: World| {
+synctest!(without_times_all_files_are_transferred, |w: World| {
     w.source("a b=text d/c l->a").dest("a=other d/");
     w.agree(&["-rlpi"]).says("T");
 });
@@ -326,12 +326,12 @@ synctest!(omit_link_times_leaves_symlinks, |w: World| {
     w.agree(&["-aiJ"]).exits(0);
 });
 
-synctest!(a_time_alone_is_mended, |w: World| {
+synctest!(checksum_run_updates_differing_times, |w: World| {
     w.source("a@50 d/@60").dest("a d/");
     w.agree(&["-aic"]).says(".f..t...... a");
 });
 
-synctest!(a_different_time_means_a_transfer_without_c, |w: World| {
+synctest!(differing_time_causes_a_transfer, |w: World| {
     w.source("a@50").dest("a");
     w.agree(&["-ai"]).says(">f..t...... a");
 });
@@ -353,7 +353,7 @@ synctest!(atimes_of_directories_are_not_copied, |w: World| {
     w.once().no_dry_run().agree(&["-aiU", "--open-noatime"]).exits(0);
 });
 
-synctest!(crtimes_are_refused, |w: World| {
+synctest!(crtimes_are_rejected, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiN"]).exits(1);
 });
@@ -396,7 +396,7 @@ synctest!(a_device_with_another_number_is_replaced, as root, |w: World| {
     w.agree(&["-ai"]).says("cD");
 });
 
-synctest!(an_ordinary_user_cannot_make_devices, as user, |w: World| {
+synctest!(unprivileged_user_skips_devices, as user, |w: World| {
     w.source("p| f").dest("");
     if rustix::process::geteuid().is_root() {
         w.build("src", |t| drop(t.char_device("null", 1, 3).mode(0o666)));
@@ -426,7 +426,7 @@ synctest!(extended_attributes_are_copied_and_removed, as both, |w: World| {
     w.agree(&["-aiX"]).says("x a");
 });
 
-synctest!(extended_attributes_stay_out_without_upper_x, |w: World| {
+synctest!(extended_attributes_are_ignored_without_xattrs, |w: World| {
     labels(&w);
     w.agree(&["-ai"]).exits(0);
 });
@@ -436,14 +436,14 @@ synctest!(extended_attributes_with_delete_and_checksums, |w: World| {
     w.agree(&["-aicX", "--delete"]).exits(0);
 });
 
-synctest!(one_value_of_an_attribute_is_all_that_differs, |w: World| {
+synctest!(single_differing_xattr_value_is_updated, |w: World| {
     w.needs_xattrs().source("d/b").dest("d/b");
     w.build("src", |t| drop(t.file("d/a", "a").xattr("user.one", "1")));
     w.build("dst", |t| drop(t.file("d/a", "a").xattr("user.one", "2")));
     w.agree(&["-aiX"]).exits(0).says(".f........x d/a");
 });
 
-synctest!(attributes_of_the_super_user, as root, |w: World| {
+synctest!(trusted_xattrs_are_copied_by_root, as root, |w: World| {
     w.needs_xattrs().build("src", |t| {
         t.file("a", "a").xattr("trusted.t", "1").xattr("user.u", "2");
         t.symlink("l", "a").xattr("trusted.link", "3");
@@ -451,17 +451,17 @@ synctest!(attributes_of_the_super_user, as root, |w: World| {
     w.agree(&["-aiX"]).exits(0);
 });
 
-synctest!(attributes_of_rsync_itself_are_hidden, |w: World| {
+synctest!(rsyncs_own_xattrs_are_hidden, |w: World| {
     w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
     w.agree(&["-aiX"]).exits(0);
 });
 
-synctest!(attributes_of_rsync_itself_with_upper_x_twice, |w: World| {
+synctest!(rsyncs_own_xattrs_are_copied_with_xx, |w: World| {
     w.needs_xattrs().build("src", |t| drop(t.file("a", "a").xattr("user.rsync.%note", "1").xattr("user.u", "2")));
     w.agree(&["-aiXX"]).exits(0);
 });
 
-synctest!(attributes_of_a_hard_link_group, |w: World| {
+synctest!(xattrs_of_a_hard_link_group, |w: World| {
     w.needs_xattrs().build("src", |t| {
         t.file("a", "a").xattr("user.u", "2");
         t.hardlink("b", "a");
@@ -502,7 +502,7 @@ synctest!(acls_are_copied_and_removed, as both, |w: World| {
     w.agree(&["-aiA"]).says(".f.......a. a");
 });
 
-synctest!(acls_stay_out_without_upper_a, |w: World| {
+synctest!(acls_are_ignored_without_acls_option, |w: World| {
     lists(&w);
     w.agree(&["-ai"]).exits(0);
 });
@@ -523,29 +523,29 @@ synctest!(acls_with_numeric_ids, as root, |w: World| {
     w.agree(&["-aiA", "--numeric-ids"]).exits(0);
 });
 
-synctest!(a_default_acl_decides_about_new_files, |w: World| {
+synctest!(default_acl_applies_to_new_files, |w: World| {
     w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
     w.agree(&["-rti"]).exits(0);
 });
 
-synctest!(a_default_acl_decides_about_a_new_destination, |w: World| {
+synctest!(default_acl_applies_to_a_new_destination, |w: World| {
     w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS))).umask(0o077);
     w.agree_paths(&["-ri"], &["src/", "dst/new"]).exits(0);
     w.agree_paths(&["-a"], &["src/a", "dst/one/"]).exits(0);
 });
 
-synctest!(a_default_acl_with_perms, |w: World| {
+synctest!(default_acl_with_perms, |w: World| {
     w.needs_acls().source("a%666 x%777 d/e").build("dst", |t| drop(t.dir(".").default_acl(GROUPS)));
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(a_default_acl_is_removed_with_upper_a, |w: World| {
+synctest!(default_acl_is_removed_with_acls, |w: World| {
     w.needs_acls().source("a d/e").build("dst", |t| drop(t.dir("d").default_acl(GROUPS)));
     w.agree(&["-aiA"]).exits(0);
 });
 
 // ── --fake-super ────────────────────────────────────────────────────────────────────────────────
-synctest!(fake_super_notes_what_it_may_not_do, as both, |w: World| {
+synctest!(fake_super_stores_privileged_attributes, as both, |w: World| {
     w.needs_xattrs().source("a%4755 d/%700 d/b%600 l->a p|");
     if rustix::process::geteuid().is_root() {
         w.build("src", |t| {
@@ -556,7 +556,7 @@ synctest!(fake_super_notes_what_it_may_not_do, as both, |w: World| {
     w.agree(&["-ai", "--fake-super"]).exits(0);
 });
 
-synctest!(fake_super_over_what_is_there, as user, |w: World| {
+synctest!(fake_super_updates_existing_entries, as user, |w: World| {
     w.needs_xattrs().source("a%640 b%755 d/c").dest("a%600 b=old d/%700");
     w.agree(&["-ai", "--fake-super"]).exits(0);
 });
@@ -568,12 +568,12 @@ synctest!(fake_super_with_checksums, as both, |w: World| {
     w.agree(&["-aic", "--fake-super"]).exits(0);
 });
 
-synctest!(fake_super_keeps_a_closed_directory_open, as both, |w: World| {
+synctest!(fake_super_keeps_directories_accessible, as both, |w: World| {
     w.needs_xattrs().source("open/f shut/f%400 shut/%500 in/deep/f in/deep/%500 in/%511").dest("shut/old shut/%700");
     w.agree(&["-ai", "--fake-super", "--delete"]).exits(0);
 });
 
-synctest!(of_super_and_fake_super_the_last_one_counts, as root, |w: World| {
+synctest!(last_of_super_and_fake_super_wins, as root, |w: World| {
     w.needs_xattrs().build("src", |t| drop(t.file("a", "a").owner(7, 7).mode(0o4755)));
     for (dest, options) in [
         ("1", ["--fake-super", "--no-super"]),
@@ -585,7 +585,7 @@ synctest!(of_super_and_fake_super_the_last_one_counts, as root, |w: World| {
     }
 });
 
-synctest!(fake_super_stores_anew_what_has_the_real_thing, as root, |w: World| {
+synctest!(fake_super_replaces_real_attributes, as root, |w: World| {
     w.needs_xattrs().source("suid%4755 sealed%444 gone%644 l->a k->a p|%640 sgid/%2755 shut/f%555 shut/%555");
     w.dest("suid%4755 sealed%444 gone%644 l->a k->other p|%640 sgid/%2755 shut/f%555 shut/%555");
     w.build("dst", |t| drop(t.file("gone", "gone").xattr("user.rsync.%stat", "100644 0,0 0:0")));
@@ -603,7 +603,7 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
     w.agree(&["-aiAX", "--fake-super"]).exits(0);
 });
 
-synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
+synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
     w.only_local("--fake-super is for the near end alone");
     w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
     // Drops rsync's line about one of its processes ending the other.
@@ -611,7 +611,7 @@ synctest!(a_corrupt_note_of_fake_super_ends_the_run, |w: World| {
     w.dest("d/").once().agree(&["-ai", "--fake-super"]).exits(11);
 });
 
-synctest!(a_corrupt_note_about_the_top_ends_the_run, |w: World| {
+synctest!(corrupt_fake_super_attribute_of_the_root_exits_11, |w: World| {
     w.only_local("--fake-super is for the near end alone");
     w.needs_xattrs().source("").dest("").once();
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
@@ -622,17 +622,17 @@ synctest!(a_corrupt_note_about_the_top_ends_the_run, |w: World| {
     w.agree(&["-ai", "--fake-super"]).exits(11);
 });
 
-synctest!(a_fifo_in_the_place_of_a_socket, as root, |w: World| {
+synctest!(fifo_replaces_a_socket, as root, |w: World| {
     w.source("p|").build("dst", |t| drop(t.socket("p")));
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(fake_super_conflicts_with_upper_x_twice, |w: World| {
+synctest!(fake_super_conflicts_with_xx, |w: World| {
     w.source("a").dest("");
     w.once().agree(&["-aiXX", "--fake-super"]);
 });
 
-synctest!(with_attributes_comes_the_very_time, as both, |w: World| {
+synctest!(xattr_change_sets_the_exact_time, as both, |w: World| {
     for (tree, value) in [("src", "new"), ("dst", "old")] {
         w.needs_xattrs().build(tree, |t| {
             for name in ["other", "lost", "same"] {

@@ -167,7 +167,7 @@ changes!(
 );
 
 #[test]
-fn a_vanished_file_is_told_with_the_code_for_it() {
+fn vanished_source_file_exits_24() {
     let scene = Scene { options: &["-a"], build: small, backups: &[] };
     let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
     let mut n = 1;
@@ -186,7 +186,7 @@ fn a_vanished_file_is_told_with_the_code_for_it() {
 }
 
 #[test]
-fn nothing_comes_to_lie_outside_whatever_a_rival_does() {
+fn concurrent_symlink_swaps_cause_no_write_outside() {
     const RUNS: u64 = 60;
     let scene = Scene { options: &["-a", "--delete"], build: small, backups: &[] };
     let stage = Stage::new(&scene);
@@ -226,7 +226,7 @@ synctest!(a_source_inside_the_destination, |w: World| {
     w.agree_paths(&["-ai"], &["src/in/", "src/"]).exits(0);
 });
 
-synctest!(a_source_inside_the_destination_that_deletes, |w: World| {
+synctest!(source_inside_the_destination_with_delete, |w: World| {
     w.source("in/a in/d/b other x/y");
     w.agree_paths(&["-ai", "--delete"], &["src/in", "src/"]).exits(0);
 });
@@ -236,14 +236,14 @@ synctest!(a_tree_onto_itself, |w: World| {
     w.agree_paths(&["-ai", "--delete"], &["src/", "src/"]).exits(0);
 });
 
-synctest!(a_destination_inside_the_source_that_is_left_out, |w: World| {
+synctest!(excluded_destination_inside_the_source, |w: World| {
     w.source("a d/b z");
     w.agree_paths(&["-ai", "--exclude=/copy"], &["src/", "src/copy/"]).exits(0);
 });
 
 /// Entries that existed before the run are copied once; entries that the run itself creates are not copied again.
 #[test]
-fn a_destination_inside_the_source_is_copied_once() {
+fn destination_inside_the_source_is_copied_once() {
     let scene = Scene { options: &["-a"], build: small, backups: &[] };
     for _ in 0..20 {
         let stage = Stage::new(&scene);

@@ -4,17 +4,17 @@ use crate::kit::{World, synctest};
 
 const TREE: &str = "a b=text d/x d/y/z empty/ l->a dangling->nowhere p|";
 
-synctest!(a_first_copy_brings_everything, as both, |w: World| {
+synctest!(first_copy_is_complete, as both, |w: World| {
     w.source(TREE).dest("");
     w.agree(&["-ai"]).exits(0).says(">f+++++++++ d/y/z");
 });
 
-synctest!(a_destination_that_is_missing_is_made, |w: World| {
+synctest!(missing_destination_is_created, |w: World| {
     w.source(TREE);
     w.agree(&["-ai"]).says("created directory dst");
 });
 
-synctest!(a_destination_is_made_silently_without_v, |w: World| {
+synctest!(destination_is_created_silently_without_v, |w: World| {
     w.source(TREE);
     w.agree(&["-a"]).exits(0).never_says("created");
 });
@@ -44,13 +44,13 @@ synctest!(without_recursion_a_source_with_a_slash_is_skipped, |w: World| {
     w.agree(&["-lpti"]).says("skipping directory .");
 });
 
-synctest!(without_recursion_what_a_cut_leaves_of_a_path_is_skipped, |w: World| {
+synctest!(relative_path_with_dot_marker_needs_recursion, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).says("skipping directory .");
     w.agree_paths(&["-Ri"], &["src/d/./", "src/./a", "dst/"]).exits(0).says("skipping directory .");
 });
 
-synctest!(a_source_without_a_slash_brings_its_name, |w: World| {
+synctest!(source_without_a_slash_keeps_its_name, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-ai"], &["src", "dst"]).says("cd+++++++++ src/");
 });
@@ -71,7 +71,7 @@ synctest!(a_source_that_ends_in_two_dots, |w: World| {
     w.agree_paths(&["-ai"], &["src/d/y/..", "dst"]).says("y/z");
 });
 
-synctest!(many_slashes_are_one, |w: World| {
+synctest!(repeated_slashes_count_as_one, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-ai"], &["src//d///", "dst//"]).says(">f+++++++++ x");
 });
@@ -91,7 +91,7 @@ synctest!(a_single_file_into_a_directory, |w: World| {
     w.agree_paths(&["-ai"], &["src/a", "dst"]).says(">f+++++++++ a");
 });
 
-synctest!(a_single_file_into_a_directory_to_be, |w: World| {
+synctest!(single_file_into_a_new_directory, |w: World| {
     w.source("a");
     w.agree_paths(&["-ai"], &["src/a", "new/"]).says("created directory new");
 });
@@ -111,7 +111,7 @@ synctest!(a_single_empty_directory_without_a_slash, |w: World| {
     w.agree_paths(&["-ai"], &["src/e", "renamed"]).exits(0);
 });
 
-synctest!(a_single_full_directory_is_not_renamed, |w: World| {
+synctest!(single_non_empty_directory_is_not_renamed, |w: World| {
     w.source("d/x");
     w.agree_paths(&["-ai"], &["src/d", "new"]).says("d/x");
 });
@@ -121,12 +121,12 @@ synctest!(two_files_make_the_destination_a_directory, |w: World| {
     w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).says("created directory new");
 });
 
-synctest!(two_files_onto_a_file_are_refused, |w: World| {
+synctest!(two_files_onto_a_file_exit_3, |w: World| {
     w.source("a b").dest("f");
     w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/f"]).exits(3).warns("destination must be a directory");
 });
 
-synctest!(a_directory_onto_a_file_is_refused, |w: World| {
+synctest!(directory_onto_a_file_exits_3, |w: World| {
     w.source("a b").dest("f");
     w.agree_paths(&["-ai"], &["src/", "dst/f"]).exits(3);
 });
@@ -141,7 +141,7 @@ synctest!(a_missing_parent_of_the_destination, |w: World| {
     w.agree_paths(&["-ai"], &["src/", "no/such/place"]).exits(11).warns("mkdir");
 });
 
-synctest!(mkpath_makes_all_parents, |w: World| {
+synctest!(mkpath_creates_all_parents, |w: World| {
     w.source("a b");
     w.agree_paths(&["-ai", "--mkpath"], &["src/", "no/such/place"]).exits(0);
 });
@@ -202,7 +202,7 @@ synctest!(relative_with_an_absolute_source, |w: World| {
     w.agree_paths(&["-aiR"], &["{W}/src/./d/y/z", "dst"]).says("d/y/z");
 });
 
-synctest!(relative_names_what_begins_at_the_root_with_its_slash, |w: World| {
+synctest!(relative_prints_absolute_sources_with_a_leading_slash, |w: World| {
     w.source("d/y/z d/x l->d").tree("other", "y").file("list", "src/d/y/z\n").dest("").once().no_dry_run();
     // A dry run without implied directories, because the paths of the twins differ.
     let dry = |options: &[&str], sources: &[&str]| {
@@ -240,7 +240,7 @@ synctest!(relative_without_implied_directories, |w: World| {
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).says("d/y/z");
 });
 
-synctest!(what_is_only_implied_may_be_a_symlink_to_a_directory, |w: World| {
+synctest!(implied_parent_may_be_a_symlink_to_a_directory, |w: World| {
     w.source("l/sub/a m/sub/b").dest("real/ l->real other/sub/ m->other");
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).says("l/sub/a");
 });
@@ -256,12 +256,12 @@ synctest!(relative_with_a_symlink_among_the_parents, |w: World| {
 });
 
 // ── --dirs ──────────────────────────────────────────────────────────────────────────────────────
-synctest!(dirs_brings_only_the_top, |w: World| {
+synctest!(dirs_copies_only_the_top_level, |w: World| {
     w.source(TREE).dest("");
     w.agree(&["-dlpti"]).says("cd+++++++++ d/").never_says("d/x");
 });
 
-synctest!(dirs_without_a_slash_brings_the_empty_directory, |w: World| {
+synctest!(dirs_without_a_slash_creates_the_empty_directory, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-di"], &["src/d", "dst"]).says("d/").never_says("d/x");
 });
@@ -335,7 +335,7 @@ synctest!(names_with_newlines_and_controls, |w: World| {
     w.agree(&["-ai"]).says("new\\#012line");
 });
 
-synctest!(names_of_options_and_shells, |w: World| {
+synctest!(names_like_options_and_shell_syntax, |w: World| {
     w.source("--delete -n $HOME `id` a;b a&b *?[] 'q' ~ #h a:b").dest("");
     w.agree(&["-ai"]).exits(0);
 });
@@ -348,21 +348,21 @@ synctest!(a_name_of_255_bytes, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(a_path_near_the_limit_of_the_kernel, |w: World| {
+synctest!(path_close_to_path_max, |w: World| {
     let deep = ["component".repeat(20).as_str(); 20].join("/");
     w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
     w.agree(&["-ai"]).exits(0);
 });
 
 // rsync opens each file by its whole path and fails on this one with exit 23.
-synctest!(a_path_beyond_the_limit_of_the_kernel, |w: World| {
+synctest!(path_longer_than_path_max, |w: World| {
     w.not_with_stock("rsync cannot send such a path");
     let deep = ["component".repeat(20).as_str(); 25].join("/");
     w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
     w.copies_all(&["-a"]);
 });
 
-synctest!(a_path_with_a_colon_behind_a_slash_is_local, |w: World| {
+synctest!(path_with_a_colon_after_a_slash_is_local, |w: World| {
     w.source("a:b").dest("");
     w.agree_paths(&["-ai"], &["./src/a:b", "dst/"]).says("a:b");
 });
@@ -409,12 +409,12 @@ synctest!(a_source_that_is_a_symlink_to_a_directory, |w: World| {
     w.agree_paths(&["-ai"], &["src/l/", "dst"]).says("x");
 });
 
-synctest!(a_large_file_arrives_whole, |w: World| {
+synctest!(large_files_are_copied_completely, |w: World| {
     w.source("big*3000000 block*131072 odd*131073");
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(many_files_arrive_in_order, |w: World| {
+synctest!(many_files_are_listed_in_order, |w: World| {
     let names: Vec<_> = (0..300).map(|n| format!("d{}/f{n}", n % 17)).collect();
     w.source(&names.join(" "));
     w.once().agree(&["-ai"]).exits(0);
@@ -467,7 +467,7 @@ counts_what_is_named_again!(
     ["src/a/b/x", "src/c/d/y", "src/a/b/z", "src/a/b/x", "src/c/d"]
 );
 
-synctest!(appending_uses_what_is_there, |w: World| {
+synctest!(append_keeps_existing_data, |w: World| {
     w.source("a=longer").dest("a=long");
     w.agree(&["-rvv", "--append"]).exits(0);
 });

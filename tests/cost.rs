@@ -91,7 +91,7 @@ const PER_DIR: [(&str, u64, &str); 5] = [
 ];
 
 #[test]
-fn an_idle_run_looks_at_each_entry_once_and_opens_none() {
+fn idle_run_stats_each_entry_once_and_opens_no_file() {
     let idle = |options: &[&str]| {
         let Some(calls) = calls("cost::an_idle_run", options, &[&|_| {}, &|_| {}]) else { return };
         let at_most = [&PER_DIR[..], &[("xattr_get", ALL_DIRS, "whether a directory has a default ACL")]].concat();
@@ -111,7 +111,7 @@ fn an_idle_run_looks_at_each_entry_once_and_opens_none() {
 }
 
 #[test]
-fn a_first_copy_makes_seven_calls_for_a_small_file() {
+fn first_copy_makes_seven_calls_per_small_file() {
     let Some(calls) = calls("cost::a_first_copy", &["-a"], &[&|_| {}]) else { return };
     let at_most = [
         &PER_DIR[..],
@@ -143,7 +143,7 @@ fn a_first_copy_makes_seven_calls_for_a_small_file() {
 }
 
 #[test]
-fn an_update_costs_the_changed_files_only() {
+fn update_costs_calls_only_for_changed_files() {
     const CHANGED: u64 = FILES / DIRS;
     let change = |top: &Path| {
         for entry in std::fs::read_dir(top.join("src/d0")).expect("scratch can be read") {
@@ -179,8 +179,8 @@ fn an_update_costs_the_changed_files_only() {
 }
 
 #[test]
-fn fsync_reaches_each_file_that_is_written_once() {
-    let name = "cost::fsync_reaches_each_file_that_is_written_once";
+fn fsync_is_called_once_per_written_file() {
+    let name = "cost::fsync_is_called_once_per_written_file";
     let nothing: &dyn Fn(&Path) = &|_| ();
     let change: &dyn Fn(&Path) = &|top| std::fs::write(top.join("src/d0/f0"), "longer than it was").expect("scratch");
     for (options, phases, count) in [

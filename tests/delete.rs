@@ -17,7 +17,7 @@ macro_rules! mirrors {
     };
 }
 
-synctest!(delete_spares_what_the_sender_excludes, |w: World| {
+synctest!(delete_keeps_excluded_files, |w: World| {
     w.source("keep a.o").dest("keep old b.o");
     w.agree(&["-ai", "--delete", "--exclude=*.o"]).says("*deleting   old").never_says("b.o");
 });
@@ -34,12 +34,12 @@ mirrors!(delete_with_prune_empty_dirs, ["--delete", "-m"]);
 mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
 mirrors!(delete_told_verbosely, ["--delete", "-v"]);
 
-synctest!(delete_in_either_identity, as both, |w: World| {
+synctest!(delete_as_root_and_as_user, as both, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete"]).exits(0);
 });
 
-synctest!(delete_told_with_names_only, |w: World| {
+synctest!(delete_prints_names_with_v, |w: World| {
     strangers(&w);
     w.agree(&["-av", "--delete"]).says("deleting x/y/z\n");
 });
@@ -64,7 +64,7 @@ synctest!(delete_does_not_follow_symlinks, |w: World| {
     w.agree(&["-ai", "--delete"]).says("*deleting   l");
 });
 
-synctest!(delete_without_recursion_is_refused, |w: World| {
+synctest!(delete_without_recursion_exits_1, |w: World| {
     strangers(&w);
     w.once()
         .agree(&["-lpti", "--delete"])
@@ -72,12 +72,12 @@ synctest!(delete_without_recursion_is_refused, |w: World| {
         .warns("--delete does not work without --recursive (-r) or --dirs (-d).");
 });
 
-synctest!(delete_with_dirs_looks_only_at_the_top, |w: World| {
+synctest!(delete_with_dirs_affects_only_the_top_level, |w: World| {
     strangers(&w);
     w.agree(&["-dti", "--delete"]).says("*deleting   old").never_says("m/old");
 });
 
-synctest!(delete_spares_directories_outside_the_sources, |w: World| {
+synctest!(delete_keeps_entries_outside_the_sources, |w: World| {
     strangers(&w);
     w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).says("*deleting   m/old").never_says("   old");
 });
@@ -87,12 +87,12 @@ synctest!(a_single_file_deletes_nothing, |w: World| {
     w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_says("deleting");
 });
 
-synctest!(several_sources_delete_what_none_of_them_has, |w: World| {
+synctest!(several_sources_delete_entries_missing_from_all, |w: World| {
     w.source("a d/x").tree("more", "b d/y").dest("a b c d/x d/y d/z");
     w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"]).says("*deleting   d/z");
 });
 
-synctest!(relative_deletes_only_below_what_is_named, |w: World| {
+synctest!(relative_deletes_only_below_named_directories, |w: World| {
     w.source("m/n/c").dest("src/old src/m/old src/m/n/old src/m/n/c");
     w.agree_paths(&["-aiR", "--delete"], &["src/m/n", "dst"]).says("*deleting   src/m/n/old").never_says("m/old\n*");
 });
@@ -102,37 +102,37 @@ synctest!(max_delete_stops_and_exits_25, |w: World| {
     w.agree(&["-ai", "--delete", "--max-delete=3"]).exits(25).warns("Deletions stopped due to --max-delete limit");
 });
 
-synctest!(max_delete_0_deletes_nothing_and_tells, |w: World| {
+synctest!(max_delete_0_deletes_nothing_and_exits_25, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete", "--max-delete=0"]).exits(25);
 });
 
-synctest!(max_delete_that_suffices, |w: World| {
+synctest!(max_delete_above_the_number_of_deletions, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete", "--max-delete=100"]).exits(0);
 });
 
-synctest!(max_delete_minus_1_is_no_limit_but_zero, |w: World| {
+synctest!(max_delete_minus_1_means_zero, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete", "--max-delete=-1"]);
 });
 
-synctest!(max_delete_with_each_timing_before, |w: World| {
+synctest!(max_delete_with_delete_before, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete-before", "--max-delete=2"]).exits(25);
 });
 
-synctest!(max_delete_with_each_timing_after, |w: World| {
+synctest!(max_delete_with_delete_after, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete-after", "--max-delete=2"]).exits(25);
 });
 
-synctest!(max_delete_with_each_timing_delay, |w: World| {
+synctest!(max_delete_with_delete_delay, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--delete-delay", "--max-delete=2"]).exits(25);
 });
 
-synctest!(max_delete_without_delete_is_idle, |w: World| {
+synctest!(max_delete_without_delete_has_no_effect, |w: World| {
     strangers(&w);
     w.agree(&["-ai", "--max-delete=0"]).exits(0);
 });
@@ -152,13 +152,13 @@ synctest!(protected_content_with_delete_delay, |w: World| {
     w.agree(&["-ai", "--delete-delay", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
 });
 
-synctest!(an_unreadable_source_directory_switches_deletion_off, as user, |w: World| {
+synctest!(unreadable_source_directory_disables_deletion, as user, |w: World| {
     w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
     w.build("src", |t| drop(t.dir("closed").mode(0o000)));
     w.agree(&["-ai", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
 });
 
-synctest!(ignore_errors_deletes_all_the_same, as user, |w: World| {
+synctest!(ignore_errors_deletes_despite_io_errors, as user, |w: World| {
     w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
     w.build("src", |t| drop(t.dir("closed").mode(0o000)));
     w.agree(&["-ai", "--delete", "--ignore-errors"]).exits(23).says("*deleting   old");
@@ -169,7 +169,7 @@ synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| 
     w.agree(&["-ai", "--delete"]).exits(23).says("*deleting   old");
 });
 
-synctest!(an_unreadable_source_file_stops_deletion_after_the_copy, as user, |w: World| {
+synctest!(unreadable_source_file_disables_delete_after, as user, |w: World| {
     for (option, told) in [
         ("--delete-after", "IO error encountered -- skipping file deletion"),
         ("--delete-delay", "*deleting   d/old"),
@@ -242,7 +242,7 @@ macro_rules! goes_missing {
 
 goes_missing!(missing_arguments_in_list_order, []);
 goes_missing!(missing_arguments_of_a_whole_tree, ["-r"]);
-synctest!(missing_arguments_told_at_length, |w: World| {
+synctest!(missing_arguments_with_vv, |w: World| {
     missing_among_others(&w);
     // No names in missing directories: rsync reports those as vanished, after an empty line.
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\n");
@@ -257,7 +257,7 @@ goes_missing!(missing_arguments_and_a_limit, ["--max-delete=3"]);
 goes_missing!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
 goes_missing!(missing_arguments_in_a_listing, ["--list-only"]);
 
-synctest!(what_another_argument_brings_is_not_missing, |w: World| {
+synctest!(name_from_another_argument_is_not_missing, |w: World| {
     w.source("a b").tree("other", "x").dest("a b gone");
     let operands = ["src/", "other/a", "other/gone", "other/b", "dst/"];
     w.agree_paths(&["-ai", "--delete-missing-args"], &operands).exits(0).says("*deleting   gone");
@@ -268,17 +268,17 @@ synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "src/empty", "dst/"]);
 });
 
-synctest!(delete_missing_args_with_force_takes_a_full_directory, |w: World| {
+synctest!(delete_missing_args_with_force_deletes_a_full_directory, |w: World| {
     w.source("a").dest("a gone/x");
     w.agree_paths(&["-ai", "--delete-missing-args", "--force"], &["src/a", "src/gone", "dst/"]).says("deleting   gone");
 });
 
-synctest!(a_directory_is_not_replaced_by_a_file_unasked, |w: World| {
+synctest!(full_directory_is_not_replaced_without_force, |w: World| {
     w.source("a b").dest("a/x");
     w.agree(&["-ai"]).exits(23).warns("could not make way for");
 });
 
-synctest!(what_cannot_be_written_to_does_not_make_way, as user, |w: World| {
+synctest!(read_only_directory_is_not_replaced, as user, |w: World| {
     w.source("d->t e->t").dest("d/%555 d/x e/ e/f/%555 e/f/x");
     for options in [&["-ai"][..], &["-ai", "--force"], &["-ai", "--delete"]] {
         w.stderr_unordered().agree(options);
@@ -305,7 +305,7 @@ synctest!(a_full_directory_is_replaced_by_a_symlink, |w: World| {
     w.agree(&["-ai", "--delete"]).exits(0);
 });
 
-synctest!(a_full_directory_of_protected_things_is_not_replaced, |w: World| {
+synctest!(full_directory_with_protected_files_is_not_replaced, |w: World| {
     w.source("a b").dest("a/x a/y.o");
     w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(23);
 });
@@ -320,7 +320,7 @@ synctest!(a_symlink_is_replaced_by_a_directory, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(kinds_change_places, |w: World| {
+synctest!(file_types_replace_each_other, |w: World| {
     w.source("f l->f p| d/ s->d").dest("f->l l p->x d|  s/");
     w.agree(&["-ai"]).exits(0);
 });
@@ -335,12 +335,12 @@ synctest!(deletions_are_counted_by_kind, |w: World| {
     w.agree(&["-a", "--delete", "--stats"]).says("Number of deleted files: 13 (reg: 9, dir: 4)");
 });
 
-synctest!(deletions_follow_the_order_of_names_not_of_kinds, |w: World| {
+synctest!(deletions_are_ordered_by_name_not_by_type, |w: World| {
     w.source("k").dest("k b a/x c/y d e/ foo foo-bar/f foo.x foo0");
     w.agree(&["-ai", "--delete-before"]).says("deleting");
 });
 
-synctest!(a_delete_told_by_info_only, |w: World| {
+synctest!(delete_is_printed_with_info_del, |w: World| {
     strangers(&w);
     w.agree(&["-a", "--delete", "--info=del"]).says("deleting x/w");
 });
@@ -388,7 +388,7 @@ leads_nowhere!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src
 leads_nowhere!(a_name_in_a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nope/XD"], 23);
 leads_nowhere!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);
 
-synctest!(deletion_is_skipped_aloud_where_nothing_is_to_be_done, |w: World| {
+synctest!(skipped_deletion_is_reported_even_if_nothing_changes, |w: World| {
     w.source("d/f z/").dest("d/old d/f");
     for when in ["--delete", "--delete-delay", "--delete-before", "--delete-after"] {
         // The second run finds everything up to date, except for the entries that it may not delete.
@@ -414,7 +414,7 @@ knows_no_types!(types_are_looked_up_for_deletion_before, "--delete-before");
 knows_no_types!(types_are_looked_up_for_deletion_after, "--delete-after", "--exclude=d/dir/");
 knows_no_types!(types_are_looked_up_for_delayed_deletion, "--delete-delay");
 
-synctest!(types_are_looked_up_for_a_directory_of_excluded_ones, |w: World| {
+synctest!(untyped_entries_are_checked_for_directory_excludes, |w: World| {
     w.env("SPARSYNC_UNTYPED", "1");
     w.source("d/one/f d/two/").once().agree_paths(&["-ai", "--exclude=*/*/"], &["src/d", "new/x"]);
     w.agree_paths(&["-ai", "--exclude=d/*/"], &["src/d", "new"]).exits(0);
@@ -429,7 +429,7 @@ macro_rules! loses_one {
     };
 }
 
-synctest!(a_missing_argument_implies_no_directories, |w: World| {
+synctest!(missing_argument_creates_no_implied_directories, |w: World| {
     w.source("f d/").dest("old").once();
     let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
     w.agree_paths(&options, &["src/./nope/x", "src/./f", "dst/"]).exits(24);
@@ -456,7 +456,7 @@ macro_rules! nothing_goes_after_what_cannot_be_read {
 nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_in_a_whole_list, "--no-i-r");
 nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_with_delayed_updates, "--delay-updates");
 
-synctest!(a_rule_protects_only_where_something_would_go, |w: World| {
+synctest!(protect_rule_is_reported_only_for_deletions, |w: World| {
     w.source("d/b").dest("a d/a");
     w.agree_paths(&["-avv", "--delete", "--filter=P a"], &["src/d", "dst"]).exits(0);
 });

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 // ── devices as sources ──────────────────────────────────────────────────────────────────────────
-synctest!(a_device_is_copied_as_a_file_and_is_new_each_time, as root, |w: World| {
+synctest!(copied_device_is_transferred_as_a_file_every_time, as root, |w: World| {
     w.source("f same d/g").dest("null zero=longer same gone");
     w.build("src", |t| {
         t.char_device("null", 1, 3).mode(0o640).owner(7, 8);
@@ -22,7 +22,7 @@ synctest!(a_device_is_copied_as_a_file_and_is_new_each_time, as root, |w: World|
     w.once().agree(&["-aiH", "--delete", "--copy-devices"]).exits(0).says("cS+++++++++ pipe");
 });
 
-synctest!(what_was_copied_of_a_device_is_compared_like_a_file, as root, |w: World| {
+synctest!(copied_device_is_compared_like_a_file, as root, |w: World| {
     w.source("f").build("src", |t| {
         t.char_device("null", 1, 3);
         t.char_device("zero", 1, 5);
@@ -34,19 +34,19 @@ synctest!(what_was_copied_of_a_device_is_compared_like_a_file, as root, |w: Worl
     w.agree_paths(&["-i", "-I", "--copy-devices"], &["src/null", "dst/new"]).exits(0);
 });
 
-synctest!(a_device_that_cannot_be_opened, as root, |w: World| {
+synctest!(device_that_cannot_be_opened_exits_23, as root, |w: World| {
     w.source("f").dest("gone").build("src", |t| drop(t.char_device("none", 4000, 1)));
     let agreed = w.stderr_unordered().once().no_dry_run().agree(&["-ai", "--delete-after", "--copy-devices"]);
     agreed.exits(23).warns("No such device or address (6)");
 });
 
-synctest!(a_copied_device_stays_where_it_is, as root, |w: World| {
+synctest!(remove_source_files_keeps_devices, as root, |w: World| {
     w.source("f").dest("").build("src", |t| drop(t.char_device("null", 1, 3)));
     let agreed = w.stderr_unordered().once().no_dry_run().agree(&["-ai", "--remove-source-files", "--copy-devices"]);
     agreed.exits(23).warns("Skipping sender remove for changed file: null");
 });
 
-synctest!(what_stands_for_a_device_is_copied_as_the_file_that_it_is, as root, |w: World| {
+synctest!(fake_super_device_is_copied_as_a_file, as root, |w: World| {
     w.needs_xattrs().source("f").dest("");
     w.build("src", |t| drop(t.file("fake", "content").xattr("user.rsync.%stat", "20644 1,3 0:0")));
     w.once().agree(&["-ai", "--fake-super", "--copy-devices"]).exits(0).says(">f+++++++++ fake");
@@ -79,7 +79,7 @@ written!(differences_go_into_devices, ["-aic", "--no-whole-file"]);
 written!(content_is_appended_to_devices, ["-ai", "--append-verify"]);
 written!(devices_that_are_there_are_left, ["-ai", "--ignore-existing"]);
 
-synctest!(what_a_device_held_is_backed_up_as_a_file, as root, |w: World| {
+synctest!(device_content_is_backed_up_as_a_file, as root, |w: World| {
     w.source("a=content%640").build("dst", |t| drop(t.char_device("a", 1, 5).mode(0o604)));
     // Not compared: rsync would back up an endless device until the disk is full, and fails to truncate the device.
     w.alone(&["-aib", "--write-devices"]).exits(0).says(">f.s.p..... a");
@@ -87,7 +87,7 @@ synctest!(what_a_device_held_is_backed_up_as_a_file, as root, |w: World| {
     assert!(kept.is_file() && kept.len() == 0);
 });
 
-synctest!(a_newer_device_is_written_all_the_same, as root, |w: World| {
+synctest!(update_option_does_not_skip_devices, as root, |w: World| {
     w.source("a=content@-100").build("dst", |t| drop(t.char_device("a", 1, 3)));
     w.agree(&["-aiu", "--write-devices"]).exits(0).says(">f.st...... a");
 });
@@ -97,7 +97,7 @@ synctest!(without_the_option_a_file_replaces_a_device, as root, |w: World| {
     w.agree(&["-ai", "--inplace", "--write-devices", "--no-write-devices"]).exits(0).says(">f+++++++++ a");
 });
 
-synctest!(a_device_over_a_device_is_a_node, as root, |w: World| {
+synctest!(device_over_device_is_created_as_a_node, as root, |w: World| {
     for (tree, minor) in [("src", 3), ("dst", 5)] {
         w.build(tree, |t| drop(t.char_device("a", 1, minor)));
     }
@@ -105,7 +105,7 @@ synctest!(a_device_over_a_device_is_a_node, as root, |w: World| {
     w.once().agree(&["-ri", "--write-devices", "--copy-devices"]).exits(0).says(">f..T...... a");
 });
 
-synctest!(a_device_is_named_as_the_destination, as root, |w: World| {
+synctest!(device_as_the_destination_operand, as root, |w: World| {
     w.source("f=content").build("dst", |t| drop(t.char_device("null", 1, 3)));
     w.agree_paths(&["-ti", "--write-devices"], &["src/f", "dst/null"]).exits(0).says(">f.s....... f");
 });
@@ -116,7 +116,7 @@ fn without_the_pipe(line: &str) -> Option<String> {
     (!line.contains("write error: Broken pipe")).then(|| line.to_owned())
 }
 
-synctest!(a_device_that_takes_nothing_ends_the_run, as root, |w: World| {
+synctest!(full_device_exits_11, as root, |w: World| {
     w.source("full=content").build("dst", |t| drop(t.char_device("full", 1, 7)));
     w.stderr_unordered().mask_with(without_the_pipe).once().no_dry_run();
     w.agree(&["-ai", "--write-devices"]).exits(11).warns("No space left on device (28)");
@@ -204,9 +204,9 @@ fn noise(len: usize, mut seed: u32) -> Vec<u8> {
 const DISK_BYTES: usize = 1 << 20;
 
 #[test]
-fn the_content_of_a_disk_is_copied_on_every_way() {
+fn disk_content_is_copied_over_every_route() {
     let content = noise(DISK_BYTES, 1);
-    let Some(disk) = Disk::new("the_content_of_a_disk_is_copied_on_every_way", &content) else { return };
+    let Some(disk) = Disk::new("disk_content_is_copied_over_every_route", &content) else { return };
     std::fs::create_dir(disk.path("src")).unwrap();
     disk.node("src/disk");
     for (from, to) in [("src/", "local/"), ("src/", "far:PWD/push/"), ("far:PWD/src/", "pull/")] {
@@ -225,8 +225,8 @@ fn the_content_of_a_disk_is_copied_on_every_way() {
 }
 
 #[test]
-fn files_go_onto_a_disk_on_every_way() {
-    let Some(disk) = Disk::new("files_go_onto_a_disk_on_every_way", &noise(DISK_BYTES, 1)) else { return };
+fn files_are_written_to_a_disk_over_every_route() {
+    let Some(disk) = Disk::new("files_are_written_to_a_disk_over_every_route", &noise(DISK_BYTES, 1)) else { return };
     let top = disk.dir.path().to_str().unwrap();
     for dir in ["src", "dst"] {
         std::fs::create_dir(disk.path(dir)).unwrap();

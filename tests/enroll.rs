@@ -44,7 +44,7 @@ fn met() -> Scene {
 }
 
 #[test]
-fn a_host_is_enrolled_used_and_forgotten() {
+fn host_is_enrolled_used_and_revoked() {
     let scene = met();
     told(&enroll(&scene, "localhost --dry-run"), 0, &["would run", "server grant SHA256:"]);
     assert!(!scene.path("client").exists(), "nothing was done");
@@ -77,7 +77,7 @@ fn a_host_is_enrolled_used_and_forgotten() {
 
 /// Two names of a host share the grant of this machine's key.
 #[test]
-fn a_name_that_is_revoked_takes_no_other_one_with_it() {
+fn revoking_one_name_of_a_host_keeps_the_other() {
     let scene = met();
     told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
     told(&enroll(&scene, "127.0.0.1"), 0, &["127.0.0.1 is enrolled\n"]);
@@ -88,7 +88,7 @@ fn a_name_that_is_revoked_takes_no_other_one_with_it() {
 
 /// The record that only ssh reached a host is removed once its server is known to answer.
 #[test]
-fn a_server_that_answers_again_is_asked_again() {
+fn ssh_only_record_is_removed_when_the_server_answers() {
     let scene = met();
     told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
     let (hosts, port) = (scene.path("client/hosts.toml"), scene.status("port"));
@@ -117,7 +117,7 @@ fn a_server_that_answers_again_is_asked_again() {
 
 /// The remote machine has the program only under the name `rsync`.
 #[test]
-fn a_program_of_another_name_is_asked_all_the_same() {
+fn enroll_works_with_a_program_named_rsync() {
     let scene = met();
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
     let output = copy(&scene, "enroll -e TOP/far --rsync-path=TOP/rsync localhost");
@@ -130,7 +130,7 @@ fn a_program_of_another_name_is_asked_all_the_same() {
 }
 
 #[test]
-fn what_is_granted_is_what_was_asked_for() {
+fn grant_has_exactly_the_requested_rights() {
     let scene = met();
     let limits = ["grant     reads ", "an ssh login keeps all rights"];
     told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
@@ -159,7 +159,7 @@ fn what_is_granted_is_what_was_asked_for() {
 }
 
 #[test]
-fn another_key_is_refused_whatever_way_it_comes() {
+fn changed_server_key_is_rejected_on_every_transport() {
     let scene = met();
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     let port = scene.status("port");
@@ -180,7 +180,7 @@ fn another_key_is_refused_whatever_way_it_comes() {
 }
 
 #[test]
-fn a_lost_key_is_made_anew() {
+fn lost_client_key_is_created_again() {
     let scene = met();
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     std::fs::remove_file(scene.path("client/identity.pem")).unwrap();
@@ -191,7 +191,7 @@ fn a_lost_key_is_made_anew() {
 }
 
 #[test]
-fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
+fn enroll_install_copies_the_program_to_the_host() {
     let scene = met();
     let line = |words: &str| {
         scene.command("client", &format!("enroll -e TOP/far {words}")).env("PATH", "/usr/bin:/bin").output()
@@ -211,7 +211,7 @@ fn a_host_without_the_program_gets_it_if_that_is_asked_for() {
 }
 
 #[test]
-fn a_shell_with_noise_or_trouble_is_no_riddle() {
+fn shell_noise_and_failures_have_clear_errors() {
     let scene = met();
     shell_to_server(&scene, "echo Welcome; echo to this machine >&2");
     told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);

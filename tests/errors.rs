@@ -261,22 +261,22 @@ fn calls_of_a_local_run() {
 }
 
 #[test]
-fn calls_of_the_client_of_a_push() {
+fn failing_calls_in_the_client_of_a_push() {
     fails((End::Client, Way::Push), CASES.iter());
 }
 
 #[test]
-fn calls_of_the_server_of_a_push() {
+fn failing_calls_in_the_server_of_a_push() {
     fails((End::Server, Way::Push), CASES.iter());
 }
 
 #[test]
-fn calls_of_the_client_of_a_pull() {
+fn failing_calls_in_the_client_of_a_pull() {
     fails((End::Client, Way::Pull), CASES.iter());
 }
 
 #[test]
-fn calls_of_the_server_of_a_pull() {
+fn failing_calls_in_the_server_of_a_pull() {
     fails((End::Server, Way::Pull), CASES.iter());
 }
 
@@ -310,7 +310,7 @@ fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str)
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn links_that_fail() {
+fn failing_link_ends_the_run() {
     let options = &["-aHAX", "--delete"];
     let twin = Stage::new(&Scene { options, build: both, backups: &[] });
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
@@ -320,7 +320,7 @@ fn links_that_fail() {
             for error in ["EIO", "EAGAIN"] {
                 let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
                 if uses == 0 {
-                    tell_skip("errors::links_that_fail", "the program under test is a release build");
+                    tell_skip("errors::failing_link_ends_the_run", "the program under test is a release build");
                     return;
                 }
             }
@@ -329,7 +329,7 @@ fn links_that_fail() {
 }
 
 #[test]
-fn a_peer_that_does_nothing_is_given_up_though_it_is_there() {
+fn hanging_server_ends_with_the_timeout() {
     let options = &["-a", "--timeout=1"];
     for (end, way) in [(End::Server, Way::Push), (End::Server, Way::Pull)] {
         let mut held = 0;

@@ -60,7 +60,7 @@ refuses!(append_without_a_checksum, 1, "--append cannot be used with --whole-fil
 refuses!(an_unknown_stderr_mode, 1, "stderr", ["-a", "--stderr=nowhere"]);
 refuses!(an_unknown_debug_word, 1, "nonsense", ["-a", "--debug=nonsense"]);
 
-synctest!(a_comparison_without_a_checksum, |w: World| {
+synctest!(checksum_comparison_without_a_checksum_exits_4, |w: World| {
     w.not_pulled("rsync's client loses the connection before it can tell");
     w.source("a").dest("");
     for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
@@ -70,7 +70,7 @@ synctest!(a_comparison_without_a_checksum, |w: World| {
     }
 });
 
-synctest!(checksums_that_are_not_agreed_upon, |w: World| {
+synctest!(failed_checksum_negotiation_exits_4, |w: World| {
     w.source("a").dest("").env("RSYNC_CHECKSUM_LIST", "foo");
     w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
     w.agree(&["-a"]).exits(4).warns("Failed to negotiate a checksum choice.\n");
@@ -80,7 +80,7 @@ synctest!(an_option_without_its_argument, |w: World| {
     w.once().no_dry_run().agree_paths(&["-e"], &[""; 0]).exits(1).warns("-e: missing argument");
 });
 
-synctest!(a_chown_to_nobody_known_is_only_told, |w: World| {
+synctest!(chown_to_an_unknown_name_is_a_warning, |w: World| {
     w.source("a").dest("");
     w.stderr_unordered()
         .agree(&["-ai", "--chown=nosuch:nosuch"])
@@ -89,7 +89,7 @@ synctest!(a_chown_to_nobody_known_is_only_told, |w: World| {
 });
 
 // ── operands ────────────────────────────────────────────────────────────────────────────────────
-synctest!(a_missing_source_is_told_and_the_rest_is_done, |w: World| {
+synctest!(missing_source_exits_23_and_the_rest_is_copied, |w: World| {
     w.source("a").dest("");
     w.agree_paths(&["-ai"], &["nowhere", "src/", "dst/"])
         .exits(23)
@@ -122,14 +122,14 @@ synctest!(a_destination_below_a_file, |w: World| {
     w.agree_paths(&["-ai"], &["src/", "f/dst"]).warns("rsync");
 });
 
-synctest!(a_destination_below_nothing, |w: World| {
+synctest!(destination_with_a_missing_parent_exits_11, |w: World| {
     w.source("a");
     w.agree_paths(&["-ai"], &["src/", "no/such"])
         .exits(11)
         .warns("mkdir \"{W}/no/such\" failed: No such file or directory (2)");
 });
 
-synctest!(a_destination_that_may_not_be_made, as user, |w: World| {
+synctest!(destination_that_cannot_be_created_exits_11, as user, |w: World| {
     w.source("a").build("shut", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
     w.agree_paths(&["-ai"], &["src/", "shut/dst"]).exits(11).warns("Permission denied (13)");
 });
@@ -150,7 +150,7 @@ synctest!(an_unreadable_file, as user, |w: World| {
     w.dest("").agree(&["-ai"]).exits(23).warns("send_files failed to open \"{W}/src/shut\": Permission denied (13)");
 });
 
-synctest!(an_unreadable_file_counts_where_it_is_sent_from, as user, |w: World| {
+synctest!(stats_count_unreadable_files_at_the_sender, as user, |w: World| {
     w.source("a%0 b c%0 d").dest("c=old");
     w.agree(&["-a", "--stats"]).exits(23);
 });
@@ -194,7 +194,7 @@ synctest!(a_directory_in_the_destination_that_may_be_entered_but_not_read, as us
     w.stderr_unordered().agree(&["-ri"]);
 });
 
-synctest!(an_unreadable_directory_of_ours_in_the_destination, as user, |w: World| {
+synctest!(unreadable_own_directory_in_the_destination, as user, |w: World| {
     w.source("a d/b").build("dst", |t| drop(t.dir("d").mode(0)));
     w.stderr_unordered().agree(&["-ai"]);
 });
@@ -206,14 +206,14 @@ fn without_the_pipe(line: &str) -> Option<String> {
 }
 
 // ── full disk ───────────────────────────────────────────────────────────────────────────────────
-synctest!(a_full_disk_keeps_what_was_whole, as root, |w: World| {
+synctest!(full_disk_keeps_complete_files, as root, |w: World| {
     w.source("a b big*3000000").dest("");
     w.mount_tmpfs("dst", 1 << 20);
     w.dest("old");
     w.stderr_unordered().mask_with(without_the_pipe).once().no_dry_run().agree(&["-ai"]).exits(11).warns("No space left on device (28)");
 });
 
-synctest!(what_cannot_be_allocated_is_told_and_may_fit_all_the_same, as root, |w: World| {
+synctest!(failed_preallocation_is_a_warning, as root, |w: World| {
     w.build("src", |t| drop(t.sparse("hole", 4 << 20, &[(0, b"data")]))).dest("");
     w.mount_tmpfs("dst", 1 << 20);
     w.stderr_unordered().once().no_dry_run().agree(&["-aiS", "--preallocate"]).exits(0).warns("do_fallocate");
@@ -235,17 +235,17 @@ synctest!(a_read_only_file_system, as root, |w: World| {
 });
 
 // ── attributes that cannot be set ───────────────────────────────────────────────────────────────
-synctest!(a_file_of_another_cannot_be_changed, as user, |w: World| {
+synctest!(attributes_of_another_users_file_cannot_be_changed, as user, |w: World| {
     w.source("a%600@9").build("dst", |t| drop(t.file("a", "a\n").owner(1, 1).mode(0o644)));
     w.stderr_unordered().agree(&["-ai", "--size-only"]).exits(23).warns("Operation not permitted (1)");
 });
 
-synctest!(a_directory_of_another_cannot_be_touched, as user, |w: World| {
+synctest!(times_of_another_users_directory_cannot_be_set, as user, |w: World| {
     w.source("d/@9").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o777)));
     w.stderr_unordered().agree(&["-ai"]).exits(23);
 });
 
-synctest!(a_name_that_is_too_long_for_a_temporary_file_still_fits, |w: World| {
+synctest!(long_name_gets_a_shortened_temporary_name, |w: World| {
     let name = "n".repeat(250);
     w.source(&format!("{name}=new {}=new", "m".repeat(248))).dest(&format!("{name}=old!"));
     w.agree(&["-ai"]).exits(0);
@@ -258,9 +258,9 @@ synctest!(a_backup_name_that_is_too_long, |w: World| {
 });
 
 #[test]
-fn who_may_have_no_more_threads_is_told_so() {
+fn thread_limit_exits_22_or_the_run_succeeds() {
     use std::os::unix::process::CommandExt as _;
-    const NAME: &str = "who_may_have_no_more_threads_is_told_so";
+    const NAME: &str = "thread_limit_exits_22_or_the_run_succeeds";
     if !rustix::process::geteuid().is_root() {
         return tell_skip(NAME, "only root can run a program as somebody who is alone");
     }

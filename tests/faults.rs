@@ -26,33 +26,33 @@ pub struct Scene {
 const KILLED: i32 = 1000 + 9;
 
 #[test]
-fn a_first_copy() {
+fn first_copy_killed_at_every_call() {
     every_call(&Scene { options: &["-aH"], build: |top| source(&top.join("src"), 2), backups: &[] });
 }
 
 #[test]
-fn an_update_without_delete() {
+fn update_without_delete_killed_at_every_call() {
     every_call(&Scene { options: &["-aH"], build: both, backups: &[] });
 }
 
 #[test]
-fn an_update_with_delete() {
+fn update_with_delete_killed_at_every_call() {
     every_call(&Scene { options: &["-aH", "--delete"], build: both, backups: &[] });
 }
 
 #[test]
-fn an_update_with_backups() {
+fn update_with_backups_killed_at_every_call() {
     every_call(&Scene { options: &["-aH", "--delete", "--backup"], build: both, backups: &["~"] });
 }
 
 #[test]
-fn an_update_with_a_backup_dir() {
+fn update_with_a_backup_dir_killed_at_every_call() {
     let options = &["-aH", "--delete", "--backup", "--backup-dir=../old"];
     every_call(&Scene { options, build: both, backups: &[] });
 }
 
 #[test]
-fn a_few_files_in_a_full_directory() {
+fn few_files_in_a_large_directory_killed_at_every_call() {
     let build = |top: &Path| {
         let (src, dst) = (top.join("src"), top.join("dst"));
         write(&src.join("a"), "new", 9);
@@ -118,7 +118,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_larger_run_at_random(share in 0.0..1.0f64, delete: bool) {
+    fn larger_run_killed_at_a_random_call(share in 0.0..1.0f64, delete: bool) {
         let build = |top: &Path| {
             for dir in 0..12 {
                 for file in 0..25 {
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_run_has_nothing_to_tell(tree in tree(), there in tree()) {
+    fn second_run_has_nothing_to_do(tree in tree(), there in tree()) {
         let stage = Stage::empty();
         for (top, tree) in [("src", &tree), ("dst", &there)] {
             std::fs::create_dir(stage.top.join(top)).expect("scratch can be written");

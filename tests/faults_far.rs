@@ -159,28 +159,28 @@ fn growing() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn the_client_of_a_push() {
+fn client_of_a_push_is_killed() {
     dies_at_each(Way::Push, 25, (1..).step_by(2).map(Death::Client));
 }
 
 #[test]
-fn the_client_of_a_pull() {
+fn client_of_a_pull_is_killed() {
     dies_at_each(Way::Pull, 40, (1..).step_by(3).map(Death::Client));
 }
 
 #[test]
-fn the_server_of_a_push() {
+fn server_of_a_push_is_killed() {
     dies_at_each(Way::Push, 40, (1..).step_by(3).map(Death::Server));
 }
 
 #[test]
-fn the_server_of_a_pull() {
+fn server_of_a_pull_is_killed() {
     dies_at_each(Way::Pull, 25, (1..).step_by(2).map(Death::Server));
 }
 
 /// Other threads may wait for the one that is gone: a bug must not look like a hang.
 #[test]
-fn a_thread_of_either_end() {
+fn thread_of_either_end_panics() {
     dies_at_each(Way::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
     dies_at_each(Way::Push, 10, (1..).step_by(9).map(Death::ThreadOfServer));
     dies_at_each(Way::Pull, 10, (1..).step_by(9).map(Death::ThreadOfClient));
@@ -188,13 +188,13 @@ fn a_thread_of_either_end() {
 }
 
 #[test]
-fn the_shell_of_a_push() {
+fn shell_of_a_push_breaks_off() {
     dies_at_each(Way::Push, 20, growing().map(Death::ShellThere));
     dies_at_each(Way::Push, 10, growing().map(Death::ShellBack));
 }
 
 #[test]
-fn the_shell_of_a_pull() {
+fn shell_of_a_pull_breaks_off() {
     dies_at_each(Way::Pull, 10, growing().map(Death::ShellThere));
     dies_at_each(Way::Pull, 20, growing().map(Death::ShellBack));
 }
@@ -289,24 +289,24 @@ fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
 }
 
 #[test]
-fn a_client_that_is_asked_to_stop() {
+fn signal_stops_the_client() {
     stops(Way::Push, "./shell", false, &COPYING);
     stops(Way::Pull, "./shell", false, &COPYING);
 }
 
 #[test]
-fn a_client_that_is_asked_to_stop_while_contents_are_compared() {
+fn signal_stops_the_client_during_content_comparison() {
     stops(Way::Push, "./shell", false, &COMPARING);
     stops(Way::Pull, "./shell", false, &COMPARING);
 }
 
 #[test]
-fn all_that_a_terminal_asks_to_stop() {
+fn signal_to_the_process_group_stops_the_run() {
     stops(Way::Push, "./shell", true, &COPYING);
     stops(Way::Pull, "./shell", true, &COPYING);
 }
 
-synctest!(a_client_of_ssh_that_is_asked_to_stop, over ssh, |w: World| {
+synctest!(signal_stops_a_client_over_ssh, over ssh, |w: World| {
     let way = if w.is_pulled() { Way::Pull } else { Way::Push };
     stops(way, &ssh(), false, &COPYING);
     stops(way, &ssh(), true, &COPYING);
@@ -364,7 +364,7 @@ fn gives_up_each(rest: &'static str) {
 }
 
 #[test]
-fn a_peer_that_falls_silent() {
+fn silent_peer_ends_the_run_with_the_timeout() {
     gives_up_each(NOTHING);
 }
 
@@ -471,7 +471,7 @@ fn costs_little(way: Way, options: &[&str], victim: Victim, old: Option<&str>) {
 }
 
 #[test]
-fn what_is_kept_of_a_file_is_not_sent_again() {
+fn kept_partial_file_is_not_sent_again() {
     for way in [Way::Push, Way::Pull] {
         costs_little(way, &["--partial"], Victim::Sender, None);
         costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
@@ -479,7 +479,7 @@ fn what_is_kept_of_a_file_is_not_sent_again() {
 }
 
 #[test]
-fn what_a_killed_receiver_left_is_not_sent_again() {
+fn leftover_of_a_killed_receiver_is_not_sent_again() {
     costs_little(Way::Push, &["--delete"], Victim::Receiver, None);
     costs_little(Way::Push, &[], Victim::Receiver, Some("old"));
     costs_little(Way::Pull, &["--partial"], Victim::Receiver, None);
@@ -501,4 +501,4 @@ fn over_a_link_of(w: &World, bytes: &str) {
 }
 
 synctest!(over_a_link_of_one_byte, between machines, |w: World| over_a_link_of(&w, "1"));
-synctest!(over_a_link_of_a_usual_pipe, between machines, |w: World| over_a_link_of(&w, "65536"));
+synctest!(over_a_link_of_64_kib, between machines, |w: World| over_a_link_of(&w, "65536"));

@@ -64,7 +64,7 @@ synctest!(a_list_from_stdin, |w: World| {
     w.agree(&["-ai", "--files-from=-"]).says("d/x");
 });
 
-synctest!(a_list_with_names_outside_ascii, |w: World| {
+synctest!(list_with_non_ascii_names, |w: World| {
     w.build("src", |t| drop(t.file(b"caf\xe9", "1")));
     w.dest("").file("list", b"caf\xe9\n");
     w.agree(&["-ai", "--files-from=list"]).exits(0);
@@ -76,7 +76,7 @@ synctest!(a_list_with_newlines_in_names, |w: World| {
     w.agree(&["-ai0", "--files-from=list"]).says("new\\#012line");
 });
 
-synctest!(a_list_below_a_source_without_a_slash, |w: World| {
+synctest!(list_relative_to_a_source_without_a_slash, |w: World| {
     w.source(TREE).dest("").file("list", "a\nd/x\n");
     w.agree_paths(&["-ai", "--files-from=list"], &["src", "dst"]).exits(0);
 });
@@ -91,7 +91,7 @@ synctest!(a_list_that_cannot_be_read, |w: World| {
     w.once().agree(&["-ai", "--files-from=nowhere"]).exits(1).warns("failed to open files-from file");
 });
 
-synctest!(a_list_that_may_not_be_read, as user, |w: World| {
+synctest!(list_without_read_permission_exits_1, as user, |w: World| {
     w.source(TREE).dest("old").build(".", |t| drop(t.file("shut", "a\n").mode(0)));
     w.once().agree(&["-ai", "--files-from=shut"]).exits(1).warns("failed to open files-from file shut: Permission denied");
 });
@@ -110,17 +110,17 @@ synctest!(a_long_list, |w: World| {
 });
 
 // ── a list on the other machine ─────────────────────────────────────────────────────────────────
-synctest!(a_list_beside_the_sources, between machines, |w: World| {
+synctest!(remote_list, between machines, |w: World| {
     w.source(TREE).dest("old d/old").file("list", "a\n# a comment\nd/x\nnowhere\n");
     w.agree(&["-ai", "--files-from=:list"]).exits(23).says(">f+++++++++ d/x");
 });
 
-synctest!(a_list_beside_the_sources_ended_by_zero_bytes, between machines, |w: World| {
+synctest!(remote_list_separated_by_nul, between machines, |w: World| {
     w.source(TREE).dest("old d/old").file("list", "a\0#h\0d/y/z");
     w.agree(&["-ai0", "--files-from=far:list"]).exits(0).says(">f+++++++++ d/y/z");
 });
 
-synctest!(a_base_that_is_missing_ends_the_run, |w: World| {
+synctest!(missing_base_directory_exits_3, |w: World| {
     w.not_pulled("rsync's client loses the connection before it can tell");
     w.source("a").dest("").file("list", "a\n");
     // rsync also reports the end of its other process, before or after this.
@@ -145,7 +145,7 @@ leads_nowhere!(a_cut_below_a_missing_directory_stops_deletion, "z/\nnope/./x\n./
 leads_nowhere!(a_cut_below_a_file, "nodir/./x\nz/f\n", ["--ignore-missing-args"]);
 leads_nowhere!(a_missing_directory_without_relative, "z/\nnope/\n", ["--no-R", "-r", "--delete"]);
 leads_nowhere!(a_name_in_a_file_without_relative, "z/\nnodir/x\n", ["--no-R", "--ignore-missing-args"]);
-synctest!(the_top_itself_without_relative, |w: World| {
+synctest!(dot_in_the_list_without_relative, |w: World| {
     w.source(TREE).dest("").file("list", ".\na\n");
     w.agree_paths(&["-ai", "--no-R", "--files-from=list"], &["src", "dst"]).exits(0).never_says("src");
 });

@@ -90,7 +90,7 @@ picks!(a_negated_rule_on_files, ["-f+ */", "-f-! *.c"]);
 picks!(an_absolute_rule_sees_the_whole_path, ["-f-/ {W}/src/lib/foo"]);
 picks!(an_absolute_rule_does_not_see_the_transfer_path, ["-f-/ /lib/foo"]);
 
-synctest!(two_blanks_make_the_second_part_of_the_name, |w: World| {
+synctest!(second_space_is_part_of_the_pattern, |w: World| {
     w.build("src", |t| {
         t.file(" lead", "1");
         t.file("trail ", "2");
@@ -100,7 +100,7 @@ synctest!(two_blanks_make_the_second_part_of_the_name, |w: World| {
     w.agree(&["-ai", "-f-  lead", "--exclude=trail "]).never_says("trail \n");
 });
 
-synctest!(names_outside_ascii_match_as_bytes, |w: World| {
+synctest!(non_ascii_names_match_as_bytes, |w: World| {
     w.build("src", |t| {
         t.file(b"caf\xe9", "latin");
         t.file("caf\u{e9}", "utf-8");
@@ -117,7 +117,7 @@ synctest!(a_pattern_of_raw_bytes_matches_a_name_of_raw_bytes, |w: World| {
     w.agree(&[&b"-ai"[..], b"--exclude=caf\xe9"]).says("caf\\#350").never_says("351");
 });
 
-synctest!(upper_and_lower_case_are_different, |w: World| {
+synctest!(patterns_are_case_sensitive, |w: World| {
     w.source("README readme Makefile");
     w.agree(&["-ai", "--exclude=readme", "--exclude=[M]*"]).says("README");
 });
@@ -128,12 +128,12 @@ synctest!(an_anchor_is_the_parent_when_the_source_has_no_slash, |w: World| {
         .says("src/foo");
 });
 
-synctest!(with_relative_the_anchor_is_the_whole_kept_path, |w: World| {
+synctest!(with_relative_the_anchor_is_the_root_of_the_kept_path, |w: World| {
     w.source(TREE);
     w.agree_paths(&["-aiR", "--exclude=/lib/a.c", "--exclude=/src/lib/foo"], &["src/lib", "dst"]).says("src/lib/a.c");
 });
 
-synctest!(a_source_named_by_the_user_is_filtered_too, |w: World| {
+synctest!(source_arguments_are_filtered, |w: World| {
     w.source("a.o b.c").dest("");
     w.agree_paths(&["-ai", "--exclude=*.o"], &["src/a.o", "src/b.c", "dst/"]).says("b.c");
 });
@@ -190,7 +190,7 @@ synctest!(excludes_separated_by_nul, |w: World| {
     w.agree(&["-ai", "--from0", "--exclude-from=rules"]).never_says("lib/");
 });
 
-synctest!(a_list_may_hold_blank_ends, |w: World| {
+synctest!(trailing_space_in_a_list_is_significant, |w: World| {
     w.source("foo lib/foo").file("rules", "foo \n");
     w.agree(&["-ai", "--exclude-from=rules"]).says("foo");
 });
@@ -225,7 +225,7 @@ synctest!(a_merge_file_from_stdin, |w: World| {
     w.agree(&["-ai", "-f. -"]).never_says("a.o");
 });
 
-synctest!(a_merge_file_with_the_side_given_outside, |w: World| {
+synctest!(merge_file_with_a_side_modifier, |w: World| {
     grown(&w);
     w.file("rules", "*.o\n");
     w.agree(&["-ai", "--delete", "-f.-s rules"]).says("deleting   old.o");
@@ -245,7 +245,7 @@ fn ruled(w: &World, top: &str, below: &str) {
     });
 }
 
-synctest!(per_directory_rules_reach_downward, |w: World| {
+synctest!(per_directory_rules_are_inherited, |w: World| {
     ruled(&w, "- *.o\n", "- *.c\n");
     w.agree(&["-ai", "--delete", "-f: .rules"]).says("deleting   old.c");
 });
@@ -260,7 +260,7 @@ synctest!(anchors_in_a_rule_file_are_relative_to_its_directory, |w: World| {
     w.agree(&["-ai", "-f: .rules"]).says("lib/foo").never_says("lib/deep/a.c");
 });
 
-synctest!(a_clear_in_a_rule_file_drops_the_inherited, |w: World| {
+synctest!(clear_in_a_rule_file_removes_inherited_rules, |w: World| {
     ruled(&w, "- *.o\n", "!\n- foo\n");
     w.agree(&["-ai", "-f: .rules"]).says("lib/deep/a.o");
 });
@@ -290,7 +290,7 @@ synctest!(rule_files_split_at_blanks, |w: World| {
     w.agree(&["-ai", "-f:w- .rules"]).never_says("a.o");
 });
 
-synctest!(rule_files_in_the_manner_of_cvs, |w: World| {
+synctest!(rule_files_in_cvs_format, |w: World| {
     ruled(&w, "*.o /foo", "a.c deep");
     w.agree(&["-ai", "-f:C .rules"]).never_says("a.o");
 });
@@ -310,13 +310,13 @@ synctest!(perishable_rule_files, |w: World| {
     w.agree(&["-ai", "--delete", "-f:p- .rules"]).never_says("deleting   old.o");
 });
 
-synctest!(rule_files_seen_only_after_they_arrived, |w: World| {
+synctest!(transferred_rule_files_apply_to_delete_after, |w: World| {
     w.source("a.c build/x.o").dest("a.c old.o build/old.o");
     w.build("src", |t| drop(t.file(".rules", "- *.o\n")));
     w.agree(&["-ai", "--delete-after", "-f: .rules"]).never_says("old.o");
 });
 
-synctest!(rule_files_that_have_not_arrived_protect_nothing, |w: World| {
+synctest!(rule_files_not_yet_transferred_protect_nothing, |w: World| {
     w.source("a.c build/x.o").dest("a.c old.o build/old.o");
     w.build("src", |t| drop(t.file(".rules", "- *.o\n")));
     w.agree(&["-ai", "--delete-before", "-f: .rules"]).says("deleting   old.o");
@@ -327,22 +327,22 @@ fn one_end(line: &str) -> Option<String> {
     (!line.contains("received SIGUSR1")).then(|| line.to_owned())
 }
 
-synctest!(a_wrong_rule_in_a_file_of_the_source_ends_the_run, |w: World| {
+synctest!(invalid_rule_in_a_source_file_exits_1, |w: World| {
     w.source("d/a").dest("d/").build("src", |t| drop(t.file("d/.rules", "bogus x\n")));
     w.once().mask_with(one_end).agree(&["-ai", "-f: .rules"]).exits(1).warns("Unknown filter rule");
 });
 
-synctest!(a_wrong_rule_in_a_file_of_the_destination_ends_the_run, |w: World| {
+synctest!(invalid_rule_in_a_destination_file_exits_1, |w: World| {
     w.source("d/").dest("d/old").build("dst", |t| drop(t.file("d/.rules", "bogus x\n")));
     w.once().agree(&["-ai", "--delete", "-f: .rules"]).exits(1).warns("Unknown filter rule");
 });
 
-synctest!(a_rule_file_that_names_one_that_is_missing_ends_the_run, |w: World| {
+synctest!(rule_file_that_merges_a_missing_file_exits_11, |w: World| {
     w.source("d/a").dest("d/").build("src", |t| drop(t.file("d/.rules", ". nope\n")));
     w.once().mask_with(one_end).agree(&["-ai", "-f: .rules"]).exits(11);
 });
 
-synctest!(a_directory_is_no_rule_file, |w: World| {
+synctest!(directory_with_the_name_of_a_rule_file_is_copied, |w: World| {
     w.source("a .rules/b").dest("");
     w.agree(&["-ai", "-f: .rules"]).exits(0);
 });
@@ -352,12 +352,12 @@ synctest!(the_rule_file_above_a_named_source_is_not_read, |w: World| {
     w.agree_paths(&["-ai", "--delete", "-f: .rules"], &["src/lib", "src/build", "dst/"]).says("build/x.o");
 });
 
-synctest!(with_relative_names_the_rule_files_on_the_way_are_read, |w: World| {
+synctest!(with_relative_rule_files_of_parents_are_read, |w: World| {
     ruled(&w, "- *.o\n", "- *.c\n");
     w.agree_paths(&["-aiR", "--delete", "-f: .rules"], &["src/./lib/deep", "dst/"]).says("lib/deep/a.o");
 });
 
-synctest!(a_relative_name_that_is_filtered_takes_its_parents_along, |w: World| {
+synctest!(excluded_relative_name_excludes_its_implied_parents, |w: World| {
     grown(&w);
     w.agree_paths(&["-aiR", "--exclude=deep"], &["src/./lib/deep", "src/./a.o", "dst/"]).never_says("lib/");
 });
@@ -368,24 +368,24 @@ synctest!(a_parent_of_a_relative_name_is_not_filtered, |w: World| {
     w.agree_paths(&["-aiR", "--exclude=lib"], &["src/./lib/deep", "dst/"]).says("lib/deep/a.o");
 });
 
-synctest!(rules_of_a_directory_that_is_the_same_hold_below_it, |w: World| {
+synctest!(rules_of_an_unchanged_directory_apply_below_it, |w: World| {
     const RULES: &str = "- *.o\n";
     w.source("d/same d/e/new d/f/same d/f/old/").dest("d/same d/e/x.o d/f/same d/f/x.o d/f/old/y d/f/old/y.o");
     w.build("src", |t| drop(t.file("d/.rules", RULES))).build("dst", |t| drop(t.file("d/.rules", RULES)));
     w.agree(&["-ai", "--delete", "-f: .rules"]).exits(0).says("*deleting   d/f/old/y").never_says(".o");
 });
 
-synctest!(only_above_the_first_source_files_are_looked_for, |w: World| {
+synctest!(parent_rule_files_apply_only_to_the_first_source, |w: World| {
     w.tree(".", "one/x one/y two/x two/y").dest("").file(".rules", "- x\n");
     w.agree_paths(&["-ai", "-f: /.rules"], &["one", "two", "dst/"]).says("two/x").never_says("one/x");
 });
 
-synctest!(only_above_the_first_source_files_protect, |w: World| {
+synctest!(parent_rule_files_protect_only_the_first_source, |w: World| {
     w.tree(".", "one/y two/y").dest("one/x two/x").file(".rules", "- x\n");
     w.agree_paths(&["-ai", "--delete", "-f: /.rules"], &["one", "two", "dst/"]).says("*deleting   two/x");
 });
 
-synctest!(a_rule_file_names_another_for_its_depths, |w: World| {
+synctest!(rule_file_adds_a_per_directory_file, |w: World| {
     grown(&w);
     w.build("src", |t| {
         t.file(".rules", ": .local\n- *.h\n");
@@ -400,12 +400,12 @@ synctest!(rule_files_above_the_source_are_read_with_a_leading_slash, |w: World| 
     w.agree(&["-ai", "-f: /.rules"]).never_says("a.o");
 });
 
-synctest!(where_a_per_directory_rule_stands_matters, |w: World| {
+synctest!(position_of_a_per_directory_rule_matters, |w: World| {
     ruled(&w, "+ b.o\n", "- a.c\n");
     w.agree(&["-ai", "-f- a.o", "-f: .rules", "-f- *.o"]).says("b.o").never_says("a.o");
 });
 
-synctest!(upper_f_reads_rsync_filter_files, |w: World| {
+synctest!(f_option_reads_rsync_filter_files, |w: World| {
     grown(&w);
     w.build("src", |t| {
         t.file(".rsync-filter", "- *.o\n");
@@ -414,7 +414,7 @@ synctest!(upper_f_reads_rsync_filter_files, |w: World| {
     w.agree(&["-aiF"]).says(".rsync-filter");
 });
 
-synctest!(upper_f_twice_leaves_the_files_behind, |w: World| {
+synctest!(ff_excludes_the_rsync_filter_files, |w: World| {
     grown(&w);
     w.build("src", |t| drop(t.file(".rsync-filter", "- *.o\n")));
     w.agree(&["-aiFF", "--delete"]).never_says(".rsync-filter");
@@ -424,17 +424,17 @@ synctest!(upper_f_twice_leaves_the_files_behind, |w: World| {
 const JUNK: &str = "a.c a.o a.bak tags core .git/config CVS/Root RCS/x .svn/e #x .#y x~ old.orig .nse_1 a.elc cvslog.1 sub/b.o sub/c.ln \
      ,e _$z lib.a x.so x.exe .make.state";
 
-synctest!(upper_c_leaves_junk_behind, |w: World| {
+synctest!(cvs_exclude_skips_junk, |w: World| {
     w.source(JUNK);
     w.agree(&["-aiC"]).never_says("a.o");
 });
 
-synctest!(upper_c_does_not_delete_junk, |w: World| {
+synctest!(cvs_exclude_does_not_delete_junk, |w: World| {
     w.source("a.c").dest("a.c b.o gone/x.o keep/CVS/Root");
     w.agree(&["-aiC", "--delete"]).says("deleting   gone/");
 });
 
-synctest!(upper_c_reads_cvsignore_files, |w: World| {
+synctest!(cvs_exclude_reads_cvsignore_files, |w: World| {
     w.source("a.c a.tmp sub/b.tmp sub/c.tmp sub/c.keep");
     w.build("src", |t| {
         t.file(".cvsignore", "a.tmp *.c");
@@ -443,29 +443,29 @@ synctest!(upper_c_reads_cvsignore_files, |w: World| {
     w.agree(&["-aiC"]).says("sub/");
 });
 
-synctest!(upper_c_reads_home_and_environment, |w: World| {
+synctest!(cvs_exclude_reads_home_and_environment, |w: World| {
     w.source(JUNK).home_file(".cvsignore", "*.c\n").env("CVSIGNORE", "tags2 sub");
     w.agree(&["-aiC"]).never_says("sub/");
 });
 
-synctest!(upper_c_comes_after_all_other_rules, |w: World| {
+synctest!(cvs_exclude_comes_after_all_other_rules, |w: World| {
     w.source(JUNK);
     w.agree(&["-aiC", "--include=a.o", "--include=/.git/"]).says("a.o");
 });
 
-synctest!(a_rule_may_take_the_list_of_cvs, |w: World| {
+synctest!(filter_rule_can_add_the_cvs_list, |w: World| {
     w.source(JUNK);
     w.agree(&["-ai", "-f-C"]).never_says("a.o");
 });
 
-synctest!(a_rule_may_take_cvsignore_files_alone, |w: World| {
+synctest!(filter_rule_can_add_only_cvsignore_files, |w: World| {
     w.source(JUNK);
     w.build("src", |t| drop(t.file(".cvsignore", "tags")));
     w.agree(&["-ai", "-f:C"]).says("a.o").never_says("tags");
 });
 
 // ── rules for attribute names ───────────────────────────────────────────────────────────────────
-synctest!(rules_for_attribute_names, |w: World| {
+synctest!(filter_rules_for_xattr_names, |w: World| {
     w.needs_xattrs();
     w.build("src", |t| drop(t.file("a", "1").xattr("user.keep", "1").xattr("user.drop", "2")));
     w.agree(&["-aiX", "-f-x user.drop"]).exits(0);
@@ -498,20 +498,20 @@ synctest!(a_merge_file_that_includes_itself, |w: World| {
 });
 refuses!(a_merge_rule_with_both_kinds, 1, ["-f.+- rules"]);
 
-synctest!(what_a_rule_says_of_an_argument_is_told, |w: World| {
+synctest!(vv_prints_rules_that_match_arguments, |w: World| {
     w.source("a b c/d e/f").dest("");
     w.agree_paths(&["-avv", "-f+ /b", "-f- a", "-f- /e"], &["src/a", "src/b", "src/c", "src/e", "dst/"]);
     w.agree_paths(&["-avvR", "--exclude=f", "--exclude=b"], &["src/./e/f", "src/./b", "src/./a", "dst/"]);
 });
 
-synctest!(rules_that_the_copy_mends_are_read_when_things_are_deleted, |w: World| {
+synctest!(delete_after_reads_rule_files_updated_by_the_run, |w: World| {
     w.source("d/a d/e/f").dest("d/a d/b d/c d/e/b");
     w.file("src/d/.r", "P b\n").file("dst/d/.r", "nonsense\n");
     w.agree(&["-ai", "--delete-after", "--filter=: .r"]).exits(0).says("*deleting   d/c");
 });
 
 // If several arguments name a directory, those whose rules exclude it contribute nothing to it.
-synctest!(a_directory_that_an_argument_names_and_another_excludes, |w: World| {
+synctest!(directory_named_by_one_argument_and_excluded_by_another, |w: World| {
     w.not_pulled("rsync refuses what its own far end sends");
     w.source("g~/a g~/b/c g~/d k/g~/e k/f h/.keep h/x").dest("").file("list", "./\ng~/a\nk/g~/\n");
     w.agree(&["-air", "--exclude=*~", "--files-from=list"]).exits(0).never_says("g~/d");
@@ -522,7 +522,7 @@ synctest!(a_directory_that_an_argument_names_and_another_excludes, |w: World| {
     }
 });
 
-synctest!(a_directory_that_one_source_excludes_and_another_does_not, |w: World| {
+synctest!(directory_excluded_by_only_one_of_several_sources, |w: World| {
     w.source("d/a d/b/c e/f").tree("two", "d/x d/b/y").tree("three", "e/g").dest("");
     w.build("src", |t| drop(t.file(".rsync-filter", "- d\n")));
     w.build("three", |t| drop(t.file(".rsync-filter", "- e\n")));

@@ -35,22 +35,22 @@ agrees!(similar_files_and_digests, ["-aiyc", "--no-whole-file"]);
 agrees!(similar_files_and_small_blocks, ["-aiy", "--no-whole-file", "-B700"]);
 agrees!(no_similar_files_after_all, ["-aiy", "--no-fuzzy", "--no-whole-file"]);
 
-synctest!(the_similar_file_is_told, |w: World| {
+synctest!(debug_fuzzy_prints_the_chosen_file, |w: World| {
     w.source("report-2.txt*70000").dest("report-1.txt*70001 report-x.doc*70000@5");
     w.agree(&["-aiy", "--debug=fuzzy"]).exits(0);
 });
 
-synctest!(the_similar_file_is_of_the_same_length_and_time, |w: World| {
+synctest!(file_of_same_length_and_time_is_preferred, |w: World| {
     w.source("d/moved*5000@-7").dest("d/move*5000 d/orig*5000@-7");
     w.agree(&["-aiy", "--debug=fuzzy"]).exits(0);
 });
 
-synctest!(a_part_of_the_file_itself_goes_before_a_similar_one, |w: World| {
+synctest!(partial_file_is_preferred_to_a_similar_file, |w: World| {
     w.source("abc*70000").dest("abd*69000 .part/abc*40000");
     w.agree(&["-aiy", "--no-whole-file", "--partial-dir=.part", "--debug=fuzzy"]).exits(0).never_says("fuzzy");
 });
 
-synctest!(something_else_has_the_name, |w: World| {
+synctest!(fuzzy_basis_if_another_type_has_the_name, |w: World| {
     w.source("abc*70000 abe*70000").dest("abd*69000 abc->abd abe/");
     w.agree(&["-aiy", "--no-whole-file"]).exits(0);
 });

@@ -81,7 +81,7 @@ impl Scene {
 }
 
 #[test]
-fn a_session_copies_both_ways_within_its_roots() {
+fn session_copies_in_both_directions_within_its_roots() {
     let scene = Scene::new("--root TOP/in");
     scene.succeeds("-a host:TOP/in/tree/ got/");
     assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/tree/f holds\n");
@@ -94,7 +94,7 @@ fn a_session_copies_both_ways_within_its_roots() {
 }
 
 #[test]
-fn paths_outside_of_the_roots_are_neither_read_nor_written() {
+fn paths_outside_the_roots_are_not_accessed() {
     let scene = Scene::new("--root TOP/in");
     symlink("../out", scene.path("in/up")).unwrap();
     symlink(scene.path("out"), scene.path("in/abs")).unwrap();
@@ -151,7 +151,7 @@ fn paths_outside_of_the_roots_are_neither_read_nor_written() {
 }
 
 #[test]
-fn other_directories_that_options_name_are_not_reached_outside() {
+fn option_directories_outside_the_roots_are_not_accessed() {
     let scene = Scene::new("--root TOP/in");
     let before = scene.outside();
     // A directory that is only a basis is reported as missing or rejected, and is never read.
@@ -203,7 +203,7 @@ fn other_directories_that_options_name_are_not_reached_outside() {
 }
 
 #[test]
-fn links_of_others_are_not_followed_within_a_root_either() {
+fn links_of_other_users_are_not_followed_within_a_root() {
     let scene = Scene::new("--root TOP/in");
     let told = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
     assert!(told.contains("--insecure-links is not supported"), "{told}");
@@ -219,7 +219,7 @@ fn links_of_others_are_not_followed_within_a_root_either() {
 }
 
 #[test]
-fn a_grant_to_read_changes_nothing() {
+fn read_only_grant_permits_no_change() {
     for granted in ["--root TOP/in --read-only", "--root / --read-only"] {
         let scene = Scene::new(granted);
         let all = || {
@@ -249,14 +249,14 @@ fn a_grant_to_read_changes_nothing() {
 /// A device node that a client creates, or swaps in for a file that another of its sessions is about to open, gives
 /// access to the whole disk.
 #[test]
-fn no_device_is_made_in_what_was_granted() {
+fn devices_are_not_created_within_a_root() {
     use std::os::unix::fs::FileTypeExt as _;
     let scene = Scene::new("--root TOP/in");
     for node in [&["f", "p"][..], &["zero", "c", "1", "5"], &["disk", "b", "7", "0"]] {
         let made =
             Command::new("mknod").args(node).current_dir(scene.path("src")).status().expect("coreutils are there");
         if !made.success() {
-            return crate::kit::tell_skip("no_device_is_made_in_what_was_granted", "devices cannot be made here");
+            return crate::kit::tell_skip("devices_are_not_created_within_a_root", "devices cannot be made here");
         }
     }
     let output = scene.run("-a src/ host:TOP/in/");
@@ -277,7 +277,7 @@ fn no_device_is_made_in_what_was_granted() {
 
 /// The content of a device is below no directory, so only keys with access to everything may use it.
 #[test]
-fn devices_are_neither_read_nor_written_within_a_root() {
+fn devices_are_not_accessed_within_a_root() {
     let lines = ["-r --write-devices src/ host:TOP/in/", "-r --copy-devices host:TOP/in/ got/"];
     let scene = Scene::new("--root TOP/in");
     for line in lines {
@@ -296,7 +296,7 @@ fn devices_are_neither_read_nor_written_within_a_root() {
 }
 
 #[test]
-fn a_root_that_is_not_there_is_told() {
+fn missing_root_is_reported() {
     let scene = Scene::new("--root TOP/none");
     let told = scene.is_kept_out("-a host:TOP/in/ got/");
     assert!(told.contains("cannot open any granted directory"), "{told}");
@@ -324,7 +324,7 @@ fn without_openat2() -> String {
 
 /// The server rejects the session instead of serving it unconfined.
 #[test]
-fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
+fn kernel_without_openat2_rejects_limited_grants() {
     let scene = Scene::new("--root TOP/in");
     let before = without_openat2();
     let sh = |line: &str| {
@@ -349,8 +349,8 @@ fn a_kernel_that_cannot_hold_a_session_below_directories_is_told() {
 
 /// A key that is limited to some directories cannot create files there that give access to more.
 #[test]
-fn below_a_root_nothing_is_made_that_gives_rights() {
-    const NAME: &str = "below_a_root_nothing_is_made_that_gives_rights";
+fn files_within_a_root_get_no_privileged_attributes() {
+    const NAME: &str = "files_within_a_root_get_no_privileged_attributes";
     if !rustix::process::geteuid().is_root() {
         return tell_skip(NAME, "only root can make such things");
     }
@@ -496,7 +496,7 @@ fn home_of_nobody(scene: &crate::server::Scene) {
 
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
-fn what_was_not_granted_goes_by_ssh_where_any_way_will_do() {
+fn request_beyond_the_grant_falls_back_to_ssh() {
     let scene = crate::server::Scene::new();
     scene.enroll("--root TOP/in");
     let program = oracle::under_test().display().to_string();

@@ -261,7 +261,7 @@ const MAX_MIB: u64 = 96;
 const SETUP_MAX_MIB: u64 = 448;
 
 #[test]
-fn directories_without_end() {
+fn endless_directories_are_rejected() {
     let list = files("f", 2000);
     let first = dir(0, 0, b"", &files("z", 1));
     let others = (1u64..).map(|id| dir(0, id, format!("x{id:08}").as_bytes(), &list));
@@ -269,7 +269,7 @@ fn directories_without_end() {
 }
 
 #[test]
-fn a_long_directory_costs_what_it_holds() {
+fn long_directory_uses_memory_for_its_entries_only() {
     // The listing is collected before it is used. Its limit is DIR_ENTRIES_MAX.
     const FRAMES: u32 = 5;
     const FILES: u64 = 60_000;
@@ -282,7 +282,7 @@ fn a_long_directory_costs_what_it_holds() {
 }
 
 #[test]
-fn frames_that_say_to_be_long() {
+fn long_frame_headers_reserve_little_memory() {
     for (kind, len) in [(DIR, 1u64 << 24), (ROOTS, 1 << 26), (WANT, 1 << 24), (DATA, (256 << 10) + 64)] {
         let head = [&[kind][..], &varint(len)].concat();
         let body = std::iter::repeat_with(|| vec![0; 64 << 10]);
@@ -297,14 +297,14 @@ fn frames_that_say_to_be_long() {
 }
 
 #[test]
-fn counts_that_are_not_there() {
+fn wrong_counts_reserve_no_memory() {
     for list in [varint(65_536), varint(1 << 40), varint(u64::MAX)] {
         pushed([dir(0, 0, b"", &list)]).refuses("invalid message Dir", IDLE_MIB);
     }
 }
 
 #[test]
-fn a_setup_of_as_many_words_as_there_may_be() {
+fn largest_setup_uses_bounded_memory() {
     let many = varint(1 << 20);
     let words = [&many[..], &bytes(b"--exclude=*.o").repeat(1 << 20)].concat();
     let rules = [&many[..], &[4].repeat(1 << 20)].concat();
@@ -314,7 +314,7 @@ fn a_setup_of_as_many_words_as_there_may_be() {
 }
 
 #[test]
-fn data_that_nobody_waits_for() {
+fn unconsumed_data_uses_bounded_memory() {
     let list = [&[1][..], &entry(b"new", 0o100_644)].concat();
     let data = frame(DATA, &[&[0][..], &vec![b'x'; 256 << 10]].concat());
     let told = [dir(4, 0, b"", &list), frame(BEGIN, &[0, 0, 0])].concat();
@@ -328,7 +328,7 @@ const PIECE_MAX_BYTES: usize = 256 << 10;
 
 /// Repeats the same bytes as one zstd stream, as lz4 blocks and as one zlib stream.
 #[test]
-fn compressed_bombs() {
+fn compression_bombs_use_bounded_memory() {
     // A file of zeros.
     let list = [&[1][..], &entry(b"new", 0o100_644)].concat();
     let zeros = frame(DATA, &[0; 256 << 10]);
@@ -373,7 +373,7 @@ fn compressed_bombs() {
 }
 
 #[test]
-fn a_window_of_zstd_that_is_huge() {
+fn huge_zstd_window_is_rejected() {
     // A frame whose window is 2 GiB, and a block of zeros.
     let head = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
     let block = [0x02, 0x00, 0x10, 0x00];
@@ -384,13 +384,13 @@ fn a_window_of_zstd_that_is_huge() {
 }
 
 #[test]
-fn digests_without_end() {
+fn endless_digests_are_rejected() {
     let children = [&[1, 1][..], &varint(1 << 20), &vec![0; 4 << 20]].concat();
     pulled(std::iter::repeat(frame(DIGESTS, &children))).refuses("Digests messages exceed", MAX_MIB);
 }
 
 #[test]
-fn wants_without_end() {
+fn endless_requests_are_rejected() {
     // Blocks of 348 bytes, each with a tag of five bytes: as many as fit.
     let blocks = ((15u64 << 20) - 13) / 5;
     let tag = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -412,7 +412,7 @@ fn wants_without_end() {
 }
 
 #[test]
-fn windows_without_bound() {
+fn huge_grants_are_rejected() {
     for class in 0..=6 {
         let grant = frame(GRANT, &[&[class][..], &varint(1 << 40)].concat());
         pulled([grant.clone()]).refuses("grant exceeds", IDLE_MIB);

@@ -82,7 +82,7 @@ synctest!(verbose_with_several_sources, |w: World| {
     w.agree_paths(&["-av"], &["src", "two/", "dst"]).exits(0);
 });
 
-synctest!(verbose_when_nothing_is_to_do, |w: World| {
+synctest!(verbose_with_nothing_to_do, |w: World| {
     w.source("a d/x").dest("a d/x");
     w.agree(&["-av"]).says("sending incremental file list\n\nsent");
 });
@@ -105,14 +105,14 @@ tells!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"
 tells!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
 tells!(format_times_of_files, ["-a", "--out-format=%M %n"]);
 tells!(format_owner, ["-a", "--out-format=%U:%G %n"]);
-synctest!(format_owner_that_is_mapped, as root, |w: World| {
+synctest!(format_prints_mapped_owners, as root, |w: World| {
     w.source("a d/b l->a").dest("a=old");
     for map in ["--usermap=*:7", "--groupmap=*:8", "--chown=3:4"] {
         w.agree(&["-aI", map, "--out-format=%U:%G %n"]).exits(0);
         w.agree(&["-aI", map, "--out-format=%n"]).exits(0);
     }
 });
-synctest!(format_owner_that_may_not_be_given_away, as user, |w: World| {
+synctest!(format_prints_owners_that_cannot_be_set, as user, |w: World| {
     w.source("a d/b l->a").dest("a=old");
     w.agree(&["-a", "--out-format=%U:%G %n"]).never_says("4294967295");
     w.agree(&["-ai", "--usermap=*:7", "--out-format=%i %U:%G %n", "--ignore-times"]).exits(0);
@@ -136,7 +136,7 @@ tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]
 tells!(format_longest_width, ["-a", "--out-format=%00000000000000000000005n %-0000000000000000000005n"]);
 tells!(format_width_too_long, ["-a", "--out-format=%000000000000000000000005n %-00000000000000000000005n"]);
 tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
-synctest!(format_bytes_moves_the_line, |w: World| {
+synctest!(format_with_bytes_is_printed_after_the_transfer, |w: World| {
     partly(&w);
     w.only_local("%b counts what went over the wire, and ours is another one");
     w.agree(&["-a", "--out-format=%b %n"]).exits(0);
@@ -171,7 +171,7 @@ synctest!(statistics_of_nothing, |w: World| {
     w.agree(&["-a", "--stats"]).says("Number of files: 1 (dir: 1)");
 });
 
-synctest!(sizes_at_the_edges_of_units, |w: World| {
+synctest!(sizes_at_unit_boundaries, |w: World| {
     w.source("a*999 b*1000 c*1001 d*1023 e*1024 f*9999 g*10000 h*99999 i*100000 j*999999 k*1000000").dest("");
     w.agree(&["-a", "--out-format=%l|%'l|%''l|%'''l|%n"]).exits(0);
 });
@@ -182,29 +182,29 @@ synctest!(progress_of_files, |w: World| {
     w.agree(&["-a", "--progress", "--no-inc-recursive"]).says("to-chk=");
 });
 
-synctest!(progress_with_upper_p, |w: World| {
+synctest!(progress_with_partial_progress_option, |w: World| {
     w.source("a b=text").dest("");
     w.agree(&["-aP", "--no-inc-recursive"]).says("to-chk=");
 });
 
 // In a local copy the list may still grow while the first files are copied. Between machines, copying waits for the
 // first part of the list.
-synctest!(progress_counts_a_walked_list_directory_by_directory, between machines, |w: World| {
+synctest!(incremental_list_progress_counts_per_directory, between machines, |w: World| {
     w.source("l->t t a/b/x a/b/z c/d/y c/s e/f g/").dest("t g/old c/");
     w.agree(&["-a", "--progress"]).says("to-chk=");
 });
 
-synctest!(progress_of_the_whole, |w: World| {
+synctest!(progress2_of_the_whole_run, |w: World| {
     w.source("a b=text d/x").dest("");
     w.agree(&["-a", "--info=progress2", "--no-inc-recursive"]).exits(0);
 });
 
-synctest!(progress_loses_no_error, |w: World| {
+synctest!(progress_keeps_error_messages, |w: World| {
     w.source("a->nowhere big*3000000").dest("");
     w.no_dry_run().agree(&["-aL", "--progress", "--bwlimit=100m"]).exits(23);
 });
 
-synctest!(progress_before_the_line, |w: World| {
+synctest!(progress_precedes_the_formatted_line, |w: World| {
     w.source("a= b=text").dest("");
     w.agree(&["-a", "--progress", "--no-inc-recursive", "--out-format=%n %b"]).exits(0);
 });
@@ -308,7 +308,7 @@ synctest!(a_log_of_deletions, |w: World| {
     w.once().no_dry_run().agree(&["-a", "--delete", "--log-file=run.log"]).exits(0);
 });
 
-synctest!(a_log_of_the_far_end, between machines, |w: World| {
+synctest!(log_file_at_the_server, between machines, |w: World| {
     w.source("a b=changed@5 d/x l->a").dest("a b=change old");
     let options = ["-a", "--delete", "-M--log-file=far.log", "-M--log-file-format=%i %n"];
     w.once().no_dry_run().agree(&options).exits(0);
@@ -352,21 +352,21 @@ fn show_sums(w: &World, options: &[&str], number: usize) {
     w.agree_paths(&[options, &["--out-format=[%C] %i %n"]].concat(), &["src/", &format!("{dest}/")]).exits(0);
 }
 
-synctest!(a_digest_of_what_was_transferred, |w: World| {
+synctest!(format_prints_digests_of_transferred_files, |w: World| {
     sums(&w);
     for (number, choice) in CHECKSUMS.iter().chain(&["none", "none,md5", "md5,none"]).enumerate() {
         show_sums(w.once(), &["-aii", &format!("--cc={choice}")], number);
     }
 });
 
-synctest!(a_digest_of_what_is_listed, |w: World| {
+synctest!(format_prints_digests_of_listed_files, |w: World| {
     sums(&w);
     for (number, choice) in CHECKSUMS.iter().chain(&["none,md5"]).enumerate() {
         show_sums(w.no_dry_run(), &["-aciiH", &format!("--cc={choice}")], number);
     }
 });
 
-synctest!(a_dry_run_knows_what_is_listed, |w: World| {
+synctest!(dry_run_prints_digests_of_listed_files, |w: World| {
     w.only_local("the digest of a file that is only there is not told");
     sums(&w);
     for (number, choice) in ["auto", "sha1", "md5,xxh3"].iter().enumerate() {
@@ -374,7 +374,7 @@ synctest!(a_dry_run_knows_what_is_listed, |w: World| {
     }
 });
 
-synctest!(a_checksum_of_the_environment, |w: World| {
+synctest!(checksum_list_from_the_environment, |w: World| {
     sums(&w);
     for (number, list) in ["md5", "foo SHA1 md5", " ", "none", "xxh3 md4 & md4"].iter().enumerate() {
         show_sums(w.once().env("RSYNC_CHECKSUM_LIST", list), &["-a"], number);

@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn an_older_oracle_is_said_aloud_and_newer_behaviour_is_skipped() {
+fn older_oracle_is_reported_and_newer_cases_are_skipped() {
     const NEWER: [&str; 2] = [
         "links::keep_dirlinks_refuses_a_link_that_leads_outside",
         "place::a_relative_temporary_directory_may_not_climb",
@@ -87,7 +87,7 @@ fn bare_machine(user: u32) -> (Output, String) {
 }
 
 #[test]
-fn what_a_machine_lacks_is_installed_before_the_tests() {
+fn missing_packages_are_installed_before_the_tests() {
     let (output, calls) = bare_machine(0);
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
@@ -100,7 +100,7 @@ fn what_a_machine_lacks_is_installed_before_the_tests() {
 }
 
 #[test]
-fn where_nothing_can_be_installed_the_tests_run_all_the_same() {
+fn tests_run_without_missing_packages_as_a_user() {
     let (output, calls) = bare_machine(1000);
     let said = text(&output.stdout);
     assert!(said.contains("and only root on Debian gets them installed from here"), "{said}");
@@ -118,7 +118,7 @@ fn both(dir: &Path, line: &str) -> [(Option<i32>, String); 2] {
 }
 
 #[test]
-fn a_file_beyond_the_limit_of_the_process_is_told() {
+fn file_size_limit_exits_11() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/f"), vec![7; 64 << 10]).unwrap();
@@ -128,7 +128,7 @@ fn a_file_beyond_the_limit_of_the_process_is_told() {
 }
 
 #[test]
-fn a_working_directory_that_is_gone_is_told_where_a_path_counts_from_it() {
+fn removed_working_directory_exits_3_for_relative_paths() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/f"), "f").unwrap();
@@ -145,7 +145,7 @@ fn a_working_directory_that_is_gone_is_told_where_a_path_counts_from_it() {
 
 /// The deadline ends a run within a file too, by every route, and keeps what `--partial` keeps.
 #[test]
-fn a_deadline_ends_a_run_in_the_middle_of_a_file() {
+fn stop_after_ends_a_run_within_a_file() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/f"), vec![7; 64 << 20]).unwrap();
@@ -183,7 +183,7 @@ fn a_deadline_ends_a_run_in_the_middle_of_a_file() {
 }
 
 #[test]
-fn few_open_files_are_enough() {
+fn run_succeeds_with_few_open_files() {
     const DIRS: usize = 400;
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     for number in 0..DIRS {
@@ -281,7 +281,7 @@ fn deep_trees_need_no_open_files_for_each_level() {
 }
 
 #[test]
-fn few_open_files_are_enough_for_names_that_wait_for_others() {
+fn hard_links_succeed_with_few_open_files() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let all = dir.path().join("src/z");
     std::fs::create_dir_all(&all).unwrap();
@@ -309,7 +309,7 @@ fn few_open_files_are_enough_for_names_that_wait_for_others() {
 /// An unsupported run goes to the installed rsync even if wrappers of sparsync come first in PATH, and fails if there
 /// is no other rsync.
 #[test]
-fn a_run_is_not_handed_round_in_circles() {
+fn hand_over_skips_wrappers_of_sparsync() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let ours = oracle::under_test().display();
     for name in ["called", "started", "installed"] {
@@ -334,7 +334,7 @@ fn a_run_is_not_handed_round_in_circles() {
 
 /// The installed rsync carries out unsupported options, also in local copies.
 #[test]
-fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
+fn local_copy_with_unsupported_options_is_handed_over() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("s")).unwrap();
     std::fs::write(dir.path().join("s/f"), "text").unwrap();
@@ -367,8 +367,8 @@ fn a_local_copy_with_options_of_rsync_alone_is_handed_over() {
 
 /// With a low limit on processes, a copy uses the threads that it can start.
 #[test]
-fn two_threads_are_enough_for_a_local_copy() {
-    const NAME: &str = "two_threads_are_enough_for_a_local_copy";
+fn local_copy_succeeds_with_two_threads() {
+    const NAME: &str = "local_copy_succeeds_with_two_threads";
     // No other process on this machine has this user.
     const USER: u32 = 54_321;
     if !rustix::process::geteuid().is_root() {
@@ -492,7 +492,7 @@ fn few_processes_are_enough_or_end_a_copy_with_an_error() {
 }
 
 #[test]
-fn runs_of_zeros_take_no_room_that_was_allocated_ahead() {
+fn preallocated_zeros_of_sparse_files_are_freed() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("s")).unwrap();
     std::fs::write(dir.path().join("s/f"), [vec![0; 8 << 20], b"end".to_vec()].concat()).unwrap();
@@ -505,14 +505,14 @@ fn runs_of_zeros_take_no_room_that_was_allocated_ahead() {
 
 /// Runs without /proc, as in a chroot.
 #[test]
-fn attributes_are_kept_without_proc() {
+fn xattrs_and_acls_are_copied_without_proc() {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let make = "mkdir -p src/d && echo text >src/d/f && setfattr -n user.a -v b src/d/f && setfattr -n user.d -v e src/d && \
         setfacl -m u:$(id -u):r src/d/f && ln -s d/f src/l";
     let sh = |script: &str| Command::new("sh").args(["-ec", script]).current_dir(top.path()).output().unwrap();
     if !sh(make).status.success() || !sh("unshare -rm mount -t tmpfs none /proc").status.success() {
         return tell_skip(
-            "attributes_are_kept_without_proc",
+            "xattrs_and_acls_are_copied_without_proc",
             "there are no attributes here, or /proc cannot be hidden",
         );
     }

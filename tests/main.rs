@@ -1,6 +1,10 @@
 //! One binary for all tests that run the program.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "clippy.toml fences the program, not its tests")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "clippy.toml fences the program, not its tests"
+)]
 
 mod kit;
 

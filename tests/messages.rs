@@ -2,7 +2,7 @@
 
 use crate::kit::{World, synctest};
 
-synctest!(silence_without_v, as both, |w: World| {
+synctest!(nothing_is_printed_without_v, as both, |w: World| {
     w.source("a d/b l->a").dest("old");
     w.agree(&["-a", "--delete"]).exits(0).never_says("a");
 });
@@ -12,12 +12,12 @@ synctest!(quiet_silences_remarks, |w: World| {
     w.agree(&["-rtvq"]).exits(0).never_says("skipping");
 });
 
-synctest!(quiet_does_not_silence_errors, |w: World| {
+synctest!(quiet_does_not_suppress_errors, |w: World| {
     w.source("a").dest("");
     w.agree_paths(&["-aq"], &["src/", "nowhere", "dst/"]).exits(23).warns("link_stat");
 });
 
-synctest!(the_last_line_names_the_code, |w: World| {
+synctest!(last_line_contains_the_exit_code, |w: World| {
     w.source("a").dest("");
     let text = "rsync error: some files/attrs were not transferred (see previous errors) (code 23)";
     w.agree_paths(&["-a"], &["src/", "nowhere", "dst/"]).exits(23).warns(text);
@@ -35,7 +35,7 @@ synctest!(names_in_errors_keep_high_bytes_on_request, |w: World| {
     w.agree_paths(&[&b"-a8"[..]], &[&b"no\nwhere\xe9"[..], b"src/", b"dst/"]).exits(23);
 });
 
-synctest!(a_file_in_the_way_of_nothing, |w: World| {
+synctest!(file_in_the_way_of_a_directory, |w: World| {
     w.source("d/x").dest("d=file");
     w.agree(&["-av"]).exits(0);
 });
@@ -60,12 +60,12 @@ synctest!(a_dangling_symlink_that_is_followed, |w: World| {
     w.agree(&["-aL"]).exits(23).warns("symlink has no referent: \"{W}/src/l\"");
 });
 
-synctest!(a_list_that_is_too_short, |w: World| {
+synctest!(missing_name_in_files_from_exits_23, |w: World| {
     w.source("a").dest("").file("list", "nowhere\n");
     w.agree(&["-a", "--files-from=list"]).exits(23).warns("link_stat \"{W}/src/nowhere\"");
 });
 
-synctest!(the_version_is_told_in_the_first_line, |w: World| {
+synctest!(version_is_in_the_first_line, |w: World| {
     // Below the first line, each program prints its own text.
     w.mask_with(|line| line.starts_with("rsync  version ").then(|| line.to_owned())).once().no_dry_run();
     w.agree_paths(&["--version"], &[""; 0]).exits(0).says("protocol version 3");
@@ -78,7 +78,7 @@ synctest!(banners_of_several_modes, |w: World| {
     }
 });
 
-synctest!(the_destination_made_is_told_with_each_kind_of_telling, |w: World| {
+synctest!(created_destination_is_reported_with_each_output_option, |w: World| {
     w.source("a").no_dry_run().once();
     // The last one is not a valid escape: its modifiers are in the wrong order.
     let kinds = ["-v", "-i", "--out-format=%n", "--info=name", "--stats", "--out-format=%-5i", "--out-format=%5-i"];
@@ -87,17 +87,17 @@ synctest!(the_destination_made_is_told_with_each_kind_of_telling, |w: World| {
     }
 });
 
-synctest!(a_dry_run_says_so, |w: World| {
+synctest!(dry_run_is_marked_in_the_summary, |w: World| {
     w.source("a").dest("");
     w.agree(&["-avn"]).says("(DRY RUN)");
 });
 
-synctest!(removal_of_sources_is_told, |w: World| {
+synctest!(removal_of_source_files_is_printed, |w: World| {
     w.source("a d/b").dest("");
     w.agree(&["-av", "--remove-source-files", "--info=remove"]).exits(0);
 });
 
-synctest!(an_io_error_is_told_once, as user, |w: World| {
+synctest!(io_error_is_reported_once, as user, |w: World| {
     w.source("a one/ two/").dest("old one/old two/old");
     w.build("src", |t| {
         t.dir("one").mode(0);
@@ -106,12 +106,12 @@ synctest!(an_io_error_is_told_once, as user, |w: World| {
     w.stderr_unordered().agree(&["-av", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
 });
 
-synctest!(max_delete_tells_how_many_it_held_back, |w: World| {
+synctest!(max_delete_reports_skipped_deletions, |w: World| {
     w.source("a").dest("a b c d/e");
     w.agree(&["-av", "--delete", "--max-delete=1"]).exits(25).warns("(code 25)");
 });
 
-synctest!(verification_of_appended_data_is_told, |w: World| {
+synctest!(failed_append_verification_is_reported, |w: World| {
     w.source("a=0123456789").dest("a=XXXXX");
     w.stderr_unordered().agree(&["-av", "--append-verify"]).warns("WARNING: a failed verification");
 });

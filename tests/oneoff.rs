@@ -49,7 +49,7 @@ fn told(output: &Output, code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
 }
 
-synctest!(a_copy_goes_both_ways, over ssh, |_: World| {
+synctest!(one_off_server_copies_in_both_directions, over ssh, |_: World| {
     let scene = Scene::new();
     let program = oracle::under_test().display();
     let copy = |words: &str, vars: &[(&str, &str)]| {
@@ -74,7 +74,7 @@ synctest!(a_copy_goes_both_ways, over ssh, |_: World| {
 });
 
 #[test]
-fn a_login_that_says_something_first_is_heard_out() {
+fn login_noise_before_the_session_is_shown() {
     let scene = met();
     shell(&scene, "echo Welcome");
     told(&copy(&scene, "-a src/ far:TOP/in/"), 0, &["Welcome"]);
@@ -82,7 +82,7 @@ fn a_login_that_says_something_first_is_heard_out() {
 }
 
 #[test]
-fn a_far_end_that_cannot_is_told_in_one_line() {
+fn unusable_remote_host_has_a_clear_error() {
     let scene = met();
     let line = |path: &str| scene.command("client", &format!("--transport=quic -e TOP/far {path} -a src/ far:TOP/in/"));
     let rsync = format!("--rsync-path={}", oracle::rsync().display());
@@ -147,7 +147,7 @@ fn meet(pin: &[u8], port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_far_end_that_leaves_before_the_session_is_no_riddle() {
+fn remote_exit_before_the_session_has_a_clear_error() {
     let scene = met();
     let says = |bytes: &[u8]| {
         std::fs::write(scene.path("said"), bytes).unwrap();
@@ -163,7 +163,7 @@ fn a_far_end_that_leaves_before_the_session_is_no_riddle() {
 }
 
 #[test]
-fn a_port_that_cannot_be_reached_is_told() {
+fn unreachable_port_is_reported() {
     let scene = met();
     // An unreachable address, and the remote side names no other.
     shell(&scene, "SSH_CONNECTION='192.0.2.1 1 192.0.2.1 22'");
@@ -227,7 +227,7 @@ fn pin_of(scene: &Scene, who: &str) -> String {
 }
 
 #[test]
-fn only_the_client_that_was_told_of_is_let_in_and_once() {
+fn only_the_announced_client_is_admitted_and_only_once() {
     let scene = Scene::new();
     let far = Far::open(&scene, &pin_of(&scene, "client"));
     pin_of(&scene, "stranger");
@@ -251,7 +251,7 @@ fn only_the_client_that_was_told_of_is_let_in_and_once() {
 }
 
 #[test]
-fn a_far_end_whose_shell_goes_before_the_client_came_goes_too() {
+fn remote_server_exits_if_its_shell_ends_first() {
     let scene = Scene::new();
     let mut far = Far::open(&scene, &pin_of(&scene, "client"));
     drop(far.stdin.take());
@@ -259,7 +259,7 @@ fn a_far_end_whose_shell_goes_before_the_client_came_goes_too() {
 }
 
 #[test]
-fn a_session_does_not_ask_for_more_than_the_command_line() {
+fn session_beyond_the_command_line_is_rejected() {
     let scene = met();
     shell(&scene, "set -- $(echo \"$*\" | sed 's/ -logDtpre/ -lgDtpre/')");
     told(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["request rejected: -o"]);
@@ -315,7 +315,7 @@ fn left(scene: &Scene) -> Vec<String> {
 }
 
 #[test]
-fn who_is_interrupted_leaves_nobody_behind() {
+fn interrupted_client_leaves_no_process() {
     for to_all in [true, false] {
         let scene = met();
         let child = slow(&scene);
@@ -327,7 +327,7 @@ fn who_is_interrupted_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_nobody_behind() {
+fn killed_client_leaves_no_process() {
     let scene = met();
     let child = slow(&scene);
     kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
@@ -336,7 +336,7 @@ fn a_client_that_is_killed_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_far_end_that_is_killed_ends_the_run() {
+fn killed_remote_server_ends_the_run() {
     let scene = met();
     let child = slow(&scene);
     let far = std::fs::read_to_string(scene.path("pid")).unwrap();

@@ -150,7 +150,7 @@ fn compare(section: &str) {
 }
 
 #[test]
-fn help_pages() {
+fn messages_of_help_pages() {
     let mut book = Book::new("1. Help");
     for line in ["", "--help", "help server", "help enroll"] {
         book.client(line);
@@ -163,7 +163,7 @@ fn help_pages() {
 }
 
 #[test]
-fn command_lines() {
+fn messages_of_command_lines() {
     let mut book = Book::new("2. Command lines");
     for line in ["sevrer start", "server strat", "enrol box", "server", "server x", "server start --colour"] {
         book.client(line);
@@ -200,7 +200,7 @@ fn command_lines() {
 }
 
 #[test]
-fn runs_that_need_rsync() {
+fn messages_of_runs_that_need_rsync() {
     let mut book = Book::new("3. Runs that need the installed rsync");
     book.run("client", "-a --copy-as=root src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
@@ -212,7 +212,7 @@ fn runs_that_need_rsync() {
 }
 
 #[test]
-fn configuration() {
+fn messages_of_the_configuration() {
     let mut book = Book::new("4. Configuration");
     book.server("server pin");
     let path = |book: &Book, name: &str| book.scene.path(&format!("server/{name}"));
@@ -266,7 +266,7 @@ fn configuration() {
 }
 
 #[test]
-fn a_server() {
+fn messages_of_a_server() {
     let mut book = Book::new("5. A server and its grants");
     book.server("server status");
     book.server("server stop");
@@ -303,7 +303,7 @@ fn a_server() {
 }
 
 #[test]
-fn copies_with_a_server() {
+fn messages_of_copies_with_a_server() {
     let mut book = Book::new("6. Copies with a server");
     book.scene.enroll("--root=TOP/in --read-only");
     book.client("-a src/ sparsync://host/TOP/in/");
@@ -330,7 +330,7 @@ fn copies_with_a_server() {
 }
 
 #[test]
-fn hosts_that_cannot_be_reached() {
+fn messages_of_unreachable_hosts() {
     let mut book = Book::new("7. Hosts that cannot be reached");
     book.scene.enroll("--root=TOP");
     book.scene.well("stop --now");
@@ -363,7 +363,7 @@ fn hosts_that_cannot_be_reached() {
 }
 
 #[test]
-fn routes_and_logs() {
+fn messages_of_routes_and_logs() {
     let mut book = Book::new("8. Routes and the log of a server");
     book.scene.enroll("--root=TOP/in");
     let own_lines = |output: Output| {
@@ -417,7 +417,7 @@ fn without_counts(line: &str) -> String {
 
 /// The source of each message, also of those that cannot be provoked: what stands in quotes where a message is made.
 #[test]
-fn templates() {
+fn message_templates_in_the_source() {
     let mut section = "# 9. Templates in the source\n".to_owned();
     let mut paths = Vec::new();
     let mut dirs = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src").into()];

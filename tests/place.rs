@@ -46,7 +46,7 @@ synctest!(a_deleted_backup_is_not_backed_up_again, |w: World| {
     w.dest("gone gone~ other.o").agree(&["-aib", "--delete", "--suffix=.o", "--delete-excluded"]).exits(0);
 });
 
-synctest!(with_a_backup_dir_what_is_named_like_a_backup_is_kept, |w: World| {
+synctest!(backup_dir_backs_up_names_with_the_suffix, |w: World| {
     w.source("a").dest("gone gone.o");
     w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"]).exits(0).says("*deleting   gone.o");
 });
@@ -114,7 +114,7 @@ synctest!(backups_of_symlinks_and_fifos, |w: World| {
     w.agree(&["-aib", "--delete"]).exits(0);
 });
 
-synctest!(backups_of_a_full_directory_that_goes, |w: World| {
+synctest!(backups_of_a_deleted_directory, |w: World| {
     w.source("d=file").dest("d/x d/y/z e/f");
     w.agree(&["-aib", "--backup-dir=../bk", "--delete"]).exits(0);
 });
@@ -138,18 +138,18 @@ synctest!(without_inplace_the_inode_is_new, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(inplace_shortens, |w: World| {
+synctest!(inplace_truncates, |w: World| {
     w.source("a=s b*1000").dest("a*200000 b*300000");
     w.agree(&["-ai", "--inplace"]).exits(0);
 });
 
-synctest!(inplace_cannot_write_what_is_read_only, as user, |w: World| {
+synctest!(inplace_cannot_write_another_users_read_only_file, as user, |w: World| {
     w.source("a=new b").build("dst", |t| drop(t.file("a", "old!").owner(1, 1).mode(0o444)));
     w.stderr_unordered();
     w.agree(&["-ai", "--inplace"]);
 });
 
-synctest!(inplace_writes_a_read_only_file_of_ours, as user, |w: World| {
+synctest!(inplace_writes_an_own_read_only_file, as user, |w: World| {
     w.source("a=new%444").dest("a=old!%444");
     w.stderr_unordered();
     w.agree(&["-ai", "--inplace"]);
@@ -167,27 +167,27 @@ places!(differences_in_place, ["-ai", "--no-whole-file", "--inplace"]);
 places!(differences_in_place_with_backups, ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]);
 places!(the_last_word_about_differences, ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]);
 
-synctest!(differences_of_a_large_file, |w: World| {
+synctest!(delta_of_a_large_file, |w: World| {
     for options in [&["-ai", "--no-whole-file"][..], &["-ai", "--no-whole-file", "--inplace"]] {
         w.source("big*1000000@1 grown*700001@1 cut*300000@1").dest("big*1000001 grown*400000 cut*900000");
         w.agree(options).exits(0).says(">f.st...... grown");
     }
 });
 
-synctest!(blocks_that_are_the_same_are_not_written_again, |w: World| {
+synctest!(inplace_does_not_rewrite_equal_blocks, |w: World| {
     // Zeros over a hole: writing them would fill it.
     w.build("src", |t| drop(t.file("a", [vec![0; 600_000], vec![1; 400_000]].concat())));
     w.build("dst", |t| drop(t.sparse("a", 1_000_000, &[(600_000, &[1; 200_000]), (900_000, b"other")])));
     w.compare_blocks().agree(&["-I", "-ai", "--inplace", "--no-whole-file"]).exits(0).says(">f......... a");
 });
 
-synctest!(differences_in_place_with_holes, |w: World| {
+synctest!(inplace_delta_with_holes, |w: World| {
     holes(&w);
     w.dest("all*500000 tail*10000 zeros=short");
     w.agree(&["-aiS", "--inplace", "--no-whole-file"]).exits(0);
 });
 
-synctest!(differences_to_a_file_that_may_not_be_read, as user, |w: World| {
+synctest!(delta_against_an_unreadable_basis, as user, |w: World| {
     w.stderr_unordered();
     for options in ["-ri", "-ai", "-rvvb", "-rci"] {
         for more in [&["--no-whole-file"][..], &["--no-whole-file", "--inplace", "--info=stats2"], &["-W"]] {
@@ -197,7 +197,7 @@ synctest!(differences_to_a_file_that_may_not_be_read, as user, |w: World| {
     }
 });
 
-synctest!(parts_that_changed_places_in_place, |w: World| {
+synctest!(inplace_delta_of_swapped_parts, |w: World| {
     // The old beginning is overwritten before it could be reused.
     let part = |seed: u32| (0..100_000u32).flat_map(|n| (n * 31 + seed).to_le_bytes()).collect::<Vec<u8>>();
     w.build("src", |t| drop(t.file("a", [part(7), part(1 << 30), b"more".to_vec()].concat())));
@@ -211,27 +211,27 @@ synctest!(append_adds_the_tail, |w: World| {
     w.agree(&["-ai", "--append"]).exits(0);
 });
 
-synctest!(append_does_not_look_at_the_beginning, |w: World| {
+synctest!(append_does_not_compare_the_beginning, |w: World| {
     w.source("a=0123456789").dest("a=XXXXX");
     w.agree(&["-ai", "--append"]).exits(0);
 });
 
-synctest!(append_verify_looks_at_the_beginning, |w: World| {
+synctest!(append_verify_compares_the_beginning, |w: World| {
     w.source("a=0123456789 b=abcdef").dest("a=XXXXX b=abc");
     w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: a failed verification -- update");
 });
 
-synctest!(what_is_appended_a_second_time_is_told_where_names_are, |w: World| {
+synctest!(append_verify_retry_prints_the_name, |w: World| {
     w.source("a=0123456789").dest("a=XXXXX");
     w.agree(&["-a", "--append-verify", "--out-format=%n"]).exits(0);
 });
 
-synctest!(append_leaves_the_attributes_of_what_is_longer, |w: World| {
+synctest!(append_skips_longer_files_with_their_attributes, |w: World| {
     w.source("a=01%600@9 same%600 b=012%640@9").dest("a=0123 same b=0");
     w.agree(&["-ai", "--append"]).exits(0);
 });
 
-synctest!(append_leaves_what_is_as_long_and_differs, |w: World| {
+synctest!(append_skips_differing_files_of_equal_length, |w: World| {
     w.source("a=0123%600@9 b=0123@9").dest("a=abcd b=0123");
     w.agree(&["-ai", "--append"]).exits(0);
     w.agree(&["-aic", "--append"]).exits(0);
@@ -252,7 +252,7 @@ places!(delay_updates_with_backups, ["-aib", "--delay-updates"]);
 places!(fsync_changes_nothing, ["-ai", "--fsync"]);
 places!(whole_file_changes_nothing, ["-aiW"]);
 places!(compression_has_no_effect, ["-aiz"]);
-synctest!(a_remote_shell_has_no_effect, |w: World| {
+synctest!(remote_options_have_no_effect_on_a_local_copy, |w: World| {
     older(&w);
     w.only_local("where there is a peer, it has").agree(&["-ai", "-e", "nowhere", "--rsync-path=nothing"]).exits(0);
     let options = "-aiz -s --timeout=5 --blocking-io --port=1 --sockopts=x -4 --no-motd --trust-sender --compress-level=3 \
@@ -264,27 +264,27 @@ places!(bwlimit_is_obeyed_silently, ["-ai", "--bwlimit=100m"]);
 places!(stop_at_a_time_to_come, ["-ai", "--stop-at=2099-12-31T23:59"]);
 places!(stop_after_a_while, ["-ai", "--stop-after=5"]);
 
-synctest!(delayed_hard_links_stay_one_file, |w: World| {
+synctest!(delay_updates_keeps_hard_links, |w: World| {
     w.source("a=newer@5 d/b==a z==a y").dest("a=old d/b==a y z=other x");
     w.agree(&["-aiH", "--delay-updates"]).exits(0);
 });
 
-synctest!(delayed_hard_links_with_backups, |w: World| {
+synctest!(delay_updates_of_hard_links_with_backups, |w: World| {
     w.source("a=newer@5 d/b==a z==a").dest("a=old d/b=old z=other x");
     w.agree(&["-aibH", "--delay-updates", "--backup-dir=../bak"]).exits(0);
 });
 
-synctest!(delayed_copies_of_an_alternate_let_their_source_go, |w: World| {
+synctest!(delay_updates_with_copy_dest_removes_sources, |w: World| {
     w.source("a b c=3 d/a").tree("alt", "a%600 b c=2").dest("");
     w.agree(&["-ai", "--delay-updates", "--remove-source-files", "--copy-dest=../alt"]).exits(0);
 });
 
-synctest!(what_has_the_name_of_the_partial_dir_gives_way, |w: World| {
+synctest!(file_with_the_name_of_the_partial_dir_is_replaced, |w: World| {
     w.source("a=newer@5 d/c=newer@5").dest("a .part=file d/c d/.part->..");
     w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"]).exits(0);
 });
 
-synctest!(a_partial_dir_elsewhere_forgets_what_arrived, |w: World| {
+synctest!(absolute_partial_dir_drops_completed_files, |w: World| {
     w.source("a=newer@5 b").dest("a").tree("part", "a=half stranger");
     w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
     w.tree("part", "c=half").source("c");
@@ -303,51 +303,51 @@ fn left_overs(w: &World) {
     w.dest(".part/same .part/mode .part/old .part/new .part/big .part/%700 d/.part/same d/.part/other d/e/.part/f");
 }
 
-synctest!(a_left_over_of_what_is_up_to_date_goes, |w: World| {
+synctest!(leftover_of_an_unchanged_file_is_removed, |w: World| {
     left_overs(&w);
     w.agree(&["-ai", "--partial-dir=.part"]).exits(0).never_says(".part");
 });
 
-synctest!(a_left_over_of_what_is_left_alone_stays, |w: World| {
+synctest!(leftover_of_a_skipped_file_is_kept, |w: World| {
     left_overs(&w);
     w.agree(&["-aiu", "--partial-dir=.part", "--max-size=1k"]).exits(0);
     w.agree(&["-ai", "--partial-dir=.part", "--exclude=same", "--ignore-existing"]).exits(0);
 });
 
-synctest!(a_left_over_elsewhere_goes, |w: World| {
+synctest!(leftover_in_an_absolute_partial_dir_is_removed, |w: World| {
     w.source("same d/other").dest("same d/other").tree("part", "same=1 other=2 third=3");
     w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);
 });
 
-synctest!(a_left_over_of_delayed_updates_goes, |w: World| {
+synctest!(leftover_of_delay_updates_is_removed, |w: World| {
     w.source("same d/same").dest("same d/same .~tmp~/same d/.~tmp~/same d/.~tmp~/gone");
     w.agree(&["-ai", "--delay-updates"]).exits(0);
 });
 
-synctest!(a_partial_dir_of_strangers_stays, |w: World| {
+synctest!(partial_dir_with_other_files_is_kept, |w: World| {
     w.source("a").dest(".part/other old");
     w.agree(&["-ai", "--partial-dir=.part", "--delete"]).exits(0);
 });
 
-synctest!(temporary_files_elsewhere, |w: World| {
+synctest!(temp_dir_outside_the_destination, |w: World| {
     older(&w);
     w.tree("tmp", "");
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
-synctest!(temporary_files_inside_the_destination, |w: World| {
+synctest!(temp_dir_inside_the_destination, |w: World| {
     older(&w);
     w.tree("dst/tmp", "");
     w.agree(&["-ai", "--temp-dir=tmp"]).exits(0);
 });
 
-synctest!(temporary_files_on_another_file_system, as root, |w: World| {
+synctest!(temp_dir_on_another_file_system, as root, |w: World| {
     older(&w);
     w.tree("tmp", "").mount_tmpfs("tmp", 1 << 20);
     w.agree(&["-ai", "--temp-dir={W}/tmp"]).exits(0);
 });
 
-synctest!(what_is_written_in_place_needs_no_temporary_directory, |w: World| {
+synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
     for (option, new) in [("--inplace", "one"), ("--append", "two")] {
         older(&w);
         w.tree(".", &format!("tmp/@-100 src/{new}"));
@@ -361,12 +361,12 @@ synctest!(a_relative_temporary_directory_may_not_climb, |w: World| {
     w.agree(&["-ai", "--temp-dir=../tmp"]).exits(23).warns("Invalid argument (22)");
 });
 
-synctest!(a_temporary_directory_that_is_missing, |w: World| {
+synctest!(missing_temp_dir_exits_1, |w: World| {
     older(&w);
     w.agree(&["-ai", "--temp-dir=nowhere"]).exits(1).warns("The temp-dir does not exist: nowhere");
 });
 
-synctest!(left_over_temporary_files_are_strangers, |w: World| {
+synctest!(rsyncs_leftover_temp_files_are_ordinary_files, |w: World| {
     w.source("a=new").dest("a=old! .a.Xy12Zz=half");
     w.agree(&["-ai"]).exits(0);
     w.agree(&["-ai", "--delete"]).says("*deleting   .a.Xy12Zz");
@@ -389,7 +389,7 @@ synctest!(sparse_files_stay_sparse, |w: World| {
     w.compare_blocks().agree(&["-aiS"]).exits(0);
 });
 
-synctest!(without_upper_s_holes_are_filled_with_the_same_bytes, |w: World| {
+synctest!(without_sparse_holes_are_filled_with_zeros, |w: World| {
     holes(&w);
     w.agree(&["-ai"]).exits(0);
 });
@@ -400,7 +400,7 @@ synctest!(sparse_in_place, |w: World| {
     w.agree(&["-aiS", "--inplace"]).exits(0);
 });
 
-synctest!(preallocated_files_hold_the_same, |w: World| {
+synctest!(preallocated_files_have_the_same_content, |w: World| {
     holes(&w);
     w.agree(&["-ai", "--preallocate"]).exits(0);
 });
@@ -421,17 +421,17 @@ places!(sources_are_removed_by_the_old_name, ["-ai", "--remove-sent-files"]);
 places!(sources_that_were_up_to_date_go_too, ["-aii", "--remove-source-files"]);
 places!(sources_removed_aloud, ["-avv", "--remove-source-files"]);
 
-synctest!(sources_of_whole_directories_that_were_up_to_date_go_too, |w: World| {
+synctest!(remove_source_files_removes_unchanged_files, |w: World| {
     w.source("d/a d/b e/c f").dest("d/a d/b e/c f");
     w.agree(&["-a", "--remove-source-files"]).exits(0);
 });
 
-synctest!(removing_sources_keeps_directories, |w: World| {
+synctest!(remove_source_files_keeps_directories, |w: World| {
     w.source("a d/b d/e/ l->a p| x.o").dest("");
     w.agree(&["-ai", "--remove-source-files", "--exclude=*.o"]).exits(0);
 });
 
-synctest!(a_source_that_changed_since_it_was_listed_is_not_removed, |w: World| {
+synctest!(source_file_changed_since_listing_is_not_removed, |w: World| {
     // The destination of the first file is the second file: writing it changes that file's time.
     w.source("d/a=same@5 d/b=same").tree(".", "dst/d/a==src/d/b").stderr_unordered().once();
     w.agree(&["-ai", "--inplace", "--remove-source-files"])
@@ -439,28 +439,28 @@ synctest!(a_source_that_changed_since_it_was_listed_is_not_removed, |w: World| {
         .warns("Skipping sender remove for changed file: ");
 });
 
-synctest!(removing_sources_with_hard_links, |w: World| {
+synctest!(remove_source_files_with_hard_links, |w: World| {
     w.source("a b==a d/c==a").dest("");
     w.agree(&["-aiH", "--remove-source-files"]).exits(0);
 });
 
-synctest!(sent_files_are_removed_with_new_links, |w: World| {
+synctest!(remove_sent_files_also_removes_new_symlinks, |w: World| {
     w.source("a b d/c l->a m->a p|").dest("b m->a");
     w.agree(&["-ai", "--remove-sent-files", "--info=remove"]).exits(0);
 });
 
-synctest!(removing_sources_onto_themselves_removes_nothing, |w: World| {
+synctest!(remove_source_files_onto_themselves_removes_nothing, |w: World| {
     w.only_local("two machines cannot tell").source("a b");
     w.stderr_unordered().agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);
 });
 
-synctest!(removing_sources_that_were_not_asked_for, |w: World| {
+synctest!(remove_source_files_keeps_skipped_files, |w: World| {
     w.source("big*9000 small old@-5").dest("old=newer");
     w.agree(&["-aiu", "--remove-source-files", "--max-size=100"]).exits(0);
 });
 
 // ── read-only destinations ──────────────────────────────────────────────────────────────────────
-synctest!(a_read_only_directory_refuses_new_files, as user, |w: World| {
+synctest!(read_only_directory_rejects_new_files, as user, |w: World| {
     w.source("a d/b z").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o555)));
     w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");
 });
@@ -470,7 +470,7 @@ synctest!(a_read_only_destination, as user, |w: World| {
     w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");
 });
 
-synctest!(a_read_only_directory_refuses_deletions, as user, |w: World| {
+synctest!(read_only_directory_rejects_deletions, as user, |w: World| {
     w.source("a d/").build("dst", |t| {
         t.dir("d").owner(1, 1).mode(0o555);
         t.file("d/old", "old");
@@ -478,12 +478,12 @@ synctest!(a_read_only_directory_refuses_deletions, as user, |w: World| {
     w.stderr_unordered().agree(&["-rlti", "--delete"]);
 });
 
-synctest!(a_read_only_file_is_replaced_all_the_same, as user, |w: World| {
+synctest!(read_only_file_is_replaced, as user, |w: World| {
     w.source("a=new").dest("a=old!%400");
     w.agree(&["-ai"]).exits(0);
 });
 
-synctest!(a_backup_that_makes_way_for_a_directory_is_not_backed_up, |w: World| {
+synctest!(backup_replaced_by_a_directory_is_not_backed_up, |w: World| {
     w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
     w.agree(&["-aib", "--info=backup"]).exits(0).says("backed up g to g~").never_says("f~~");
 });
@@ -518,7 +518,7 @@ has_no_source!(what_is_ignored_makes_a_directory, ["-a", "--ignore-missing-args"
 has_no_source!(nothing_deletes_nothing, ["-a", "--delete"], ["src/nope/", "dst/"], 23);
 has_no_source!(nothing_is_listed, ["-a"], ["src/nope"], 23);
 
-synctest!(a_list_of_nothing_makes_the_destination, |w: World| {
+synctest!(files_from_without_existing_names_creates_the_destination, |w: World| {
     w.source("a").file("list", "./nope\n").once();
     w.agree_paths(&["-rlti", "--files-from=list"], &["src/", "new/"]).exits(23);
     w.dest("").agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"]).exits(23);
@@ -578,7 +578,7 @@ backs_up_again!(a_directory_whose_older_backup_is_a_symlink, "c/x/f=new", "c/x/f
 backs_up_again!(a_file_whose_older_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
 backs_up_again!(a_file_that_goes_whose_older_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);
 
-synctest!(in_place_without_times_what_is_the_same_gets_the_time_of_now, |w: World| {
+synctest!(inplace_without_times_updates_the_time_of_equal_files, |w: World| {
     w.source("same empty= longer").dest("same@-5 empty=@-5 longer=x@-5");
     w.agree(&["-ri", "--inplace"]).exits(0);
 });

@@ -385,7 +385,7 @@ fn stopped_during(scene: &Scene, options: &str) -> Output {
 }
 
 #[test]
-fn a_copy_whose_server_is_stopped_continues_over_ssh() {
+fn copy_continues_over_ssh_if_its_server_is_stopped() {
     for transport in ["quic", "tls"] {
         let scene = Scene::new();
         scene.enroll("--root TOP --no-munge");
@@ -403,7 +403,7 @@ fn a_copy_whose_server_is_stopped_continues_over_ssh() {
 }
 
 #[test]
-fn a_copy_whose_server_is_stopped_ends_where_it_must_not_be_repeated_or_has_no_other_way() {
+fn copy_ends_if_its_server_is_stopped_without_fallback() {
     for (options, hint) in [
         ("--transport=quic", "hint: run the same command again\n"),
         ("--transport=tls", "hint: run the same command again\n"),
@@ -437,27 +437,27 @@ fn loses_in_one_way(loss: Loss) {
 }
 
 #[test]
-fn a_connection_that_breaks() {
+fn connection_loss_at_both_ends() {
     loses_in_one_way(Loss::Connection);
 }
 
 #[test]
-fn a_connection_that_breaks_for_the_client_alone() {
+fn connection_loss_at_the_client_only() {
     loses_in_one_way(Loss::AtClient);
 }
 
 #[test]
-fn a_session_that_is_killed() {
+fn session_is_killed() {
     loses_in_one_way(Loss::Session);
 }
 
 #[test]
-fn a_server_that_is_killed_and_started_again() {
+fn server_is_killed_and_restarted() {
     loses_in_one_way(Loss::Server);
 }
 
 #[test]
-fn a_client_that_is_killed_and_run_again() {
+fn client_is_killed_and_run_again() {
     loses_in_one_way(Loss::Client);
 }
 

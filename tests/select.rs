@@ -66,27 +66,27 @@ synctest!(update_to_the_second, |w: World| {
     w.agree(&["-aiu"]).exits(0);
 });
 
-synctest!(update_is_only_about_files, |w: World| {
+synctest!(update_applies_only_to_files, |w: World| {
     w.source("l->new@-50 p|@-50 d/@-50 k=file@-50").dest("l->old p|%600 d/%700 k->link");
     w.agree(&["-aiu"]).exits(0);
 });
 
-synctest!(update_lets_types_win, |w: World| {
+synctest!(update_replaces_entries_of_another_type, |w: World| {
     w.source("a@-50 b/@-50").dest("a->b b=file");
     w.agree(&["-aiu"]).exits(0);
 });
 
-synctest!(ignore_existing_looks_into_directories, |w: World| {
+synctest!(ignore_existing_descends_into_directories, |w: World| {
     w.source("d/%750 d/new d/old=newer l->x k->y").dest("d/old l->z");
     w.agree(&["-ai", "--ignore-existing"]).says("d/new");
 });
 
-synctest!(existing_makes_no_symlinks_nor_fifos, |w: World| {
+synctest!(existing_creates_no_symlinks_or_fifos, |w: World| {
     w.source("l->x p| d/e/f g").dest("g=old");
     w.agree(&["-ai", "--existing"]).exits(0);
 });
 
-synctest!(what_existing_leaves_out_counts, |w: World| {
+synctest!(stats_count_entries_skipped_by_existing, |w: World| {
     w.source("a d/b d/e/c d/l->x z").dest("a=old");
     for options in [&["-rlt", "--existing"][..], &["-a", "--existing", "-m"], &["-aH", "--existing", "--delete-after"]]
     {
@@ -94,43 +94,43 @@ synctest!(what_existing_leaves_out_counts, |w: World| {
     }
 });
 
-synctest!(what_cannot_be_made_counts, as user, |w: World| {
+synctest!(stats_count_entries_that_cannot_be_created, as user, |w: World| {
     w.source("a d/b/c d/b/e/g z").build("dst", |t| drop(t.dir("d").owner(1, 1)));
     w.stderr_unordered().agree(&["-rli", "--stats"]).exits(23).says("Number of files: 8 (reg: 4, dir: 4)");
 });
 
-synctest!(an_error_in_what_existing_leaves_out_is_told, as user, |w: World| {
+synctest!(error_in_a_directory_skipped_by_existing_exits_23, as user, |w: World| {
     w.source("d/b d/closed/%0 z/a").dest("z/old");
     w.stderr_unordered().agree(&["-ai", "--existing"]).exits(23).warns("opendir");
     w.agree(&["-ai", "--existing", "--delete-after"]).exits(23).never_says("deleting   z/old");
 });
 
-synctest!(an_error_in_what_is_pruned_is_told, as user, |w: World| {
+synctest!(error_in_a_pruned_directory_exits_23, as user, |w: World| {
     w.source("d/closed/%0 z/a").dest("z/old");
     w.stderr_unordered().agree(&["-aim"]).exits(23).warns("opendir");
     w.agree(&["-aim", "--delete-after"]).exits(23).never_says("deleting   z/old");
 });
 
-synctest!(all_is_deleted_before_whatever_existing_leaves_out, |w: World| {
+synctest!(deletions_precede_entries_skipped_by_existing, |w: World| {
     w.source("b/x d/y z/a").dest("d/old z/old");
     for options in [&["--delete-before"][..], &["--delete", "-m"], &["--delete-after", "-H"]] {
         w.agree(&[&["-ai", "--existing"][..], options].concat()).exits(0);
     }
 });
 
-synctest!(what_several_sources_have_counts_for_each, |w: World| {
+synctest!(stats_count_entries_of_each_source, |w: World| {
     w.source("a d/b d/e/c l->x").tree("src2", "a=other d/b=other d/n").dest("a=old");
     w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"]).says("Number of files: 12 (reg: 6, dir: 5, link: 1)");
     w.agree_paths(&["-aim", "--stats"], &["src/", "src2/", "dst"]).exits(0);
     w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"]).says("Number of files: 7 (reg: 4, dir: 3)");
 });
 
-synctest!(existing_makes_the_destination, |w: World| {
+synctest!(existing_creates_the_destination, |w: World| {
     w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).says("cd+++++++++ ./");
     w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);
 });
 
-synctest!(what_is_left_is_told_by_its_name_at_the_destination, |w: World| {
+synctest!(skipped_file_is_reported_by_its_destination_name, |w: World| {
     w.source("a l->/etc/x").file("there", "other");
     w.agree_paths(&["-vv", "--existing"], &["src/a", "new"]).says("not creating new file \"new\"");
     w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"]).says("there exists");
@@ -165,17 +165,17 @@ weighs!(max_size_told, ["-vv", "--max-size=1000"]);
 weighs!(max_size_prunes_nothing, ["-m", "--max-size=10"]);
 
 // ── pruning and mount points ────────────────────────────────────────────────────────────────────
-synctest!(prune_drops_empty_chains, |w: World| {
+synctest!(prune_skips_empty_directory_chains, |w: World| {
     w.source("a e/ f/g/h/ k/l/m k/n/").dest("");
     w.agree(&["-aim"]).never_says("f/");
 });
 
-synctest!(prune_deletes_what_it_drops, |w: World| {
+synctest!(prune_deletes_pruned_directories, |w: World| {
     w.source("a e/ f/g.o").dest("e/ f/g.o h/");
     w.agree(&["-aim", "--delete", "--exclude=*.o"]).exits(0);
 });
 
-synctest!(prune_spares_protected_directories, |w: World| {
+synctest!(prune_keeps_protected_directories, |w: World| {
     w.source("a e/ f/").dest("e/x f/y");
     w.agree(&["-aim", "--delete", "-fP e/"]).exits(0);
 });
@@ -185,7 +185,7 @@ synctest!(prune_keeps_protected_directories_without_delete, |w: World| {
     w.agree(&["-aim", "-fP e/", "-fP i/"]).exits(0).says("cd+++++++++ e/").never_says("j/");
 });
 
-synctest!(prune_and_the_times_of_deletion, |w: World| {
+synctest!(prune_with_each_delete_timing, |w: World| {
     w.source("a e/ k/e/ k/f g/h/").dest("e/f/x k/e/y g=file d/");
     for when in ["--delete-before", "--delete-delay", "--delete-after"] {
         w.agree(&["-aim", when]).exits(0);
@@ -193,7 +193,7 @@ synctest!(prune_and_the_times_of_deletion, |w: World| {
     }
 });
 
-synctest!(update_without_a_whole_window, |w: World| {
+synctest!(update_at_the_edge_of_the_modify_window, |w: World| {
     w.source("a=longer@48 b=longer@49 c=longer@50 d=longer").dest("a b c d@1");
     w.agree(&["-aiu", "--modify-window=49"]).exits(0);
 });
@@ -205,14 +205,14 @@ synctest!(one_file_system_leaves_a_mount_point_empty, as root, |w: World| {
     w.agree(&["-aix"]).says("cd+++++++++ m/").never_says("inside");
 });
 
-synctest!(one_file_system_twice_leaves_it_out, as root, |w: World| {
+synctest!(one_file_system_twice_skips_the_mount_point, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside");
     w.agree(&["-aixx"]).never_says("m/");
 });
 
-synctest!(without_x_mounts_are_crossed, as root, |w: World| {
+synctest!(mount_points_are_crossed_without_one_file_system, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside");
@@ -252,7 +252,7 @@ stays!(a_mount_point_by_a_symlink_that_is_named, ["-xL"], ["src/d/l"]);
 stays!(a_mount_point_without_recursion, ["-x", "--no-r", "-d"], ["src/m", "src/m/"]);
 stays!(a_mount_point_without_recursion_under_xx, ["-xx", "--no-r", "-d"], ["src/m", "src/m/"]);
 
-synctest!(mount_points_in_a_list, as root, |w: World| {
+synctest!(mount_points_in_files_from, as root, |w: World| {
     mounts(&w);
     let lists = [("m\n", "-xr"), ("m\n.\n", "-xr"), ("m/\nm/n/deep\n", "-xx"), (".\nm/n/deep\n", "-xr")];
     for (at, (list, option)) in lists.into_iter().enumerate() {
@@ -261,7 +261,7 @@ synctest!(mount_points_in_a_list, as root, |w: World| {
     }
 });
 
-synctest!(one_file_system_spares_mounts_from_deletion, as root, |w: World| {
+synctest!(one_file_system_does_not_delete_mount_points, as root, |w: World| {
     w.source("a").dest("a m/ old");
     w.mount_tmpfs("dst/m", 1 << 16);
     w.tree("dst/m", "inside");
@@ -290,7 +290,7 @@ spares!(deletion_after_in_a_mount_that_is_named, ["--delete-after"], ["src/m", "
 spares!(deletion_at_the_end_in_a_mount_that_is_named, ["--delete-delay"], ["src/m", "src/d"]);
 spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "src/./d/e/g"]);
 
-synctest!(what_is_implied_beside_a_whole_tree_is_only_made, |w: World| {
+synctest!(implied_directory_within_a_whole_tree_is_only_created, |w: World| {
     w.source("a e/f").dest("");
     // With -O, because rsync may create implied directories in the root after it has set the root's time.
     w.agree_paths(&["-aiRO", "--no-implied-dirs"], &["src/./", "src/e", "dst/"]).exits(0);

@@ -243,7 +243,7 @@ fn a_server_is_started_once_and_stopped_once() {
 
 /// A lock of a script ends with the script, even if the server that it started still runs.
 #[test]
-fn a_server_holds_nothing_that_whoever_started_it_has_open() {
+fn server_inherits_no_descriptors_of_its_starter() {
     let scene = Scene::new();
     let start = scene.command("server", "server start --port 0");
     let mut script = Command::new("sh");
@@ -257,7 +257,7 @@ fn a_server_holds_nothing_that_whoever_started_it_has_open() {
 }
 
 #[test]
-fn several_starts_at_once_make_one_server() {
+fn concurrent_starts_yield_one_server() {
     let scene = Scene::new();
     let starts: Vec<_> =
         (0..4).map(|_| scene.command("server", "server start --port 0").stdout(Stdio::piped()).spawn()).collect();
@@ -270,7 +270,7 @@ fn several_starts_at_once_make_one_server() {
 }
 
 #[test]
-fn a_port_that_the_system_chose_is_kept_by_the_next_start() {
+fn automatically_chosen_port_is_reused_at_the_next_start() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let port = scene.status("port");
@@ -281,7 +281,7 @@ fn a_port_that_the_system_chose_is_kept_by_the_next_start() {
 }
 
 #[test]
-fn what_a_crash_left_is_no_hindrance() {
+fn server_starts_after_a_crash() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
@@ -309,7 +309,7 @@ fn what_a_crash_left_is_no_hindrance() {
 }
 
 #[test]
-fn where_there_is_no_proc_a_server_says_so() {
+fn server_without_proc_exits_4() {
     let scene = Scene::new();
     let program = oracle::under_test().display();
     for words in ["", "--foreground"] {
@@ -326,7 +326,7 @@ fn where_there_is_no_proc_a_server_says_so() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_who_has_it() {
+fn port_in_use_is_reported_with_its_owner() {
     let scene = Scene::new();
     let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -346,7 +346,7 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
 
 /// Errors that prevent a new server from starting are reported while the old one still runs, and it continues.
 #[test]
-fn a_restart_that_would_fail_ends_no_server() {
+fn failed_restart_keeps_the_running_server() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
@@ -376,7 +376,7 @@ fn a_restart_that_would_fail_ends_no_server() {
 }
 
 #[test]
-fn the_state_directory_must_be_ours_and_its_files_are_not_followed() {
+fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
     let scene = Scene::new();
     scene.well("start --port 0");
     scene.well("stop");
@@ -403,7 +403,7 @@ fn the_state_directory_must_be_ours_and_its_files_are_not_followed() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_told() {
+fn unusable_config_directory_is_reported() {
     let scene = Scene::new();
     std::fs::write(scene.path("file"), "").unwrap();
     let output = scene.command("file/below", "server start --port 0").output().unwrap();
@@ -420,7 +420,7 @@ fn a_place_that_cannot_be_used_is_told() {
 }
 
 #[test]
-fn a_server_that_runs_elsewhere_than_asked_for_is_no_success() {
+fn start_fails_if_the_server_runs_at_another_address() {
     let scene = Scene::new();
     scene.well("start --port 0 --listen=::1");
     let port: u16 = scene.status("port").parse().unwrap();
@@ -439,7 +439,7 @@ fn a_server_that_runs_elsewhere_than_asked_for_is_no_success() {
 }
 
 #[test]
-fn a_server_of_another_version_is_ended_all_the_same() {
+fn server_of_another_version_is_stopped() {
     let scene = Scene::new();
     let state = scene.path("server/state");
     std::fs::create_dir_all(&state).unwrap();
@@ -477,7 +477,7 @@ fn a_server_of_another_version_is_ended_all_the_same() {
 }
 
 #[test]
-fn a_server_that_answers_nobody_is_ended_by_force() {
+fn stop_now_kills_an_unresponsive_server() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
@@ -494,7 +494,7 @@ fn a_server_that_answers_nobody_is_ended_by_force() {
 }
 
 #[test]
-fn a_start_waits_for_the_server_that_ends() {
+fn start_waits_for_a_draining_server() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let (pid, mut client) = (scene.status("pid"), scene.silent_client());
@@ -518,7 +518,7 @@ fn a_start_waits_for_the_server_that_ends() {
 }
 
 #[test]
-fn a_signal_to_the_group_of_a_server_is_not_its_sessions_to_hear() {
+fn sessions_have_their_own_process_group() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
@@ -536,7 +536,7 @@ fn a_signal_to_the_group_of_a_server_is_not_its_sessions_to_hear() {
 }
 
 #[test]
-fn a_copy_outlives_a_session_that_is_told_to_end() {
+fn copy_survives_a_terminated_session() {
     const BYTES: usize = 16 << 20;
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
@@ -553,7 +553,7 @@ fn a_copy_outlives_a_session_that_is_told_to_end() {
 }
 
 #[test]
-fn what_a_unit_cannot_hold_is_refused() {
+fn unit_with_unsupported_paths_is_rejected() {
     let scene = Scene::new();
     for place in ["a\"b", "a%b", "a b", "a\\b"] {
         let mut install = scene.command("server", "server install --dry-run");
@@ -565,7 +565,7 @@ fn what_a_unit_cannot_hold_is_refused() {
 }
 
 #[test]
-fn others_cannot_tell_a_server_to_end() {
+fn control_socket_is_private_to_its_owner() {
     let scene = Scene::new();
     std::fs::create_dir_all(scene.path("server/state")).unwrap();
     let set = |mode| {
@@ -594,7 +594,7 @@ fn others_cannot_tell_a_server_to_end() {
 }
 
 #[test]
-fn a_grant_ends_later_than_now() {
+fn grant_must_expire_in_the_future() {
     let scene = Scene::new();
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     for past in ["2020-01-01", "1970-01-01T00:00:00Z"] {
@@ -609,7 +609,7 @@ fn a_grant_ends_later_than_now() {
 }
 
 #[test]
-fn errors_of_verbs_have_no_line_of_rsyncs() {
+fn subcommand_errors_omit_rsyncs_final_line() {
     let scene = Scene::new();
     for (line, code) in [("server strat", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
         let output = scene.command("client", line).output().unwrap();
@@ -636,7 +636,7 @@ fn a_word_after_server_is_a_destination_only_where_there_is_such_a_file() {
 }
 
 #[test]
-fn a_journal_is_known_by_its_number() {
+fn journal_is_recognized_by_device_and_inode() {
     use std::os::unix::fs::MetadataExt as _;
     let scene = Scene::new();
     let file = std::fs::File::create(scene.path("log")).unwrap();
@@ -660,7 +660,7 @@ fn a_journal_is_known_by_its_number() {
 }
 
 #[test]
-fn a_server_takes_as_many_files_as_it_may() {
+fn server_raises_its_limit_of_open_files() {
     let scene = Scene::new();
     scene.script("few", "#!/bin/sh\nulimit -S -n 64\nulimit -H -n 1024\nexec \"$@\"\n");
     let plain = scene.command("server", "server start --port 0");
@@ -674,7 +674,7 @@ fn a_server_takes_as_many_files_as_it_may() {
 }
 
 #[test]
-fn a_server_that_may_open_no_more_files_waits() {
+fn server_without_descriptors_waits_without_busy_loop() {
     let scene = Scene::new();
     scene.well("start --port 0");
     let pid = scene.status("pid");
@@ -701,7 +701,7 @@ fn a_server_that_may_open_no_more_files_waits() {
 }
 
 #[test]
-fn a_log_that_has_grown_long_is_put_aside_while_the_server_runs() {
+fn long_log_is_rotated_while_the_server_runs() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let log = std::fs::File::options().append(true).open(scene.path("server/state/server.log")).unwrap();
@@ -716,7 +716,7 @@ fn a_log_that_has_grown_long_is_put_aside_while_the_server_runs() {
 }
 
 #[test]
-fn in_the_foreground_a_signal_ends_it() {
+fn signal_ends_a_foreground_server() {
     let scene = Scene::new();
     // Without `timeout`, which other commands have: the signal must reach the server itself.
     let mut command = Command::new(oracle::under_test());
@@ -732,7 +732,7 @@ fn in_the_foreground_a_signal_ends_it() {
 }
 
 #[test]
-fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
+fn systemd_is_notified_of_ready_and_stopping() {
     let scene = Scene::new();
     let ear = std::os::unix::net::UnixDatagram::bind(scene.path("notify")).unwrap();
     ear.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -779,7 +779,7 @@ fn a_supervisor_hears_when_it_is_ready_and_when_it_ends() {
 
 /// If `net.ipv6.bindv6only` is set, a socket for `::` does not accept IPv4 unless the server changes that.
 #[test]
-fn a_server_at_all_addresses_takes_ipv4_whatever_the_machine_says_of_ipv6() {
+fn server_at_all_addresses_accepts_ipv4_despite_bindv6only() {
     const SCRIPT: &str = "ip link set lo up && echo 1 >/proc/sys/net/ipv6/bindv6only || exit\n\
         echo apart; said=$(\"$@\" server start --port 4711)\n\
         \"$@\" server pipe 127.0.0.1:4711 \"${said##* }\" </dev/null\n\
@@ -799,7 +799,7 @@ fn a_server_at_all_addresses_takes_ipv4_whatever_the_machine_says_of_ipv6() {
 
 /// systemd sets no HOME for root. Relative paths must begin in the home directory all the same, as over ssh.
 #[test]
-fn a_server_without_a_home_of_its_environment_serves_that_of_its_user() {
+fn server_without_home_uses_the_home_of_its_user() {
     let scene = Scene::new();
     let mut start = scene.command("server", "server start --port 0");
     assert!(start.env_remove("HOME").output().unwrap().status.success());
@@ -818,7 +818,7 @@ fn a_server_without_a_home_of_its_environment_serves_that_of_its_user() {
 }
 
 #[test]
-fn a_unit_is_written_and_says_how_it_is_enabled() {
+fn install_writes_a_unit_and_prints_how_to_enable_it() {
     let scene = Scene::new();
     let told = scene.well("install --user --port 4711 --memory=4G");
     assert!(
@@ -862,7 +862,7 @@ fn a_unit_is_written_and_says_how_it_is_enabled() {
 }
 
 #[test]
-fn a_host_is_served_by_a_remote_shell() {
+fn server_commands_run_over_a_remote_shell() {
     let scene = Scene::new();
     let program = oracle::under_test().display().to_string();
     let there = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
@@ -887,7 +887,7 @@ fn a_host_is_served_by_a_remote_shell() {
 }
 
 #[test]
-fn a_key_that_was_granted_something_copies_both_ways() {
+fn granted_key_copies_in_both_directions() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     scene.copies("-a host:TOP/in/f got");
@@ -923,7 +923,7 @@ fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
 }
 
 #[test]
-fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() {
+fn ssh_fallback_prompts_only_if_the_server_is_silent() {
     use std::net::{Ipv6Addr, TcpListener, UdpSocket};
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
@@ -959,7 +959,7 @@ fn where_nothing_else_answers_ssh_serves_and_asks_nothing_before_that_is_sure() 
 /// The server completes the handshake and then falls silent. The ssh connection that came up meanwhile is used without
 /// further delay.
 #[test]
-fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
+fn ssh_takes_over_if_the_server_falls_silent() {
     use std::net::{Ipv6Addr, UdpSocket};
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
@@ -1013,7 +1013,7 @@ fn where_a_server_falls_silent_that_was_spoken_to_ssh_serves() {
 }
 
 #[test]
-fn where_udp_is_shut_tls_serves() {
+fn tls_is_used_if_udp_is_blocked() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let (_mute, port) = without_udp(&scene.status("port"));
@@ -1023,7 +1023,7 @@ fn where_udp_is_shut_tls_serves() {
 }
 
 #[test]
-fn a_grant_that_could_grant_itself_more_is_told() {
+fn grant_that_covers_its_own_config_is_warned_about() {
     let scene = Scene::new();
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     std::os::unix::fs::symlink(scene.path(""), scene.path("link")).unwrap();
@@ -1057,7 +1057,7 @@ fn a_grant_that_could_grant_itself_more_is_told() {
 }
 
 #[test]
-fn a_grant_that_may_not_be_meant_is_told() {
+fn suspicious_grant_is_warned_about() {
     let scene = Scene::new();
     let [first, second] =
         ["ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0", "vngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0"];
@@ -1077,7 +1077,7 @@ fn a_grant_that_may_not_be_meant_is_told() {
 }
 
 #[test]
-fn who_was_granted_nothing_hears_nothing() {
+fn client_without_a_grant_is_rejected() {
     let scene = Scene::new();
     scene.serve("");
     scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
@@ -1107,7 +1107,7 @@ fn who_was_granted_nothing_hears_nothing() {
 }
 
 #[test]
-fn a_grant_that_is_taken_back_ends_its_sessions_at_once() {
+fn revoked_grant_ends_its_sessions_at_once() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let client = scene.silent_client();
@@ -1214,7 +1214,7 @@ fn the_own_key_of_a_server_gets_its_answer_over_tls() {
 }
 
 #[test]
-fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
+fn stop_waits_for_sessions_and_stop_now_ends_them() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
@@ -1235,7 +1235,7 @@ fn a_server_that_stops_waits_for_its_sessions_or_ends_them() {
 }
 
 #[test]
-fn a_session_that_dies_takes_nobody_with_it() {
+fn killed_session_does_not_affect_others() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let (first, second) = (scene.silent_client(), scene.silent_client());
@@ -1255,7 +1255,7 @@ fn a_session_that_dies_takes_nobody_with_it() {
 }
 
 #[test]
-fn a_machine_with_no_threads_left_keeps_its_server() {
+fn server_survives_the_process_limit() {
     if !rustix::process::geteuid().is_root() {
         return crate::kit::tell_skip("a_machine_with_no_threads_left", "only root can give a server its own limits");
     }
@@ -1307,7 +1307,7 @@ fn a_machine_with_no_threads_left_keeps_its_server() {
 }
 
 #[test]
-fn a_session_that_does_nothing_ends_behind_its_client() {
+fn hanging_session_ends_after_its_client() {
     let scene = Scene::new();
     scene.serve("--root TOP/in");
     let made = Command::new("mkfifo").arg(scene.path("in/fifo")).status().unwrap();
@@ -1326,7 +1326,7 @@ fn a_session_that_does_nothing_ends_behind_its_client() {
 }
 
 #[test]
-fn many_clients_at_once_are_all_served() {
+fn many_concurrent_clients_are_served() {
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
     let copies: Vec<_> = (0..64)
@@ -1343,7 +1343,7 @@ fn many_clients_at_once_are_all_served() {
 }
 
 #[test]
-fn where_sessions_hold_too_much_nobody_comes_and_the_largest_ends() {
+fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     const BUDGET_BYTES: u64 = 176 << 20;
     let scene = Scene::new();
     scene.well(&format!("start --port 0 --memory={BUDGET_BYTES}"));
@@ -1431,7 +1431,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
+fn bulk_data_moves_to_tls_on_a_short_path() {
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
     let content = noise(24 << 20);
@@ -1480,7 +1480,7 @@ fn bulk_goes_by_tls_where_the_way_is_short_and_nobody_wants_quic_alone() {
 }
 
 #[test]
-fn a_copy_outlives_its_server() {
+fn copy_survives_a_server_restart() {
     const BYTES: usize = 24 << 20;
     let scene = Scene::new();
     scene.enroll("--root TOP/in");

@@ -131,7 +131,7 @@ const OPTIONS: &str = "
 ";
 
 #[test]
-fn the_far_end_is_called_with_rsyncs_words() {
+fn remote_command_line_matches_rsync() {
     let scene = Scene::new();
     let lines = OPTIONS.lines().flat_map(|line| line.split(" | ")).map(str::trim).filter(|line| !line.is_empty());
     for line in lines.chain([""]) {
@@ -153,7 +153,7 @@ fn the_far_end_is_called_with_rsyncs_words() {
 }
 
 #[test]
-fn the_remote_shell_is_cut_into_words_as_rsync_does_it() {
+fn remote_shell_option_is_split_as_in_rsync() {
     let scene = Scene::new();
     let shells = [
         "./rec -p 22",
@@ -177,7 +177,7 @@ fn the_remote_shell_is_cut_into_words_as_rsync_does_it() {
 }
 
 #[test]
-fn what_a_shell_would_act_on_is_escaped_as_rsync_does_it() {
+fn shell_metacharacters_are_escaped_as_in_rsync() {
     let scene = Scene::new();
     let names = [
         "a b", "a\\b", "a\\*b", "\\\\", "\\", "a\\[b", "[a\\]b]", "{a,b}", "-b", "-", "./-b", "/-b", "~", "~/",
@@ -219,7 +219,7 @@ fn what_a_shell_would_act_on_is_escaped_as_rsync_does_it() {
 }
 
 #[test]
-fn called_by_its_own_name_it_calls_the_far_end_so() {
+fn sparsync_falls_back_to_calling_remote_rsync() {
     let scene = Scene::new();
     let got = scene.words(oracle::under_test(), &words("-a -e ./rec src/ host:d"), &[]);
     let got: Vec<OsString> = got.into_iter().map(OsString::from_vec).collect();
@@ -263,7 +263,7 @@ fn assert_ended(output: &Output, exit: i32, stderr: &[&str]) {
 }
 
 #[test]
-fn a_sparsync_answers() {
+fn push_and_pull_with_a_remote_sparsync() {
     let scene = Scene::new();
     let output = scene.shell("exec sh -c \"$*\"", &format!("{} -a src/ far:dst", scene.ours()), &[]);
     assert_eq!(ended(&output), (Some(0), String::new()));
@@ -274,7 +274,7 @@ fn a_sparsync_answers() {
 }
 
 #[test]
-fn what_a_login_shell_says_is_shown_and_does_no_harm() {
+fn login_noise_is_shown_and_harmless() {
     let scene = Scene::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
     let output = scene.shell("echo 'Welcome!'; printf 'no newline'; exec sh -c \"$*\"", &line, &[]);
@@ -283,7 +283,7 @@ fn what_a_login_shell_says_is_shown_and_does_no_harm() {
 }
 
 #[test]
-fn noise_without_end_is_an_error() {
+fn endless_login_noise_exits_2() {
     let scene = Scene::new();
     let output = scene.shell("exec yes 'a very talkative shell'", "-a src/ far:dst", &[]);
     assert_ended(&output, 2, &["a very talkative shell", "is your shell clean?", "protocol incompatibility (code 2)"]);
@@ -292,14 +292,14 @@ fn noise_without_end_is_an_error() {
 }
 
 #[test]
-fn noise_before_the_end_is_shown() {
+fn login_noise_before_a_failure_is_shown() {
     let scene = Scene::new();
     let output = scene.shell("echo 'This account is closed.'; exit 1", "-a far:src/ dst", &[]);
     assert_ended(&output, 12, &["This account is closed.\n", "connection unexpectedly closed", "[Receiver=3.5.0]"]);
 }
 
 #[test]
-fn a_far_end_of_another_year_says_which_end_is_old() {
+fn incompatible_version_names_the_older_end() {
     let scene = Scene::new();
     // Magic, a length of 42 bytes, versions 2 to 3, no features, a key of zeros, the name of the program.
     let zeros = "\\000".repeat(24);
@@ -317,7 +317,7 @@ fn a_far_end_of_another_year_says_which_end_is_old() {
 }
 
 #[test]
-fn a_far_end_without_sparsync_is_asked_for_rsync() {
+fn remote_host_without_sparsync_runs_rsync() {
     let scene = Scene::new();
     let script = format!(
         "echo \"$1\" >> asked\n[ \"$1\" = rsync ] || exit 127\nshift\nexec {} \"$@\"",
@@ -330,7 +330,7 @@ fn a_far_end_without_sparsync_is_asked_for_rsync() {
 }
 
 #[test]
-fn who_has_no_place_for_keys_copies_all_the_same() {
+fn copy_works_without_a_usable_config_directory() {
     const USER: u32 = 12345;
     let scene = Scene::new();
     scene.script("shell", &format!("{FAKE}exec \"$@\""));
@@ -371,7 +371,7 @@ fn who_has_no_place_for_keys_copies_all_the_same() {
 }
 
 #[test]
-fn a_program_that_was_named_is_the_only_one_that_is_asked_for() {
+fn rsync_path_is_the_only_program_tried() {
     let scene = Scene::new();
     let script = "echo \"$1\" >> asked\nexit 127";
     assert_ended(&scene.shell(script, "--rsync-path=other -a src/ far:dst", &[]), 127, &[]);
@@ -385,7 +385,7 @@ fn a_program_that_was_named_is_the_only_one_that_is_asked_for() {
 }
 
 #[test]
-fn a_stock_rsync_is_left_to_the_installed_one() {
+fn remote_stock_rsync_is_handed_to_the_local_rsync() {
     let scene = Scene::new();
     std::fs::write(scene.path("names"), "a\n").unwrap();
     // The installed rsync gets the original arguments, including `-ii`.
@@ -413,7 +413,7 @@ impl Scene {
 }
 
 #[test]
-fn the_source_is_looked_at_before_the_far_end_answers() {
+fn source_is_scanned_before_the_server_answers() {
     let scene = Scene::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
     let output = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &line);
@@ -424,7 +424,7 @@ fn the_source_is_looked_at_before_the_far_end_answers() {
 }
 
 #[test]
-fn the_destination_is_looked_at_before_the_far_end_answers() {
+fn destination_is_scanned_before_the_server_answers() {
     let scene = Scene::new();
     for n in 0..300 {
         std::fs::create_dir_all(scene.path(&format!("dst/d{n}"))).unwrap();
@@ -438,7 +438,7 @@ fn the_destination_is_looked_at_before_the_far_end_answers() {
 }
 
 #[test]
-fn what_was_seen_of_the_source_is_told_by_the_one_who_copies() {
+fn problems_of_the_prefetch_are_reported_once() {
     let scene = Scene::new();
     std::os::unix::fs::symlink("nowhere", scene.path("src/d")).unwrap();
     let line = "--rsync-path=rsync -aL missing src/ far:";
@@ -455,7 +455,7 @@ fn what_was_seen_of_the_source_is_told_by_the_one_who_copies() {
 }
 
 #[test]
-fn a_look_at_the_source_ends_with_the_shell() {
+fn failed_shell_ends_the_source_prefetch() {
     let scene = Scene::new();
     let output = scene.shell_that_waits_for_a_look("exit 255", "-aL missing src/ far:dst");
     let (exit, text) = ended(&output);
@@ -464,7 +464,7 @@ fn a_look_at_the_source_ends_with_the_shell() {
 }
 
 #[test]
-fn standard_input_is_left_to_the_installed_rsync() {
+fn hand_over_leaves_stdin_to_the_installed_rsync() {
     let scene = Scene::new();
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
     for (option, lets_through) in [("--files-from=-", true), ("--exclude-from=-", false), ("--filter=._-", false)] {
@@ -479,7 +479,7 @@ fn standard_input_is_left_to_the_installed_rsync() {
 }
 
 #[test]
-fn without_an_installed_rsync_somebody_must_install_one() {
+fn missing_local_rsync_exits_5_with_a_hint() {
     let scene = Scene::new();
     let rsync = Command::new("sh").args(["-c", "command -v rsync"]).output().unwrap();
     let rsync = String::from_utf8(rsync.stdout).unwrap();
@@ -496,7 +496,7 @@ fn without_an_installed_rsync_somebody_must_install_one() {
 }
 
 #[test]
-fn the_installed_rsync_is_another_program() {
+fn hand_over_never_calls_sparsync_itself() {
     let scene = Scene::new();
     for (name, target) in
         [("sh", Path::new("/bin/sh")), ("timeout", Path::new("/bin/timeout")), ("rsync", oracle::under_test())]
@@ -522,7 +522,7 @@ fn the_installed_rsync_is_another_program() {
 }
 
 #[test]
-fn a_stock_rsync_is_served_by_the_installed_one() {
+fn stock_rsync_client_is_handed_to_the_installed_rsync() {
     let scene = Scene::new();
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
     for operands in ["src/ far:dst", "far:src/ got"] {
@@ -535,7 +535,7 @@ fn a_stock_rsync_is_served_by_the_installed_one() {
 
 // ── failures ────────────────────────────────────────────────────────────────────────────────────
 #[test]
-fn the_end_of_the_shell_is_the_end_of_the_run() {
+fn exit_code_of_the_shell_determines_the_exit_code() {
     let scene = Scene::new();
     // rsync exits with the larger of 12 and the exit code of the shell, if it gets that code in time.
     for (code, exit, words) in [
@@ -566,7 +566,7 @@ fn the_end_of_the_shell_is_the_end_of_the_run() {
 }
 
 #[test]
-fn what_a_shell_does_behind_the_far_end_is_done() {
+fn client_waits_for_the_shell_to_exit() {
     // The shell has closed its streams by then, so only waiting for its exit shows that it has finished.
     let behind = "sh -c \"$*\"\nended=$?\nexec <&- >&- 2>&-\nfor n in 1 2 3 4 5 6 7 8; do sh -c :; done\n: >ended\nexit $ended\n";
     for line in ["-a far:src/ dst", "-a src/ far:dst", "-ain far:src/ dst"] {
@@ -582,7 +582,7 @@ fn what_a_shell_does_behind_the_far_end_is_done() {
 }
 
 #[test]
-fn a_shell_that_ends_otherwise_than_the_far_end_has_the_last_word() {
+fn shell_exit_code_overrides_that_of_the_server() {
     for end in ["exit 7", "exit 23", "exit 255", "kill -TERM $$"] {
         for line in [
             "-a far:src/ dst",
@@ -604,7 +604,7 @@ fn a_shell_that_ends_otherwise_than_the_far_end_has_the_last_word() {
 }
 
 #[test]
-fn a_shell_that_is_given_up_may_put_the_terminal_in_order() {
+fn abandoned_shell_gets_sigterm_and_may_clean_up() {
     let scene = Scene::new();
     // Like ssh at a password prompt, which has switched off the echo.
     let script = "trap 'echo on >echo; exit 1' TERM\nwhile :; do sleep 0.02; done";
@@ -631,7 +631,7 @@ fn words_of(words: &[&str]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_silent_far_end_is_given_up() {
+fn silent_remote_shell_ends_with_the_timeout() {
     let scene = Scene::new();
     let line = "--timeout=1 -a src/ far:dst";
     let got = scene.shell("exec sleep 60", line, &[]);
@@ -642,7 +642,7 @@ fn a_silent_far_end_is_given_up() {
 }
 
 #[test]
-fn a_conversation_that_breaks_off_ends_the_run() {
+fn connection_loss_at_any_byte_exits_12() {
     let scene = Scene::new();
     let big = vec![b'x'; 3_000_000];
     std::fs::write(scene.path("src/big"), &big).unwrap();
@@ -691,7 +691,7 @@ fn a_signal_ends_the_run_and_the_shell() {
 }
 
 #[test]
-fn ssh_that_cannot_connect() {
+fn failed_ssh_connection_exits_255() {
     let scene = Scene::new();
     let none = "ssh -F none -o BatchMode=yes -o ProxyCommand=false";
     std::fs::write(scene.path("none"), "").unwrap();
@@ -700,14 +700,14 @@ fn ssh_that_cannot_connect() {
 }
 
 // ── over a real ssh ─────────────────────────────────────────────────────────────────────────────
-synctest!(a_first_copy_an_update_and_a_deletion, over ssh, |w: World| {
+synctest!(first_copy_update_and_deletion_over_ssh, over ssh, |w: World| {
     w.source("a d/b*70000 l->a e/").dest("");
     w.agree(&["-avi"]).exits(0).says("a");
     w.source("a=new d/c").dest("extra/x");
     w.agree(&["-ai", "--delete"]).exits(0).says("deleting");
 });
 
-synctest!(names_that_a_shell_would_act_on, over ssh, |w: World| {
+synctest!(names_with_shell_metacharacters, over ssh, |w: World| {
     for name in ["a b", "$x", "it's", "x;y", "a&b", "(c)", "~", "-n", "#d", "tab\there"] {
         w.build("src", |t| drop(t.file(name, "x")));
     }
@@ -715,13 +715,13 @@ synctest!(names_that_a_shell_would_act_on, over ssh, |w: World| {
     w.agree_paths(&["-ai"], &["src/", "a 'b' $c/"]).exits(0);
 });
 
-synctest!(wildcards_are_expanded_where_the_files_are, over ssh, |w: World| {
+synctest!(wildcards_are_expanded_at_the_server, over ssh, |w: World| {
     w.source("a1 a2 b1 d/x").dest("");
     w.agree_paths(&["-ai"], &["src/a?", "src/[b-d]*", "dst/"]);
     w.agree_paths(&["-ais"], &["src/a?", "src/[b-d]*", "dst/"]);
 });
 
-synctest!(a_host_that_is_another_and_a_login_that_is_refused, over ssh, |_: World| {
+synctest!(ssh_host_key_and_login_failures_exit_255, over ssh, |_: World| {
     let scene = Scene::new();
     // Not over the existing shared connection.
     let ssh = format!("{} -o ControlPath=none", kit::ssh());
@@ -735,7 +735,7 @@ synctest!(a_host_that_is_another_and_a_login_that_is_refused, over ssh, |_: Worl
     }
 });
 
-synctest!(a_program_that_ssh_does_not_find, over ssh, |_: World| {
+synctest!(missing_remote_program_exits_127, over ssh, |_: World| {
     let scene = Scene::new();
     let line = words_of(&["-a", "-e", &kit::ssh(), "--rsync-path=no-such-program", "src/", "far:dst"]);
     assert_ended(&scene.run(oracle::under_test(), &line, &[]), 127, &["no-such-program", "(code 127)"]);
@@ -743,7 +743,7 @@ synctest!(a_program_that_ssh_does_not_find, over ssh, |_: World| {
 
 // ── the letter that identifies sparsync ─────────────────────────────────────────────────────────
 #[test]
-fn a_stock_rsync_passes_over_our_letter() {
+fn stock_rsync_ignores_the_capability_letter() {
     let scene = Scene::new();
     let letters = "command=$(echo \"$*\" | sed 's/ \\(-[a-zA-Z]*e[.][a-zA-Z]*\\)/ \\1Z/')";
     let script = format!("{FAKE}{letters}\necho \"$command\" >> asked\nexec sh -c \"$command\"\n");
@@ -757,7 +757,7 @@ fn a_stock_rsync_passes_over_our_letter() {
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
 }
 
-synctest!(a_peer_that_has_nothing_to_say_for_a_while_is_not_given_up, between machines, |w: World| {
+synctest!(slow_peer_does_not_hit_the_timeout, between machines, |w: World| {
     w.build("src", |t| drop(t.file("slow", "x".repeat(60_000)))).dest("");
     // At this rate the transfer takes longer than the timeout.
     w.once().agree(&["-a", "--timeout=2", "--bwlimit=16"]).exits(0);
@@ -776,7 +776,7 @@ fn forced(scene: &Scene, fixed: &str, line: &str) -> Output {
 
 /// Simulates rrsync, which runs only rsync and moves paths into a directory of its own.
 #[test]
-fn a_forced_command_that_rewrites_paths_is_obeyed() {
+fn forced_command_may_rewrite_paths() {
     let scene = Scene::new();
     for dir in ["bin", "jail/up"] {
         std::fs::create_dir_all(scene.path(dir)).unwrap();
@@ -803,7 +803,7 @@ fn a_forced_command_that_rewrites_paths_is_obeyed() {
 
 /// The attempt that finds a stock rsync behind a forced command prints nothing, whatever that rsync prints as it ends.
 #[test]
-fn a_stock_rsync_behind_a_forced_command_is_found_silently() {
+fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
     let scene = Scene::new();
     let script = "echo \"$1\" >> asked
         case $* in rsync\\ *) ;; *) echo \"SSH_ORIGINAL_COMMAND does not run rsync\" >&2; exit 1 ;; esac
@@ -816,7 +816,7 @@ fn a_stock_rsync_behind_a_forced_command_is_found_silently() {
 }
 
 #[test]
-fn a_session_gets_no_more_than_a_forced_command_says() {
+fn session_beyond_the_forced_command_is_rejected() {
     let scene = Scene::new();
     for (fixed, line, word) in [
         ("-r src/ far:dst", "-r --delete src/ far:dst", "--delete"),

@@ -56,27 +56,27 @@ stops_at!(an_interrupt_leaves_no_temporary_file, INT);
 stops_at!(a_request_to_end_leaves_no_temporary_file, TERM);
 stops_at!(a_hangup_leaves_no_temporary_file, HUP);
 
-synctest!(partial_keeps_what_there_is, |w: World| {
+synctest!(partial_keeps_the_incomplete_file, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--partial", SLOWLY], Signal::INT, under_way);
     assert!(overwritten(w.tested()));
     goes_on(&w, &["-a"]);
 });
 
-synctest!(a_partial_dir_keeps_it_aside, |w: World| {
+synctest!(partial_dir_keeps_the_incomplete_file, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--partial-dir=.part", SLOWLY], Signal::TERM, under_way);
     old_file_stays(&w);
     goes_on(&w, &["-a", "--partial-dir=.part"]);
 });
 
-synctest!(in_place_what_was_written_stays, |w: World| {
+synctest!(inplace_keeps_written_data, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, overwritten);
     goes_on(&w, &["-a", "--inplace"]);
 });
 
-synctest!(in_place_a_new_file_grows_under_its_name, |w: World| {
+synctest!(inplace_new_file_grows_under_its_final_name, |w: World| {
     w.only_local("over a network it waits elsewhere, in case that the connection is lost");
     w.source("a big*12000000").dest("");
     // The incomplete file must be visible under its final name.
@@ -85,7 +85,7 @@ synctest!(in_place_a_new_file_grows_under_its_name, |w: World| {
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, grows);
 });
 
-synctest!(nothing_is_deleted_after_a_run_that_stopped, |w: World| {
+synctest!(interrupted_run_deletes_nothing_afterwards, |w: World| {
     large(&w);
     for when in ["--delete-after", "--delete-delay"] {
         leave_the_same(&w, &["-a", when, SLOWLY], Signal::INT, under_way);
@@ -93,7 +93,7 @@ synctest!(nothing_is_deleted_after_a_run_that_stopped, |w: World| {
     assert!(w.tested().join("dst/extra").exists());
 });
 
-synctest!(delayed_updates_wait_for_the_next_run, |w: World| {
+synctest!(interrupted_delay_updates_resume_in_the_next_run, |w: World| {
     large(&w);
     w.dest("a=before");
     let argv = ["-a", "--delay-updates", SLOWLY];
@@ -102,7 +102,7 @@ synctest!(delayed_updates_wait_for_the_next_run, |w: World| {
     goes_on(&w, &["-a", "--delay-updates"]);
 });
 
-synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
+synctest!(full_queue_does_not_delay_the_interrupt, |w: World| {
     // More directories than the queue holds, after files that keep every applier busy.
     let dirs: Vec<String> = (0..700).map(|n| format!("d{n}/x")).collect();
     let files: Vec<String> = (0..10).map(|n| format!("f{n}*6000000")).collect();
@@ -115,7 +115,7 @@ synctest!(a_full_queue_does_not_hold_a_run_up, |w: World| {
 // Checks promptness without a clock: after the signal, a run makes only a few more calls, and none of them takes long,
 // not even one step of a copy. The bounded lookahead of the scanner is included. A complete run would make many times
 // more calls.
-synctest!(a_run_that_is_asked_to_stop_makes_few_more_calls, |w: World| {
+synctest!(interrupted_run_makes_few_further_calls, |w: World| {
     const FURTHER_CALLS: u64 = 4000;
     w.only_local("both ends would be held");
     let files: Vec<String> = (0..1500).map(|dir| format!("d{dir}/f")).collect();

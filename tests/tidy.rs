@@ -45,7 +45,7 @@ const FENCES: &[Fence] = &[
 ];
 
 #[test]
-fn modules_look_only_upward() {
+fn modules_name_only_earlier_modules() {
     let order = modules_of("lib.rs");
     let mut faults = Vec::new();
     for file in sources() {
@@ -66,7 +66,7 @@ fn modules_look_only_upward() {
 }
 
 #[test]
-fn parts_of_a_session_look_only_upward() {
+fn parts_of_a_session_name_only_earlier_parts() {
     let order = modules_of("session/mod.rs");
     let mut faults = Vec::new();
     for file in sources().into_iter().filter(|file| file.module() == "session") {
@@ -89,7 +89,7 @@ fn parts_of_a_session_look_only_upward() {
 }
 
 #[test]
-fn every_module_of_the_crate_is_listed_once() {
+fn modules_are_listed_once() {
     let order = modules_of("lib.rs");
     let mut sorted = order.clone();
     sorted.sort();
@@ -98,7 +98,7 @@ fn every_module_of_the_crate_is_listed_once() {
 }
 
 #[test]
-fn fences_hold() {
+fn words_are_used_only_where_allowed() {
     let mut faults = Vec::new();
     for file in sources() {
         for Fence { word, only_in } in
@@ -120,7 +120,7 @@ fn fences_hold() {
 }
 
 #[test]
-fn every_path_asks_how_far_it_may_lead() {
+fn paths_from_the_working_directory_pass_the_sandbox() {
     // Code that takes a path from the working directory calls `reach`. Other code names a descriptor through /proc.
     const ASKS: [&str; 6] = [
         "open_through(fs::CWD",
@@ -142,7 +142,7 @@ fn every_path_asks_how_far_it_may_lead() {
 }
 
 #[test]
-fn every_source_file_says_what_it_is() {
+fn every_source_file_has_a_doc_line() {
     let untold = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
     report("the first line is a `//!`", untold.map(|file| file.fault(1, "no doc line")).collect());
 }
@@ -150,7 +150,7 @@ fn every_source_file_says_what_it_is() {
 /// The map in docs/ARCHITECTURE.md lists every source file with the first sentence of its documentation, in the order of
 /// lib.rs. `SPARSYNC_BLESS=1` writes it anew.
 #[test]
-fn the_map_is_that_of_the_source_files() {
+fn map_in_architecture_md_is_current() {
     let path = root().join("docs/ARCHITECTURE.md");
     let page = std::fs::read_to_string(&path).expect("the map can be read");
     let (before, rest) = page.split_once("```text\n").expect("the map begins with ```text");
@@ -182,7 +182,7 @@ fn map_of(sources: &[File]) -> String {
 }
 
 #[test]
-fn every_test_file_is_declared_and_no_test_is_ignored() {
+fn test_files_are_declared_and_no_test_is_ignored() {
     let declared =
         declarations(&std::fs::read_to_string(root().join("tests/main.rs")).expect("tests/main.rs can be read"));
     let mut faults = Vec::new();
@@ -411,7 +411,7 @@ fn report(rule: &str, faults: Vec<String>) {
 }
 
 #[test]
-fn the_readers_of_this_file_read_rightly() {
+fn helpers_of_this_file_parse_correctly() {
     assert_eq!(paths_after("use crate::{fs::Root, plan::{self, x}};", "crate::"), ["fs", "plan"]);
     assert_eq!(paths_after("crate::cmd::run(other_crate::fs)", "crate::"), ["cmd"]);
     assert_eq!(declarations("mod a;  pub mod b;   // words\npub(crate) mod c_d;\nmod inner {"), ["a", "b", "c_d"]);

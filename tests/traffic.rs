@@ -181,7 +181,7 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
 }
 
 #[test]
-fn a_wrong_guess_at_who_receives_costs_no_message() {
+fn wrong_guess_about_the_receivers_user_costs_no_message() {
     let trees = Trees::wide();
     trees.push();
     // Until the receiver reports whether it may change owners, the client can only guess from the login name.
@@ -191,7 +191,7 @@ fn a_wrong_guess_at_who_receives_costs_no_message() {
 }
 
 #[test]
-fn a_push_looks_at_each_entry_once() {
+fn push_stats_each_entry_once() {
     let trees = Trees::wide();
     for phase in ["first", "idle"] {
         let calls = trees.calls(&["-a", "--delete"], ["src/", "far:dst"]);
@@ -208,7 +208,7 @@ fn a_push_looks_at_each_entry_once() {
 }
 
 #[test]
-fn a_content_that_is_compared_is_read_once_at_each_end() {
+fn compared_content_is_read_once_at_each_end() {
     let trees = Trees::wide();
     // Two and a half pieces, so three reads.
     trees.put("d0/long", &"x".repeat(320 << 10));
@@ -233,7 +233,7 @@ fn a_content_that_is_compared_is_read_once_at_each_end() {
 }
 
 #[test]
-fn depth_costs_no_turns() {
+fn depth_of_the_tree_costs_no_round_trips() {
     let trees = Trees::empty();
     let mut path = String::new();
     for n in 0..120 {
@@ -247,7 +247,7 @@ fn depth_costs_no_turns() {
 }
 
 #[test]
-fn what_the_receiver_lacks_goes_unasked() {
+fn missing_directories_are_sent_without_requests() {
     let trees = Trees::wide();
     let cost = trees.push();
     cost.pinned(&[("said-Dir", DIRS + 1), ("said-Whole", FILES), ("heard-Want", 0)]);
@@ -257,7 +257,7 @@ fn what_the_receiver_lacks_goes_unasked() {
 }
 
 #[test]
-fn into_an_empty_destination_nothing_is_asked_for() {
+fn empty_destination_needs_no_requests() {
     for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
         let trees = Trees::empty();
         trees.put("top", "x");
@@ -292,7 +292,7 @@ fn one_changed_file_costs_its_directory() {
 }
 
 #[test]
-fn an_extra_file_is_deleted_for_one_told_directory() {
+fn deleting_an_extra_file_costs_one_listing() {
     let trees = Trees::wide();
     trees.push();
     fs::write(trees.path("dst/d7/extra"), "x").expect("scratch can be written");
@@ -304,7 +304,7 @@ fn an_extra_file_is_deleted_for_one_told_directory() {
 }
 
 #[test]
-fn deletions_that_nobody_would_see_are_not_told() {
+fn unprinted_deletions_are_not_sent_as_events() {
     let trees = Trees::wide();
     for (options, least, most) in [(&["-a", "--delete"][..], 0, 50), (&["-av", "--delete"], 100, 150)] {
         trees.run(options, ["src/", "far:dst"]);
@@ -319,7 +319,7 @@ fn deletions_that_nobody_would_see_are_not_told() {
 }
 
 #[test]
-fn a_destination_is_looked_at_and_not_remembered() {
+fn destination_is_scanned_again_in_every_run() {
     let trees = Trees::wide();
     trees.push();
     fs::remove_file(trees.path("dst/d1/f1")).expect("it was copied");
@@ -366,7 +366,7 @@ fn changes_cost_less_than_rsync_sends() {
 }
 
 #[test]
-fn a_directory_may_be_longer_than_any_window() {
+fn directory_longer_than_a_window_is_sent() {
     let trees = Trees::empty();
     // Names with little in common, longer in total than a flow control window.
     let mut state = 3u64;
@@ -384,7 +384,7 @@ fn a_directory_may_be_longer_than_any_window() {
 }
 
 #[test]
-fn one_change_in_each_directory_looks_at_each_entry_once() {
+fn change_in_each_directory_stats_each_entry_once() {
     let trees = Trees::wide();
     trees.pull();
     for n in 0..DIRS {
@@ -427,7 +427,7 @@ fn cost_of_a_new_name(options: &[&str], old: &str, pull: bool) -> u64 {
 }
 
 #[test]
-fn a_similar_file_saves_most_of_a_new_one() {
+fn fuzzy_basis_saves_most_of_a_new_file() {
     let (beside, elsewhere) = ("dst/d/report-1.txt", "alt/d/report-1.txt");
     let alt = "--copy-dest=../alt";
     for pull in [false, true] {
@@ -446,7 +446,7 @@ fn a_similar_file_saves_most_of_a_new_one() {
 }
 
 #[test]
-fn a_similar_file_serves_as_it_was_when_it_was_chosen() {
+fn fuzzy_basis_is_used_as_it_was_when_chosen() {
     for pull in [false, true] {
         let trees = Trees::empty();
         let old = noise(1 << 20);
@@ -478,7 +478,7 @@ fn cost_of_text(options: &[&str], name: &str) -> [u64; 2] {
 }
 
 #[test]
-fn each_compression_goes_over_the_link_as_itself() {
+fn each_compression_method_reduces_the_traffic() {
     let all = TEXT_BYTES..TEXT_BYTES + 2_000;
     for (options, name, expected) in [
         (&["-z"][..], "text", 10_000..50_000),

@@ -254,7 +254,7 @@ fn an_idle_pull_takes_two_round_trips() {
 }
 
 #[test]
-fn a_first_pull_takes_no_more() {
+fn first_pull_takes_no_more_round_trips_than_an_idle_one() {
     let scene = idle();
     let dest = scene.path("pulled");
     let remove = || std::fs::remove_dir_all(&dest).unwrap();

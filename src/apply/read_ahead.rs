@@ -187,7 +187,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn one_thread_and_two_say_the_same() {
+    fn digest_is_the_same_with_and_without_a_thread() {
         let bytes: Vec<u8> = (0..2 * LONG_BYTES as u32 + 12_345).map(|n| (n ^ (n >> 9)) as u8).collect();
         let mut basis = tempfile::tempfile().unwrap();
         basis.write_all(&bytes).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_basis_that_has_less_is_told_in_its_turn() {
+    fn range_beyond_the_basis_fails_in_order() {
         let mut basis = tempfile::tempfile().unwrap();
         basis.write_all(b"basis").unwrap();
         std::thread::scope(|scope| {

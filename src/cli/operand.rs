@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_before_the_first_slash_is_a_host() {
+    fn operand_is_remote_if_a_colon_precedes_the_first_slash() {
         for text in [
             "host:x",
             "host::mod",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_operand_is_taken_apart() {
+    fn remote_operand_is_split_into_its_parts() {
         for (text, user, host, path, kind) in [
             ("host:x", None, "host", "x", RemoteKind::Shell),
             ("u@host:/x:y", Some("u"), "host", "/x:y", RemoteKind::Shell),

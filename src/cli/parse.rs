@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn all_88_negations_are_read() {
+    fn all_88_negations_are_accepted() {
         let names: Vec<&str> = NEGATIONS.split_whitespace().collect();
         assert_eq!(names.len(), 88);
         for name in names {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_has_no_option_behind_an_operand() {
+    fn posixly_correct_stops_options_at_the_first_operand() {
         let args = Args { is_posix: true, ..Args::default() };
         let words = ["-a", "src", "-v", "--", "dst"].map(OsString::from);
         let walked = walk(&words, &[], args);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_read_in_every_spelling() {
+    fn every_option_is_accepted_in_every_spelling() {
         for flag in flags::all() {
             let value = match flag.long {
                 "info" | "debug" => "all",
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_in_rsyncs_words() {
+    fn parse_errors_have_rsyncs_text() {
         for (line, message) in [
             (&["--bogus=1"][..], "--bogus=1: unknown option"),
             (&["-aY"], "-aY: unknown option"),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut_as_popt_does() {
+    fn clustered_and_attached_values_parse_as_in_popt() {
         let walk = walked(&["-avze", "ssh", "src", "-n", "--suffix=.o", "-B5", "--exclude", "--", "dst", "--", "-r"]);
         assert!(walk.error.is_none());
         assert!(walk.args.dry_run && walk.args.links);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_and_repeats_add_up() {
+    fn last_option_wins_and_repeats_are_counted() {
         assert!(!said(&["-a", "--no-p"]).perms);
         assert_eq!(said(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
         assert_eq!(said(&["-vv", "--no-v", "-v"]).verbose, 1);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_does_not_hide_a_remote_operand_or_a_server() {
+    fn parse_error_keeps_remote_operands_and_server_mode() {
         let walk = walked(&["--bogus", "host:x", "dst"]);
         assert!(walk.error.is_some() && walk.operands[0].is_remote());
         assert!(walked(&["--bogus", "--server"]).args.handover);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn popt_aliases_stand_for_words() {
+    fn popt_aliases_are_expanded() {
         let text = b"# x\nrsync alias -Z --no-p --chmod=ugo=rwX\nrsync\talias --mine -av --exclude 'a b' --suffix=\".x y\"\n\
             rsync alias --ex --exclude\nrsync alias -a -a -H\nrsync alias --multi -r \\\n -t\nother alias --foo -a\n\
             rsync alias --dd --POPTdesc=$\"hello\" -t\nrsync alias --bad --bogus\nrsync alias --loop --loop\nrsync alias -Y -e\nrsync alias --none\n";
@@ -503,7 +503,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_command_line_panics(words in proptest::collection::vec(word(), 0..8), popt in "(rsync alias (-Z|--z|-a) [-a-zZ =']{0,12}\n){0,3}") {
+        fn parser_does_not_panic_on_any_command_line(words in proptest::collection::vec(word(), 0..8), popt in "(rsync alias (-Z|--z|-a) [-a-zZ =']{0,12}\n){0,3}") {
             let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
             let none = |_: &str| None;
             let call = super::super::Invocation {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_and_a_pull_say_which_side_is_far() {
+    fn push_and_pull_determine_the_remote_side() {
         let push = copy("-a a b u@host:c");
         assert_eq!((text(&push.sources), push.dest), ("a b".into(), Some(b"c".to_vec())));
         let far = push.far.unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_hears_what_concerns_it() {
+    fn server_is_sent_the_options_that_it_needs() {
         for (line, words) in [
             ("-avze ssh s h:d", "--archive --verbose --compress"),
             ("--mine --no-p s h:d", "--archive --verbose --no-perms"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_settles_what_the_client_did() {
+    fn server_settles_the_same_options_as_the_client() {
         for line in [
             "-aHAXxS --numeric-ids --delete-after --delete-excluded -vvi --stats --progress s h:d",
             "-d --files-from=list --no-R -@5 --size-only -uW --max-size=1.5m --min-size=3 s h:d",
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_the_far_end_trusts_only_its_command_line_says() {
+    fn insecure_links_at_the_server_requires_its_command_line() {
         let settled = |line: &str| {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_options_count_at_the_far_end_alone() {
+    fn remote_options_apply_only_at_the_server() {
         let copy = copy("-a -M--fake-super -M--no-times s h:d");
         let far = copy.far.unwrap();
         assert!(!copy.options.preserve.fake_super && copy.options.preserve.times);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn how_the_peer_is_reached_is_settled() {
+    fn connect_options_are_settled() {
         let style = |line: &str, vars: &[(&str, &str)]| match request(line, vars) {
             Ok(Request::Copy(copy)) => copy.options.connect.args,
             other => panic!("{line}: {other:?}"),
@@ -360,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_a_url_names_is_waited_for_as_said() {
+    fn contimeout_applies_to_a_server_url() {
         let secs = |line: &str| copy(line).options.connect.contimeout_secs;
         assert_eq!((secs("--contimeout=3 a sparsync://h/b"), secs("sparsync://h/a b")), (3, 0));
         assert_eq!(text(&copy("-a --contimeout=3 sparsync://h/a b").far.unwrap().words), "--archive");
     }
 
     #[test]
-    fn operands_that_make_no_copy_have_rsyncs_words() {
+    fn invalid_operands_have_rsyncs_errors() {
         for (line, message, role) in [
             ("h:a o:b d", "All source args must come from the same machine.", "Receiver"),
             ("u@h:a h:b d", "All source args must come from the same machine.", "Receiver"),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_knows_a_client_of_ours_by_one_letter() {
+    fn capability_letter_identifies_a_sparsync_client() {
         let serve = |line: &str| match request(line, &[]).unwrap() {
             Request::Serve(serve) => Some((serve.sends, text(&serve.operands), serve.timeout_secs)),
             Request::Handover(_) => None,

@@ -940,7 +940,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_first_word_is_a_verb_and_only_under_our_own_name() {
+    fn subcommand_must_be_the_first_word_of_sparsync() {
         for copy in
             ["sparsync ./server x", "sparsync -- server x", "sparsync -a server x", "rsync server start", "sparsync"]
                 .into_iter()
@@ -967,7 +967,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_of_help_is_complete() {
+    fn help_pages_list_every_option_and_an_example() {
         const INTERNAL: [&str; 5] = ["detached", "or-other-port", "ceiling", "too-large", "default-name"];
         for action in ACTIONS.into_iter().filter(|action| !["session", "pipe"].contains(action)) {
             let page = pages::action(action);
@@ -986,7 +986,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_that_is_misspelled_copies_nothing() {
+    fn misspelled_subcommand_is_an_error_with_a_suggestion() {
         for (line, meant) in [
             ("sevrer start", "server start"),
             ("serve status", "server status"),
@@ -1025,7 +1025,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_read() {
+    fn every_server_option_is_accepted() {
         for (name, takers) in SERVER_OPTIONS {
             let told = [name.to_owned(), format!("{name}=x")].map(|option| {
                 let rest = ["sparsync", "server", takers[0]].map(OsString::from);
@@ -1102,7 +1102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_of_an_action_s_words_is_that_action(action in actions()) {
+        fn server_action_survives_formatting_and_parsing(action in actions()) {
             let words: Vec<_> = action.words().into_iter().map(OsString::from_vec).collect();
             let there = Server { action, host: None };
             prop_assert_eq!(read(OsStr::new("sparsync"), &words), Some(Ok(Verb::Server(Box::new(there)))), "{:?}", words);
@@ -1110,7 +1110,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_asked_for_what_is_said() {
+    fn server_arguments_are_parsed() {
         let here = |action| Server { action, host: None };
         assert_eq!(server("start"), here(ServerAction::Start(Start::default())));
         let start = Start {
@@ -1157,7 +1157,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_enrolled_as_said() {
+    fn enroll_arguments_are_parsed() {
         let Some(Ok(Verb::Enroll(enroll))) = said(
             "sparsync enroll --root=/a --root /b --read-only --expires 2027-01-01 --name me --port 99 --no-start --install \
              -n -e rsh u@host",
@@ -1178,7 +1178,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_in_clear_words() {
+    fn argument_errors_name_the_cause_and_a_help_page() {
         for (line, words) in [
             ("server", "missing subcommand: start, stop"),
             ("server start --colour", "unknown option --colour"),

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_version_does_not_say_is_empty() {
+    fn missing_status_fields_have_defaults() {
         let told = "sparsync = \"9.0.0\"\nrunning = true\npid = 7\nport = 4711\ncolour = \"green\"\n\
                     [[sessions]]\nname = \"laptop\"\n";
         let status = read(told).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_turned_away_push_no_error_out() {
+    fn rejected_clients_do_not_evict_other_errors() {
         let errors = Errors::default();
         (0..=ERRORS_MAX).for_each(|n| errors.push(n.to_string()));
         errors.push(ERRORS_MAX.to_string());

@@ -753,8 +753,8 @@ mod tests {
 
     /// A child that a test beside this one starts inherits the lock until it runs its program.
     #[test]
-    fn who_looks_for_a_server_is_not_taken_for_one() {
-        if !crate::cmd::is_test_alone("cmd::daemon::tests::who_looks_for_a_server_is_not_taken_for_one") {
+    fn lookup_of_a_server_does_not_block_its_lock() {
+        if !crate::cmd::is_test_alone("cmd::daemon::tests::lookup_of_a_server_does_not_block_its_lock") {
             return;
         }
         let top = tempfile::tempdir().unwrap();
@@ -778,7 +778,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_fill_the_log() {
+    fn log_lines_about_unknown_clients_are_limited() {
         let mut strangers = Strangers::default();
         let told = (0..1000).filter(|_| strangers.one_more().is_some()).count();
         assert_eq!(told, Strangers::TOLD_MAX as usize);

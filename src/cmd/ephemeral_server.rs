@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sshd_tells_where_it_was_reached() {
+    fn own_address_is_parsed_from_ssh_connection() {
         let own = |told| own_address(told).map(|address| address.to_string());
         assert_eq!(own("192.0.2.1 50000 192.0.2.2 22"), Some("192.0.2.2".into()));
         assert_eq!(own("2001:db8::1 50000 ::ffff:192.0.2.2 22"), Some("192.0.2.2".into()));

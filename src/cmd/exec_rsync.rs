@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rsync_gets_the_words_that_it_knows() {
+    fn transport_option_is_removed_for_rsync() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         for (given, left) in [
             ("-a --transport=quic src host:dst", "-a src host:dst"),

@@ -146,7 +146,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn free_memory_is_shared() {
+    fn free_budget_is_divided_among_windows() {
         let settled = settle(4096 * MIB, 72 * MIB, &[100 * MIB; 2]);
         let meant = BudgetDecision { held_bytes: 272 * MIB, window_bytes: 2800 * MIB / 6, ends: None };
         assert_eq!(settled, meant);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_rejects_clients_and_too_little_ends_the_largest() {
+    fn low_memory_rejects_clients_then_ends_the_largest_session() {
         let held = [20 * MIB, 50 * MIB, 4 * MIB];
         let full = settle(104 * MIB, 5 * MIB, &held);
         assert_eq!((full.window_bytes, full.ends), (0, None));
@@ -170,7 +170,7 @@ mod tests {
     /// Whatever the pattern of arrivals, and even if every session fills its windows at once, the growth stays within
     /// the budget.
     #[test]
-    fn windows_that_fill_stay_below_the_budget() {
+    fn full_windows_stay_within_the_budget() {
         let (first, longest) = (u64::from(WINDOW_BYTES), u64::from(WINDOW_MAX_BYTES));
         assert_eq!(INITIAL_WINDOWS.iter().max(), Some(&first));
         assert_eq!(WINDOWS_MAX.iter().filter(|&&bytes| bytes == longest).count() + 1, WINDOWS as usize);
@@ -193,8 +193,8 @@ mod tests {
 
     /// What the tests beside this one allocate and free would count here.
     #[test]
-    fn what_a_process_holds_is_seen() {
-        if !crate::cmd::is_test_alone("cmd::memory_limit::tests::what_a_process_holds_is_seen") {
+    fn held_bytes_includes_allocated_memory() {
+        if !crate::cmd::is_test_alone("cmd::memory_limit::tests::held_bytes_includes_allocated_memory") {
             return;
         }
         let before = held_bytes("self");

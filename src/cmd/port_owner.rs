@@ -54,7 +54,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
-    fn who_waits_at_a_port_has_it_and_who_speaks_from_it_does_not() {
+    fn port_owner_is_the_listener_not_a_connected_socket() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let speaks = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();

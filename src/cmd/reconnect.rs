@@ -169,7 +169,7 @@ mod tests {
     use crate::report::event::Weight;
 
     #[test]
-    fn trouble_of_a_lost_attempt_decides_the_exit_code() {
+    fn problems_of_a_lost_attempt_determine_the_exit_code() {
         for (weight, exit) in [
             (Weight::Failed, Exit::Partial),
             (Weight::SourceError, Exit::Partial),

@@ -161,7 +161,7 @@ mod tests {
     const BOTH: [Route; 2] = [Route::Quic, Route::Tls];
 
     #[test]
-    fn only_an_enrolled_host_is_dialled() {
+    fn server_route_requires_an_enrolled_host() {
         assert_eq!(kinds(planned("box", None, &by(Transport::Auto), None)), (BOTH.to_vec(), true, 28792));
         for host in ["other", "me@box", "BOX"] {
             assert!(matches!(planned(host, None, &by(Transport::Auto), None), Ok(RoutePlan::Shell(_))), "{host}");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_won_lately_comes_first() {
+    fn recently_successful_route_is_tried_first() {
         let auto = by(Transport::Auto);
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0, [Route::Tls, Route::Quic]);
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0, BOTH, "that was long ago");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_was_named_is_meant() {
+    fn explicit_shell_selects_the_shell_route() {
         let said = Connect { shell_was_said: true, ..Connect::default() };
         assert!(matches!(planned("box", None, &said, None), Ok(RoutePlan::Shell(Some(_)))));
         assert!(matches!(planned("other", None, &said, None), Ok(RoutePlan::Shell(None))));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_than_the_server_is_started_by_a_shell() {
+    fn custom_rsync_path_selects_the_shell_route() {
         let with =
             |program: &[u8], transport| Connect { program: Some(program.to_vec()), transport, ..Connect::default() };
         let planned = |program: &[u8], transport, url| planned("box", url, &with(program, transport), None);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_tried_alone() {
+    fn explicit_transport_is_tried_alone() {
         assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(RoutePlan::Shell(_))));
         assert_eq!(kinds(planned("box", None, &by(Transport::Tls), None)).0, [Route::Tls]);
         assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), RoutePlan::OneOff);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_never_means_a_shell() {
+    fn url_never_selects_the_shell_route() {
         let auto = by(Transport::Auto);
         assert_eq!(kinds(planned("box", Some(Some(9)), &auto, None)), (BOTH.to_vec(), false, 9));
         assert_eq!(kinds(planned("box", Some(None), &auto, Some((Route::Ssh, 1001)))).0, BOTH);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn through_another_machine_there_is_only_ssh() {
+    fn proxied_host_uses_ssh_unless_quic_worked_recently() {
         let peers = |last| Peers { hosts: vec![peer(last)] };
         let auto = by(Transport::Auto);
         assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(RoutePlan::Shell(_))));

@@ -776,13 +776,13 @@ mod tests {
     use super::own_addresses;
 
     #[test]
-    fn durations_are_told_in_their_two_largest_units() {
+    fn durations_have_their_two_largest_units() {
         let told = [0, 59, 60, 1411, 3600, 86_399, 90_000].map(super::lasted);
         assert_eq!(told, ["0 s", "59 s", "1 min 0 s", "23 min 31 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]);
     }
 
     #[test]
-    fn a_server_at_all_addresses_is_reached_by_either_family() {
+    fn wildcard_address_maps_to_loopback_addresses() {
         let told = |address: &str| {
             let own = own_addresses(address.parse().unwrap());
             own.iter().map(ToString::to_string).collect::<Vec<_>>()

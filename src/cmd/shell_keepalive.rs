@@ -89,7 +89,7 @@ mod tests {
     use crate::transport::pipe;
 
     #[test]
-    fn it_is_cut_when_the_other_end_is_gone_and_not_by_words() {
+    fn lifeline_is_cut_by_a_closed_peer_but_not_by_data() {
         let (mut near, far) = pipe::pair(64);
         let lifeline = Lifeline::hold(far);
         near.writer.write_all(b"hello").unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_sees_that_it_is_let_go() {
+    fn dropping_the_lifeline_closes_it_for_the_peer() {
         let (mut near, far) = pipe::pair(64);
         drop(Lifeline::hold(far));
         assert_eq!(near.reader.read(&mut [0]).unwrap(), 0);

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_has_the_paths_of_its_installer() {
+    fn unit_sets_the_directories_of_its_installer() {
         let places = Places { config: "/work/x".into(), state: "/work/x/state".into() };
         let said = |vars: &[(&str, &str)], is_root| {
             let var =

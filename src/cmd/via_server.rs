@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_asks_the_user_only_where_there_is_no_other_way() {
+    fn ssh_prompts_only_if_no_other_route_is_left() {
         let mut shells = Shells::default();
         assert_eq!(shells.next(false), Some(true));
         shells.begin(true);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_is_read() {
+    fn output_of_ssh_config_is_parsed() {
         let mut facts = SshFacts { hostname: "box".into(), is_proxied: false };
         facts.read("user me\nhostname 192.0.2.5\nproxycommand none\nport 22\n");
         assert_eq!(facts, SshFacts { hostname: "192.0.2.5".into(), is_proxied: false });
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn of_another_shell_only_the_name_is_known() {
+    fn other_shells_provide_only_the_host_name() {
         let facts = ssh_facts(&[b"/opt/my-shell".to_vec()], "me@box", 0o022);
         assert_eq!(facts, SshFacts { hostname: "box".into(), is_proxied: false });
     }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_fit_the_file() {
+    fn block_length_grows_with_the_basis() {
         for (basis_len, block) in [
             (0, 348),
             (1, 348),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_granted_within_limits() {
+    fn requested_block_length_is_clamped() {
         assert_eq!(block_len(1 << 20, Some(700)), 700);
         assert_eq!(block_len(1 << 20, Some(0)), BLOCK_MIN_BYTES);
         assert_eq!(block_len(1 << 20, Some(u32::MAX)), BLOCK_MAX_BYTES);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_signature_is_too_long() {
+    fn signature_never_exceeds_its_maximum() {
         for shift in 0..44 {
             for basis_len in [1u64 << shift, (1 << shift) + 1, (3 << shift) / 2] {
                 for wished in [None, Some(64), Some(700), Some(131_072)] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_covered() {
+    fn signature_covers_only_what_fits_its_maximum() {
         assert_eq!(covered_len(1 << 40, block_len(1 << 40, None), 6), 1 << 40);
         let covered = covered_len(1 << 40, 64, 8);
         assert!(covered * 8 / 64 + HEADER_BYTES as u64 <= SIGNATURE_MAX_BYTES as u64);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_short() {
+    fn tag_and_row_lengths_are_minimal() {
         for (basis_len, tag, row) in [(1u64, 5, 1), (100_000, 5, 2), (1 << 20, 5, 2), (64 << 20, 5, 2), (1 << 30, 5, 2)]
         {
             let block = block_len(basis_len, None);

@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_told_is_the_source(
+    fn delta_of_an_edited_basis_restores_the_source(
         basis in content(),
         edits in proptest::collection::vec(edit(), 0..6),
         block_len in prop_oneof![64..700u32, Just(512)],
@@ -224,18 +224,18 @@ proptest! {
     }
 
     #[test]
-    fn what_has_nothing_in_common_is_told_too(basis in content(), source in content(), in_place: bool) {
+    fn delta_of_an_unrelated_basis_restores_the_source(basis in content(), source in content(), in_place: bool) {
         tell(&basis, &source, 64, in_place);
     }
 
     #[test]
-    fn a_signature_survives_its_encoding(basis in content(), block_len in 0..2000u32) {
+    fn signature_round_trips(basis in content(), block_len in 0..2000u32) {
         let signature = Signature::of(basis.len() as u64, block_len, 1, &read_at(&basis)).unwrap();
         prop_assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
     }
 
     #[test]
-    fn no_bytes_are_a_signature_that_cannot_be_used(
+    fn any_decoded_signature_can_be_searched(
         start in prop_oneof![Just(64u32), Just(512), any::<u32>()],
         covered in prop_oneof![0..5000u64, any::<u64>()],
         rest in proptest::collection::vec(any::<u8>(), 0..200),
@@ -309,7 +309,7 @@ fn cost((basis, source): &Change, block_len: u32, in_place: bool) -> Cost {
 /// Files of 1 MiB, compared with what rsync 3.5.0 sends for the same bytes: `--no-whole-file --stats`, literal data and
 /// bytes received. rsync uses blocks of 1 KiB, sparsync half of that.
 #[test]
-fn a_change_costs_no_more_than_it_costs_rsync() {
+fn literal_data_is_at_most_that_of_rsync() {
     const LEN: usize = 1 << 20;
     let check = |what: &str, change: Change, literal_max: u64, rsyncs_literal: u64| {
         let cost = cost(&change, block_len(LEN as u64, None), false);
@@ -332,7 +332,7 @@ fn a_change_costs_no_more_than_it_costs_rsync() {
 /// The cases of 1 GiB, scaled down, compared with rsync using `--block-size=32768`, which it chooses for 1 GiB. At full
 /// size, changes of 10.7 MB in pieces of 4 KiB cost rsync 82 MB; they cost sparsync 10.7 MB and a signature of 1.3 MB.
 #[test]
-fn a_change_of_a_long_file_costs_far_less_than_it_costs_rsync() {
+fn delta_of_a_large_file_costs_a_third_of_rsyncs() {
     const LEN: usize = 4 << 20;
     let block_len = block_len(1 << 30, None);
     let check = |what: &str, change: Change, literal_max: u64, rsyncs_total: u64| {
@@ -348,7 +348,7 @@ fn a_change_of_a_long_file_costs_far_less_than_it_costs_rsync() {
 }
 
 #[test]
-fn in_place_finds_what_is_still_there() {
+fn in_place_search_reuses_unwritten_blocks() {
     const LEN: usize = 1 << 20;
     let block_len = block_len(LEN as u64, None);
     assert_eq!(cost(&overwritten(LEN, 512, true), block_len, true).literal_bytes, 10_240);
@@ -359,7 +359,7 @@ fn in_place_finds_what_is_still_there() {
 }
 
 #[test]
-fn odd_ones() {
+fn edge_cases_of_basis_and_source() {
     let some = random(5000, 1);
     for in_place in [false, true] {
         for (basis, source) in [
@@ -389,7 +389,7 @@ fn odd_ones() {
 }
 
 #[test]
-fn zeros_are_one_range() {
+fn run_of_zeros_is_one_copy() {
     let basis = vec![0; 100_000];
     assert_eq!(tell(&basis, &basis, 512, true), Cost { signature_bytes: 1189, literal_bytes: 0, ops: 1 });
     let longer = tell(&basis, &vec![0; 150_000], 512, false);
@@ -401,7 +401,7 @@ fn zeros_are_one_range() {
 }
 
 #[test]
-fn a_long_range_is_told_while_it_goes_on() {
+fn long_copy_is_emitted_in_pieces() {
     const LEN: u64 = 3 * RANGE_BYTES + 5000;
     let basis = random(LEN as usize, 1);
     let signature = Signature::of(LEN, 4096, 2, &read_at(&basis)).unwrap();
@@ -427,7 +427,7 @@ fn a_long_range_is_told_while_it_goes_on() {
 }
 
 #[test]
-fn errors_end_a_search() {
+fn search_stops_at_a_read_or_write_error() {
     let (basis, source) = overwritten(200_000, 512, true);
     let signature = Signature::of(basis.len() as u64, 512, 1, &read_at(&basis)).unwrap();
     let len = source.len() as u64;
@@ -458,7 +458,7 @@ fn errors_end_a_search() {
 }
 
 #[test]
-fn a_source_that_shrank_is_told_as_far_as_it_goes() {
+fn truncated_source_is_searched_up_to_its_end() {
     let basis = random(100_000, 1);
     let signature = Signature::of(100_000, 512, 1, &read_at(&basis)).unwrap();
     for len in [0, 1, 4095, 4096, 4097, 50_000, 99_999] {

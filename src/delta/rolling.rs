@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rolled_sum_is_the_sum() {
+    fn rolled_sum_equals_the_direct_sum() {
         let bytes = random(500);
         for (window, from) in [(64, 0), (64, 3), (128, 7), (488, 0), (488, 12), (496, 0), (504, 0)] {
             let mut rolling = Rolling::new(&bytes, window, from);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_gone_past_at_once_are_the_same() {
+    fn find_stops_at_the_first_match_before_the_limit() {
         let bytes = random(3000);
         for wanted in 0..2900 {
             let sum = Sum::of(&bytes[wanted..wanted + 96]);
@@ -191,7 +191,7 @@ mod tests {
 
     /// Every byte affects the bits in use, wherever it is, even where two changes could cancel each other out.
     #[test]
-    fn small_changes_show() {
+    fn single_byte_changes_do_not_collide() {
         let bytes = random(4096);
         let mut sums = std::collections::HashMap::new();
         sums.insert(Sum::of(&bytes).bits() >> 32, "nothing".to_owned());
@@ -215,7 +215,7 @@ mod tests {
 
     /// Peers of different versions must agree on the sum.
     #[test]
-    fn the_sum_stays_what_it_is() {
+    fn block_sum_has_its_golden_values() {
         assert_eq!(Sum::of(b"").bits(), 0);
         assert_eq!(Sum::of(&random(1003)).bits(), 15_205_487_187_970_026_880);
     }

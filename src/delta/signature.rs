@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_change_it() {
+    fn signature_is_independent_of_thread_count() {
         let basis: Vec<u8> = (0..3_000_001u32).map(|n| (n ^ (n >> 7)) as u8).collect();
         let alone = Signature::of(basis.len() as u64, 700, 1, &reader(&basis)).unwrap();
         for threads in [0, 2, 3, 100] {
@@ -200,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn a_basis_that_shrank_is_an_error() {
+    fn truncated_basis_is_an_error() {
         let error = Signature::of(5000, 512, 2, &reader(&[1; 4999])).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
-    fn its_bytes_are_those_of_the_protocol() {
+    fn encoded_signature_has_its_golden_bytes() {
         // Words: fifteen times 0, then 1; fifteen times 0, then 2; 1, then 1 after zero padding.
         let mut basis = [0; 133];
         (basis[60], basis[124], basis[128], basis[132]) = (1, 2, 1, 1);
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_basis_has_no_blocks() {
+    fn empty_basis_has_no_blocks() {
         let signature = Signature::of(0, 512, 2, &reader(b"")).unwrap();
         assert_eq!(signature.tags(), []);
         assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
     }
 
     #[test]
-    fn what_lies_is_refused() {
+    fn malformed_signature_is_rejected() {
         let basis: Vec<u8> = (0..3000u32).map(|n| ((n * n) >> 3) as u8).collect();
         let good = Signature::of(3000, 512, 1, &reader(&basis)).unwrap().encode();
         assert!(Signature::decode(&good).is_ok());

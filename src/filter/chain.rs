@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_match_wins() {
+    fn first_matching_rule_wins() {
         let chain = chain(&["+ a.o", "- *.o", "-! */", "- d"]);
         assert!(!hides(&chain, "x/a.o"));
         assert!(hides(&chain, "b.o"));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_asked_apart() {
+    fn each_side_has_its_own_rules() {
         let chain = chain(&["P a", "H b", "- c", "R c"]);
         let protected = |path: &[u8]| chain.verdict(Side::Receiver, path, false);
         let exclude = Verdict::Exclude { perishable: false };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn perishable_rules_are_passed_over_in_a_doomed_directory() {
+    fn perishable_rules_do_not_apply_in_a_deleted_directory() {
         let chain = chain(&["-p a", "+p b", "- b", "-p c", "- c"]);
         let doomed = |path: &[u8]| chain.doomed_verdict(Side::Receiver, path, false);
         let perishable = Verdict::Exclude { perishable: true };
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn clear_drops_what_precedes() {
+    fn clear_removes_preceding_rules() {
         let chain = chain(&["- a", ": .r", "!", "- b"]);
         assert!(!hides(&chain, "a") && hides(&chain, "b") && !chain.has_per_dir());
     }
 
     #[test]
-    fn deeper_files_come_first_in_the_place_of_their_rule() {
+    fn deeper_rule_files_come_first_within_their_group() {
         let files = Files::from([(".r", "- a\n- b"), ("d/.r", "+ a\n- /c"), (".q", "- z\n+ b")]);
         let rules = ["+ d/b", ": .r", ": .q", "- c"];
         let root = at(&rules, &files, "");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_in_a_file_drops_its_group_only() {
+    fn clear_in_a_file_removes_only_its_group() {
         let files = Files::from([(".r", "- a"), (".q", "- q"), ("d/.r", "- b\n!\n- c")]);
         let inside = at(&[": .r", ": .q"], &files, "d");
         assert!(!hides(&inside, "d/a") && !hides(&inside, "d/b"));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn without_inheritance_a_file_speaks_for_its_directory() {
+    fn no_inherit_rules_apply_to_their_directory_only() {
         let files = Files::from([(".r", "- a\n: .q"), ("d/.q", "- b"), (".q", "- c")]);
         let root = at(&[":n .r"], &files, "");
         assert!(hides(&root, "a") && hides(&root, "c"));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_can_open_another_group() {
+    fn rule_file_can_add_a_per_directory_file() {
         let files = Files::from([
             (".q", "- a"),
             ("d/.r", ": .q\n- c\n: .r"),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_named_with_a_dot_is_sought_in_the_root() {
+    fn nested_merge_file_is_read_from_the_root() {
         let files = Files::from([("d/.r", ". more\n- c"), ("more", "- b\n- /d/a\n- /x")]);
         let inside = at(&[": .r"], &files, "d");
         assert!(hides(&inside, "d/b") && hides(&inside, "d/a") && !hides(&inside, "d/x"));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_name_their_file() {
+    fn rule_errors_name_file_and_line() {
         let files = Files::from([("d/.r", "- c\nsecret")]);
         let bad = try_enter(&chain(&[": .r"]), "d", &files).unwrap_err();
         assert_eq!(bad.to_string(), "Unknown filter rule: <rule from /r/d/.r line 2>");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_are_scanned_once_and_first() {
+    fn rule_files_of_parents_are_read_once_and_first() {
         let files = Files::from([("/.r", "- t\n- /r/u\n- r/v\n+ w"), ("d/.r", "- w")]);
         for rule in [": /.r", ": ../.r", ": ../../.r"] {
             let root = try_enter(&chain(&[rule]), "", &files).unwrap();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_for_the_other_side_is_passed_over_in_a_file() {
+    fn per_dir_rule_for_the_other_side_is_ignored_in_a_file() {
         let files = Files::from([(".r", ":r .q\n: .q"), (".q", "- a")]);
         let side = |side| {
             let options = ChainOptions { root_abs: b"/r".to_vec(), side, ..Default::default() };
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_group_of_one_name_is_ignored() {
+    fn second_per_dir_rule_of_the_same_name_is_ignored() {
         let files = Files::from([(".r", "- a")]);
         let root = at(&[":s .r", ": ./.r/"], &files, "");
         assert!(hides(&root, "a"));
@@ -461,14 +461,14 @@ mod tests {
     }
 
     #[test]
-    fn the_file_itself_can_be_excluded() {
+    fn e_modifier_excludes_the_rule_file() {
         let files = Files::from([(".r", "+ .r\n- a")]);
         let root = at(&[":e .r"], &files, "");
         assert!(hides(&root, ".r") && hides(&root, "d/.r") && hides(&root, "a"));
     }
 
     #[test]
-    fn cvs_rules_stand_where_they_are_named() {
+    fn cvs_rules_apply_at_their_position() {
         let options = ChainOptions { cvs_env: Some(b"w".to_vec()), ..ChainOptions::default() };
         let chain = with_options(&["+ a.o", "-C", "+ b.o"], options.clone());
         assert!(!hides(&chain, "a.o") && hides(&chain, "b.o") && hides(&chain, "w"));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_new_is_the_same_chain() {
+    fn directory_without_a_rule_file_shares_the_chain() {
         let files = Files::from([("d/.r", "- a")]);
         let root = at(&[": .r", "- b"], &files, "");
         assert!(root.same(&try_enter(&root, "x", &files).unwrap()));
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn attribute_rules_are_apart() {
+    fn xattr_rules_apply_only_to_xattr_names() {
         assert_eq!(chain(&["- user.a"]).xattr_verdict(Side::Sender, b"user.a"), None);
         let chain = chain(&["-x user.a*", "+x user.*", "-xr *", "-x! user.*"]);
         let passes = |side, name: &[u8]| chain.xattr_verdict(side, name);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_hides_what_files_say() {
+    fn debug_output_hides_rules_read_from_files() {
         let files = Files::from([(".r", "- a\n: .q"), (".q", "- b")]);
         let root = at(&["- c", ": .r"], &files, "");
         let text = |path: &[u8]| String::from_utf8(root.first_match(Side::Sender, path, false).unwrap().text).unwrap();
@@ -513,7 +513,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_merge_text_is_taken_or_refused(
+        fn any_merge_file_text_is_parsed_or_rejected(
             texts in proptest::collection::vec("[-+.:!HPRC /*a.\n#]{0,30}", 3),
             rule in "[:](,)?[-+/Cenwsrp]{0,3} (\\.\\./|/)?a",
         ) {

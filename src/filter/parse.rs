@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_read_as_rsync_reads_them() {
+    fn rules_parse_as_in_rsync() {
         // Left: an argument of --filter. Right: the rule in rsync 3.5.0 --debug=FILTER2, or its error message.
         for (text, want) in [
             ("- foo", "- foo"),
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn exclude_honours_the_old_prefixes() {
+    fn exclude_accepts_the_old_prefixes() {
         let text = |pat: &[u8]| parse_exclude(pat).map(|p| p.text());
         assert_eq!(text(b"foo").unwrap(), b"- foo");
         assert_eq!(text(b"+ foo").unwrap(), b"+ foo");
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn from_files_are_lines() {
+    fn exclude_from_is_parsed_line_by_line() {
         let list = parse_from(b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d", false, false).unwrap();
         assert_eq!(patterns(&list), ["- a", "+ b", "- c ", "!", "-  #d"]);
         let list = parse_from(b"a\0#x\0b\n\0\0!", true, true).unwrap();
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_files_take_over_modifiers() {
+    fn merge_file_rules_inherit_modifiers() {
         let list = parse_merge(b"a\nclear\n!\n- b", &merge(b".-/p x"), false).unwrap();
         assert_eq!(patterns(&list), ["-/p a", "-/p clear", "-/p !", "-/p - b"]);
         let list = parse_merge(b"a #x ! c\n", &merge(b":Cs"), true).unwrap();
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_files_is_never_told() {
+    fn errors_hide_the_text_of_rule_files() {
         let says = |text: &[u8], rule: &[u8]| parse_merge(text, &merge(rule), false).unwrap_err().to_string();
         assert_eq!(says(b"\nsecret", b". x"), "Unknown filter rule: <rule from x line 2>");
         assert_eq!(says(b"- foo", b".w x"), "unexpected end of filter rule: <rule from x>");
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn cvs_words_can_clear_their_own_list() {
+    fn cvsignore_can_clear_the_cvs_list() {
         let list = cvs_rules(None, Some(b"a\tb"));
         assert_eq!(list.len(), 1 + 36 + 2);
         assert_eq!(patterns(&list)[..2], [":C .cvsignore", "-p RCS"]);
@@ -621,7 +621,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_parse_or_err(text in proptest::collection::vec(any::<u8>(), 0..40), from0: bool) {
+        fn rule_parsers_do_not_panic_on_any_bytes(text in proptest::collection::vec(any::<u8>(), 0..40), from0: bool) {
             for parsed in [parse_filter(&text), parse_exclude(&text), parse_include(&text)] {
                 if let Err(bad) = parsed {
                     let _ = bad.message();
@@ -634,7 +634,7 @@ mod tests {
         }
 
         #[test]
-        fn a_rule_reads_back(text in "[-+.:HSPR!](,)?[-+/!CenwsrpxC]{0,4}[ _]?[a-z*/!]{0,4}") {
+        fn formatted_rule_parses_to_itself(text in "[-+.:HSPR!](,)?[-+/!CenwsrpxC]{0,4}[ _]?[a-z*/!]{0,4}") {
             if let Ok(parsed) = parse_filter(text.as_bytes()) {
                 prop_assert_eq!(parse_filter(&parsed.text()), Ok(parsed));
             }

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_what_rsync_matches() {
+    fn pattern_matches_agree_with_rsync() {
         // Directories end in a slash. All results are from rsync 3.5.0 --debug=FILTER.
         for (pattern, yes, no) in [
             ("foo", "foo a/foo foo/", "foobar a/xfoo foo/x"),
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn anchored_patterns_begin_at_their_merge_file() {
+    fn anchored_patterns_are_relative_to_their_merge_file() {
         let at = |base: &[u8], text: &[u8]| {
             let anchor = Anchor { root_abs: b"/x/r", base_abs: base, absolute: false };
             Pattern::compile(text, anchor)
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn absolute_patterns_look_at_the_whole_path() {
+    fn absolute_patterns_match_the_full_path() {
         let at = |text: &[u8]| Pattern::compile_global(text, b"/r", true);
         assert!(hits(&at(b"/r/a"), "a"));
         assert!(!hits(&at(b"/a"), "a"));
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_end_soon() {
+    fn many_stars_match_in_bounded_time() {
         let text = "a".repeat(4000);
         for pattern in ["*a*a*a*a*a*a*a*a*b", "**a*a*a*a*a*a*a*a*b", "a**a**a**a**a**a**b"] {
             assert!(!hits(&global(pattern), &text), "{pattern}");
@@ -667,7 +667,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_literal_matches_itself(path in "[a-z.\\\\ ]{1,6}(/[a-z.\\\\ ]{1,6}){0,3}") {
+        fn literal_pattern_matches_itself(path in "[a-z.\\\\ ]{1,6}(/[a-z.\\\\ ]{1,6}){0,3}") {
             prop_assert!(hits(&global(&path), &path));
             let (below, anchored, dir) =
                 (format!("x/{path}"), format!("/{path}"), format!("{path}/"));
@@ -677,7 +677,7 @@ mod tests {
         }
 
         #[test]
-        fn quick_tests_agree_with_the_general_one(
+        fn fast_paths_agree_with_the_general_matcher(
             text in "[ab/*?\\\\\\]\\[!-]{1,8}",
             path in "[ab*]{1,3}(/[ab\\[-]{1,3}){0,3}",
             is_dir: bool,
@@ -688,7 +688,7 @@ mod tests {
         }
 
         #[test]
-        fn stepping_back_agrees_with_following_all_ways(
+        fn backtracking_agrees_with_exhaustive_search(
             text in "[ab/*?]{1,10}",
             path in "[ab]{1,4}(/[ab]{1,4}){0,3}",
         ) {
@@ -699,7 +699,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_compile(text in proptest::collection::vec(any::<u8>(), 0..40), path: Vec<u8>) {
+        fn any_bytes_compile_as_a_pattern(text in proptest::collection::vec(any::<u8>(), 0..40), path: Vec<u8>) {
             let _ = Pattern::compile_global(&text, b"/r", false)
                 .matches(&Subject::new(&path, true, b"/r"));
         }

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_cover_what_was_said() {
+    fn sides_cover_the_given_sides() {
         assert!(Sides::Unsaid.cover(Side::Receiver, false));
         assert!(!Sides::Unsaid.cover(Side::Receiver, true));
         assert!(Sides::Both.cover(Side::Receiver, true));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_name_is_cut_at_its_last_slash() {
+    fn merge_name_splits_at_its_last_slash() {
         for (name, parent, file) in [
             (&b".r"[..], &b""[..], &b".r"[..]),
             (b"/.r", b"/", b".r"),

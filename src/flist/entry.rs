@@ -317,7 +317,7 @@ mod tests {
 
     /// A run holds an `Entry` for each entry and, under `-H`, an `Inode` for each name of a file with several.
     #[test]
-    fn entries_are_small() {
+    fn entry_takes_56_bytes_and_inode_24() {
         assert_eq!((size_of::<Entry>(), size_of::<Inode>()), (56, 24));
     }
 }

@@ -98,7 +98,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_name_is_told_once(
+        fn join_yields_every_name_once(
             a in proptest::collection::btree_map(name(), proptest::bool::ANY, 0..20),
             b in proptest::collection::btree_map(name(), proptest::bool::ANY, 0..20),
         ) {

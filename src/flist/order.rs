@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_first_and_directories_end_in_a_slash() {
+    fn files_precede_directories_sorted_with_a_slash() {
         let mut names: Vec<(&[u8], bool)> =
             vec![(b"foo", true), (b"zz", false), (b"foo-bar", true), (b"foo.x", true), (b"fooa", true), (b"a", true)];
         names.sort_by(|a, b| compare(*a, *b));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_told_depth_first() {
+    fn path_order_is_depth_first() {
         let told: [(&[u8], bool); 9] = [
             (b"b", false),
             (b"d", false),
@@ -81,7 +81,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_is_the_order_of_the_names_with_their_slash(a: Vec<u8>, b: Vec<u8>) {
+        fn directories_compare_as_names_with_a_slash(a: Vec<u8>, b: Vec<u8>) {
             let named = |name: &Vec<u8>| [name.iter().copied().filter(|&b| b != b'/').collect::<Vec<u8>>(), vec![b'/']].concat();
             let (a, b) = (named(&a), named(&b));
             proptest::prop_assert_eq!(

@@ -385,19 +385,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoding_reverses(acl in any_acl()) {
+        fn acl_encoding_round_trips(acl in any_acl()) {
             prop_assert_eq!(Acl::parse(&acl.encode()), Ok(Some(acl)));
         }
 
         #[test]
-        fn parsing_may_refuse_but_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn acl_parsers_do_not_panic_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = Acl::parse(&bytes);
             let _ = from_fake(&bytes, Which::Access, 0o644);
             let _ = from_fake(&bytes, Which::Default, 0o644);
         }
 
         #[test]
-        fn fake_form_reverses(acl in any_acl()) {
+        fn fake_super_acl_round_trips(acl in any_acl()) {
             let bytes = canonical(Some(&acl));
             let back = from_fake(&to_fake(&bytes, Which::Default), Which::Default, 0);
             prop_assert_eq!(back, Ok(bytes));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn fake_form_is_rsyncs() {
+    fn fake_super_acl_has_rsyncs_format() {
         // setfacl -m u:5:rwx,g:6:r,m::rx on a file with g::r.
         let mixed = canonical(Some(&acl(6, 4, Some(5), 4, &[(5, 7)], &[(6, 4)])));
         let hex = |bytes: Vec<u8>| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mode_says_is_no_difference_of_acl() {
+    fn acl_comparison_ignores_entries_of_the_mode() {
         let base = acl(6, 4, Some(7), 4, &[(5, 7)], &[]);
         let bytes = |acl: &Acl| acl.encode();
         assert!(same_access(&bytes(&base), &bytes(&base.clone().with_mode(0o751))));
@@ -438,14 +438,14 @@ mod tests {
     }
 
     #[test]
-    fn default_acl_replaces_the_umask() {
+    fn default_acl_determines_the_mode_of_new_files() {
         assert_eq!(default_mode(&acl(7, 4, None, 0, &[], &[]).encode()), Some(0o740));
         assert_eq!(default_mode(&acl(5, 5, Some(7), 2, &[(5, 7)], &[]).encode()), Some(0o572));
         assert_eq!(default_mode(b""), None);
     }
 
     #[test]
-    fn ids_are_mapped_and_sorted_again() {
+    fn mapped_acl_ids_are_sorted_again() {
         let before = acl(6, 4, Some(7), 4, &[(5, 7), (9, 1)], &[(6, 4)]).encode();
         let after = map_ids(&before, |id| if id == 5 { 100 } else { id }, |id| id + 1);
         assert_eq!(&*after, acl(6, 4, Some(7), 4, &[(9, 1), (100, 7)], &[(7, 4)]).encode());
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_rsyncs_words() {
+    fn acl_errors_have_rsyncs_text() {
         let error = |setting, which| AclError { setting, which, error: io::ErrorKind::Other.into() };
         assert_eq!(error(true, Which::Default).text(b"dir", false), b"set_acl: xacl_set(dir, ACL_TYPE_DEFAULT)");
         assert_eq!(error(false, Which::Access).text(b".", true), b"get_acl: sys_acl_get_file(., ACL_TYPE_ACCESS)");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_asked_bytes_count_and_all_of_them() {
+    fn comparison_covers_exactly_the_given_length() {
         let mut content = vec![7u8; 3 * PIECE_BYTES + 5];
         let whole = file(&content);
         let len = content.len() as u64;

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_arrives_whole_by_every_way() {
+    fn every_copy_method_copies_the_whole_file() {
         for len in [0, 1, 4096, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES + 17] {
             let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
             for how in [&plain as &dyn Fn(u64) -> Manner, &|n| Manner { by_hand: true, ..plain(n) }, &|n| Manner {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grew_or_shrank_since_it_was_listed_is_copied_as_it_is() {
+    fn file_resized_after_listing_is_copied_in_full() {
         let content = vec![7u8; 300_000];
         for listed in [0, 10, 299_999, 300_001, 1 << 30] {
             let (got, n) = copied(&content, |_| plain(listed));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_in_parts_is_copied_whole() {
+    fn short_reads_are_copied_in_full() {
         use rustix::pipe::{PipeFlags, pipe_with};
         // Each read returns the data of one write.
         let (from, into) = pipe_with(PipeFlags::DIRECT).unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_device_as_much_is_read_as_it_has() {
+    fn device_is_copied_up_to_its_length() {
         let zeros = std::fs::File::open("/dev/zero").unwrap();
         assert_eq!(sys::content_len(zeros.as_fd()).unwrap(), 0);
         let abilities = Abilities::default();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_over_another_file_become_holes() {
+    fn zeros_written_over_data_become_holes() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 3 * SMALL_BYTES]).unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_holes_zeros_are_written() {
+    fn write_zeros_overwrites_exactly_its_range() {
         let mut file = tempfile::tempfile().unwrap();
         let content = vec![7; 2 * SMALL_BYTES + 1000];
         file.write_all(&content).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn over_another_file_only_blocks_that_differ_are_written() {
+    fn copy_changed_writes_only_differing_blocks() {
         let mut content: Vec<u8> = (0..3 * SMALL_BYTES as u32 + 4000).flat_map(u32::to_le_bytes).collect();
         let zeros = content.len() - 20_000;
         content[zeros..].fill(0);

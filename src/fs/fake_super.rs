@@ -199,20 +199,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoding_reverses(mode in 0u32..0o200000, number in any::<(u16, u16)>(), uid: u32, gid: u32) {
+        fn fake_stat_round_trips(mode in 0u32..0o200000, number in any::<(u16, u16)>(), uid: u32, gid: u32) {
             let rdev = if is_device(mode) { makedev(number.0.into(), number.1.into()) } else { 0 };
             let stat = FakeStat { mode, rdev, uid, gid };
             prop_assert_eq!(FakeStat::parse(&stat.encode()), Some(stat));
         }
 
         #[test]
-        fn parsing_may_refuse_but_not_panic(text in "[0-9 ,:x+-]{0,40}") {
+        fn fake_stat_parser_does_not_panic(text in "[0-9 ,:x+-]{0,40}") {
             let _ = FakeStat::parse(text.as_bytes());
         }
     }
 
     #[test]
-    fn rsyncs_own_text_is_read_and_written() {
+    fn fake_stat_has_rsyncs_format() {
         let device = FakeStat { mode: 0o020644, rdev: makedev(1, 3), uid: 0, gid: 7 };
         assert_eq!(device.encode(), b"20644 1,3 0:7");
         for good in ["100600 0,0 5:6", " 100600  0, 0 5:6 x", "100600 0,0 5:6x", "1100600 0,0 5:6", "100600 1,3 5:6"] {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn files_stay_open_to_their_owner() {
+    fn mode_on_disk_keeps_owner_access() {
         for (mode, file, dir) in
             [(0, 0o600, 0o700), (0o4755, 0o755, 0o755), (0o444, 0o644, 0o744), (0o070, 0o670, 0o770)]
         {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_what_counts() {
+    fn stored_fake_stat_replaces_the_real_one() {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
         let here = File::open(dir.path()).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn acls_are_kept_beside_the_file() {
+    fn fake_super_stores_acls_in_attributes() {
         let Some(dir) = scratch() else { return };
         let here = File::open(dir.path()).unwrap();
         let at = At::Fd(here.as_fd());

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_stand_for_what_rsync_makes_of_them() {
+    fn wildcards_expand_as_in_rsync() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().to_str().unwrap();
         for name in ["d1/x", "d2/x", ".h/x"] {

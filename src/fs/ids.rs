@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_found_both_ways_and_strangers_are_not() {
+    fn known_ids_map_both_ways_and_unknown_ones_to_none() {
         let ids = Ids::new();
         for _ in 0..2 {
             assert_eq!(ids.user_name(0).as_deref(), Some(b"root".as_slice()));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn own_groups_hold_the_effective_one() {
+    fn own_groups_include_the_effective_group() {
         assert!(own_groups().contains(&rustix::process::getegid().as_raw()));
     }
 }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symlink_does_not_lead_out() {
+    fn symlink_does_not_lead_out_of_the_root() {
         let top = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(top.path().join("in/deep")).unwrap();
         std::fs::create_dir(top.path().join("out")).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_longer_than_the_kernel_takes_is_walked_in_steps() {
+    fn path_longer_than_path_max_is_opened_in_steps() {
         let top = tempfile::tempdir().unwrap();
         let root = root_of(top.path(), Follow::Never);
         let mut path = RelPath::root();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_is_in_reach_and_nothing_else() {
+    fn sandbox_permits_only_paths_within_its_roots() {
         let (top, reach) = scene();
         let at = |name: &str| bytes(&top.path().join(name));
         for name in ["in", "in/", "in/a", "in/deep/b", "in/deep/../a", "in/./a", "in//a", "also/c"] {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn symlinks_lead_within_a_root_only() {
+    fn sandbox_rejects_symlinks_out_of_its_roots() {
         let (top, reach) = scene();
         symlink("../out", top.path().join("in/up")).unwrap();
         symlink(top.path().join("out"), top.path().join("in/abs")).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_behind_a_symlink_is_known_by_both_names() {
+    fn root_behind_a_symlink_permits_both_names() {
         let (top, _) = scene();
         symlink("in", top.path().join("alias")).unwrap();
         let reach = Sandbox::new(&[bytes(&top.path().join("alias"))], false).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
+    fn symlink_swapped_in_concurrently_is_rejected() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let (top, reach) = scene();
         std::fs::write(top.path().join("in/deep/secret"), "harmless").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_that_are_not_there_confine_to_nothing() {
+    fn sandbox_without_an_existing_root_is_an_error() {
         let (top, _) = scene();
         assert!(Sandbox::new(&[bytes(&top.path().join("none"))], false).is_err());
         let both = [bytes(&top.path().join("none")), bytes(&top.path().join("in"))];

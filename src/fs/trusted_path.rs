@@ -359,13 +359,13 @@ mod tests {
     }
 
     #[test]
-    fn trusted_are_root_and_the_user() {
+    fn root_and_the_own_user_are_trusted() {
         assert!(is_trusted(0, 0) && is_trusted(0, 7) && is_trusted(7, 7));
         assert!(!is_trusted(7, 0) && !is_trusted(7, 8));
     }
 
     #[test]
-    fn own_links_lead_where_the_kernel_would_go() {
+    fn trusted_links_resolve_as_in_the_kernel() {
         let top = scene();
         for path in [
             "a/f",
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_others_are_refused_wherever_they_are() {
+    fn links_of_other_users_are_rejected() {
         let top = scene();
         give_links_away(top.path());
         for path in ["to_a", "to_a/", "to_a/f", "a/to_f", "absolute/f", "dangling", "loop", "a/../to_a/nothing"] {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn from_a_floor_no_link_leads_out() {
+    fn beneath_mode_rejects_links_that_lead_out() {
         let top = scene();
         let floor = top.path().join("a");
         symlink("../a/f", floor.join("up")).unwrap();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_at_the_end_of_own_links() {
+    fn missing_targets_of_trusted_links_are_created() {
         let top = scene();
         let at = |name: &str| top.path().join(name).into_os_string().into_encoded_bytes();
         drop(open_append(&at("dangling"), 0o600, LinkOwners::Trusted).unwrap());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_proc_are_followed_though_they_name_no_path() {
+    fn proc_fd_links_are_followed() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, b"piped").unwrap();
         drop(writer);

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_given_away_gets_its_name_without_the_right_to_link_it() {
+    fn chowned_unnamed_file_is_placed_without_link_permission() {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
         use std::os::unix::fs::MetadataExt;
         // Affects only this thread.
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_temp_names_are_ours() {
+    fn temp_names_are_recognized_by_their_checksum() {
         for name in [&b"a"[..], b".hidden", &[b'n'; 255], "ü.txt".as_bytes()] {
             let temp = temp_name(name);
             assert!(temp.len() <= NAME_MAX && is_temp_name(&temp));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_left_over_makes_way_for_its_successor() {
+    fn stale_temp_file_is_replaced() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let temp = std::ffi::OsString::from_vec(temp_name(b"f"));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_file_leaves_nothing() {
+    fn dropped_pending_file_leaves_nothing() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         for replaces in [false, true] {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_placed_over_an_old_one_or_a_sudden_one() {
+    fn place_replaces_an_existing_file() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         for replaces in [false, true] {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_run_leaves_goes_where_another_run_was_faster() {
+    fn leave_keeps_the_partial_file_unless_superseded() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let names =
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_never_replaces_what_another_run_has_finished() {
+    fn partial_file_never_replaces_a_newer_file() {
         for (is_new, is_named) in [(true, true), (true, false), (false, true)] {
             for is_finished in [false, true] {
                 let top = tempfile::tempdir().unwrap();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_finishes_a_file_removes_what_others_have_left_of_it() {
+    fn place_removes_stale_temp_files_of_other_runs() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let first = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temp_file_in_use_is_not_stale() {
+    fn locked_temp_file_is_not_stale() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();

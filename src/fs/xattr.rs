@@ -313,7 +313,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_end_shows_what_rsync_shows() {
+    fn visible_xattr_names_match_rsync() {
         let plain = ["user.a", "user.rsync.foo", "trusted.t"];
         assert_eq!(shown(&XattrPolicy::sender(Who::Root, 1, None)), plain);
         let all = ["user.a", "user.rsync.%stat", "user.rsync.foo", "trusted.t"];
@@ -327,7 +327,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn fake_super_stores_foreign_names_below_its_own() {
+    fn fake_super_prefixes_other_namespaces() {
         let fake = XattrPolicy::receiver(Who::Fake, None);
         let real = list(&[("security.s", "1"), ("trusted.t", "2"), ("user.a", "3")]);
         let disk = list(&[("user.a", "3"), ("user.rsync.security.s", "1"), ("user.rsync.trusted.t", "2")]);
@@ -340,7 +340,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn apply_sets_removes_and_leaves_hidden_ones() {
+    fn apply_sets_and_removes_only_visible_xattrs() {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
         let here = File::open(dir.path()).unwrap();
@@ -361,7 +361,7 @@ pub(super) mod tests {
 
     /// As root, this only shows that nothing breaks. As a user, it shows that the mode is changed and restored.
     #[test]
-    fn a_read_only_file_still_gets_its_attributes() {
+    fn read_only_file_gets_its_xattrs() {
         use std::os::unix::fs::PermissionsExt;
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
@@ -377,7 +377,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn errors_have_rsyncs_words_and_do_not_stop_the_rest() {
+    fn xattr_errors_have_rsyncs_text_and_are_all_reported() {
         let Some(dir) = scratch() else { return };
         std::os::unix::fs::symlink("nowhere", dir.path().join("l")).unwrap();
         let here = File::open(dir.path()).unwrap();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_in_one_step_may_be_repeated() {
+    fn runs_that_replace_files_atomically_may_repeat() {
         assert_eq!(with(|_| {}), None);
         assert_eq!(with(|o| o.delete.when = Some(When::During)), None);
         assert_eq!(with(|o| o.place.partial = true), None);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_traces_may_not() {
+    fn runs_with_lasting_side_effects_may_not_repeat() {
         assert_eq!(with(|o| o.place.inplace = true), Some("--inplace"));
         assert_eq!(with(|o| o.place.append = Some(Append::Verify)), Some("--append"));
         assert_eq!(with(|o| o.place.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })), Some("--backup"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_files_in_the_destination_count_only_before_the_transfer() {
+    fn per_dir_filters_forbid_repeat_unless_deleting_after() {
         for (when, forbidden) in [(When::Before, true), (When::During, true), (When::Delay, true), (When::After, false)]
         {
             let options = Options { delete: Delete { when: Some(when), ..Delete::default() }, ..archive() };

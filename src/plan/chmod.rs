@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn x_looks_at_the_mode_before_all_changes() {
+    fn conditional_x_reads_the_original_mode() {
         let (minus_x, plus_x) = (ModeChange { and: 0o111, ..NONE }, ModeChange { or_x: 0o111, ..NONE });
         assert_eq!(on_file(0o754, &[minus_x, plus_x]), 0o755);
         assert_eq!(on_file(0o644, &[minus_x, plus_x]), 0o644);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_read_the_mode_of_the_moment_before_clearing() {
+    fn class_copies_read_the_current_mode() {
         let copy = |shift, to: u32| ModeChange { copy_from_shift: Some(shift), copy_to: to, and: to * 7, ..NONE };
         let (g_u, u_g) = (copy(6, 0o010), ModeChange { and: 0o4700, ..copy(3, 0o100) });
         assert_eq!([0o644, 0o754, 0o4755].map(|m| on_file(m, &[g_u])), [0o664, 0o774, 0o4775]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_files_are_told_apart() {
+    fn chmod_distinguishes_directories_and_files() {
         let changes = [
             ModeChange { files: false, and: PERMS, or: 0o2775, ..NONE },
             ModeChange { dirs: false, and: PERMS, or: 0o664, ..NONE },
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn new_entries_lose_the_umask_and_the_special_bits() {
+    fn new_entries_get_the_mode_without_umask_and_special_bits() {
         let rule = |umask| ModeRule { umask, ..ModeRule::default() };
         let plain = Parent::default();
         let seen = [0, 0o400, 0o644, 0o755, 0o755, 0o755, 0o644, 0o755, 0o711, 0o50, 0o111, 0o200, 0o501];
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_acl_stands_in_for_the_umask() {
+    fn default_acl_replaces_the_umask() {
         let parent = Parent { default_acl_mode: Some(0o572), setgid: false };
         let rule = ModeRule { umask: 0o022, ..ModeRule::default() };
         let new = |mode: u32| dest_mode(0o100000 | mode, None, &rule, parent);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_entries_keep_their_mode_but_for_executability() {
+    fn existing_entries_keep_their_mode_except_with_executability() {
         let keep = ModeRule { umask: 0o022, ..ModeRule::default() };
         let exec = ModeRule { executability: true, ..keep };
         let plain = Parent::default();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_leaves_writable_directories_opened_up() {
+    fn unprivileged_run_leaves_writable_directories_accessible() {
         let seen = [(0, 0), (0o200, 0o700), (0o300, 0o700), (0o400, 0o400), (0o644, 0o744), (0o500, 0o500)];
         for (mode, left) in seen {
             assert_eq!(dir_mode_left_by_user(mode), left, "{mode:o}");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_as_far_apart_as_rsync_says() {
+    fn name_distances_match_rsync() {
         // Output of rsync 3.5.0 with --debug=fuzzy2.
         let told = "hello ello 1.00000 | hello llo 2.00000 | hello 1hello 1.00000 | hello 12hello 2.00000 | \
             hello xello 1.00016 | ello hello 1.00000 | hello heo 2.00216 | hello hxexlo 2.00132 | abcdef fedcba 6.00018 | \
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_choice_as_rsync_makes() {
+    fn chosen_basis_matches_rsync() {
         for (name, among, expected) in [
             (
                 "abc.txt",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_the_same_within_the_window() {
+    fn fuzzy_match_respects_the_modify_window() {
         let name = &[b'n'; 40];
         let among = || Candidates::new(vec![file("q:100:12")]);
         assert_eq!(among().choose(name, 100, Time { secs: 9, nanos: 0 }, 0), None);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_very_many_names_does_not_take_for_ever() {
+    fn number_of_name_comparisons_is_limited() {
         let name = "n".repeat(255);
         let files = (0..2_000).map(|n| file(&format!("{}{n:04}", &name[4..]))).collect();
         let mut candidates = Candidates::new(files);
@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_limit_changes_no_distance_below_it(a in "[a-c.~1]{0,12}", b in "[a-c.~1]{0,12}", limit in 0u32..20) {
+        fn distance_limit_only_cuts_off_larger_distances(a in "[a-c.~1]{0,12}", b in "[a-c.~1]{0,12}", limit in 0u32..20) {
             let (a, b, limit) = (a.as_bytes(), b.as_bytes(), limit * UNIT);
             let far = distance(a, b, u32::MAX);
             prop_assert_eq!(distance(a, b, limit), far.filter(|&far| far <= limit));

@@ -294,13 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_map_the_name_decides() {
+    fn ids_map_by_name_without_a_map() {
         assert_eq!(mapped(false, &[]), [0, 5, 7, 90, 12345]);
         assert_eq!(mapped(true, &[]), [0, 5, 7, 9, 12345]);
     }
 
     #[test]
-    fn the_first_match_of_a_map_wins() {
+    fn first_matching_map_entry_wins() {
         assert_eq!(mapped(false, &[("games", 1)]), [0, 1, 7, 90, 12345]);
         assert_eq!(mapped(false, &[("5", 2), ("games", 1)]), [0, 2, 7, 90, 12345]);
         assert_eq!(mapped(false, &[("gam?s", 1)]), [0, 1, 7, 90, 12345]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn numeric_ids_have_no_names_at_all() {
+    fn numeric_ids_match_no_names() {
         assert_eq!(mapped(true, &[("games", 1), ("root", 1)]), [0, 5, 7, 9, 12345]);
         assert_eq!(mapped(true, &[("", 1)]), [1; 5]);
         assert_eq!(mapped(true, &[("*", 1)]), [1; 5]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_right_side_is_told_and_left_out() {
+    fn unknown_map_target_is_reported_and_skipped() {
         let to = |from: &str, name: &str| IdMap { from: IdFrom::Name(from.into()), to: IdTo::Name(name.into()) };
         let preserve = Preserve { groupmap: vec![to("games", "nosuch"), to("*", "daemon")], ..Preserve::default() };
         let (mapper, unknown) = IdMapper::new(&preserve, &Two::default());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_id_is_asked_once() {
+    fn each_id_is_looked_up_once() {
         let names = Two::default();
         let (mapper, _) = IdMapper::new(&Preserve { owner: true, ..Preserve::default() }, &names);
         for _ in 0..3 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_super_user_gives_files_away() {
+    fn only_root_changes_the_owner() {
         let preserve = Preserve { owner: true, group: true, ..Preserve::default() };
         let names = Two::default();
         let (mapper, _) = IdMapper::new(&preserve, &names);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_take_hostile_input() {
+    fn wildcards_handle_hostile_patterns() {
         assert!(!wild(&b"*a".repeat(2000), &b"a".repeat(1999)));
         assert!(wild(b"[[:alpha:]_]*[!0-9]", b"_x9y"));
         assert!(wild(b"[]a]*\\**", b"]x*y"));

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn windows() {
+    fn same_time_respects_the_modify_window() {
         assert!(same_time(at(5, 1), at(5, 999), 0));
         assert!(!same_time(at(5, 999_999_999), at(6, 0), 0));
         assert!(!same_time(at(5, 1), at(5, 2), -1));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn update_spares_what_is_newer_or_within_the_window() {
+    fn update_skips_newer_files_and_those_within_the_window() {
         assert!(
             is_spared(at(2, 0), at(1, 9), 0) && !is_spared(at(1, 9), at(1, 0), 0) && !is_spared(at(1, 0), at(2, 0), 0)
         );

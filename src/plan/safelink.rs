@@ -67,7 +67,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_value_is_judged_as_rsync_does() {
+    fn unsafe_links_agree_with_rsync() {
         for (value, expected) in SEEN {
             let judged: String = ["l", "sub/l", "sub/deep/l"]
                 .iter()
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn odd_link_paths_give_no_room() {
+    fn unnormalized_link_paths_add_no_depth() {
         assert!(!is_unsafe(b"../a", b"./sub//l"));
         assert!(is_unsafe(b"../../a", b"./sub//l"));
         assert!(is_unsafe(b"../a", b"sub/../l"));
     }
 
     #[test]
-    fn munging_reverses() {
+    fn unmunge_reverses_munge() {
         assert_eq!(munge(b"/a"), b"/rsyncd-munged//a");
         assert_eq!(unmunge(b"/rsyncd-munged//a"), b"/a");
         assert_eq!(unmunge(b"/rsyncd-munged//rsyncd-munged/x"), b"/rsyncd-munged/x");

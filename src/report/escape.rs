@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn control_bytes_are_escaped_everywhere() {
+    fn control_bytes_are_escaped_in_every_charset() {
         for charset in [Charset::Ascii, Charset::Utf8, Charset::EightBit, Charset::Log] {
             check(
                 charset,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn high_bytes_in_the_c_locale() {
+    fn high_bytes_are_escaped_in_the_c_locale() {
         check(
             Charset::Ascii,
             &[(b"latin\xe4x", b"latin\\#344x"), (b"utf\xc3\xa4x", b"utf\\#303\\#244x"), (b"ff\xff", b"ff\\#377")],
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn high_bytes_in_a_utf8_locale() {
+    fn invalid_utf8_is_escaped_in_a_utf8_locale() {
         check(
             Charset::Utf8,
             &[
@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_control_byte_survives(line: Vec<u8>) {
+        fn no_control_byte_is_left_unescaped(line: Vec<u8>) {
             for charset in [Charset::Ascii, Charset::Utf8, Charset::EightBit, Charset::Log] {
                 let out = put_to_vec(&line, charset);
                 prop_assert!(out.iter().all(|&b| b >= 0x20 || b == b'\t'));
@@ -186,12 +186,12 @@ mod tests {
         }
 
         #[test]
-        fn text_passes_a_utf8_locale(line in "[^\\x00-\\x1f\\\\]*") {
+        fn utf8_text_is_not_escaped_in_a_utf8_locale(line in "[^\\x00-\\x1f\\\\]*") {
             prop_assert_eq!(put_to_vec(line.as_bytes(), Charset::Utf8), line.as_bytes());
         }
 
         #[test]
-        fn an_escaped_line_can_be_read_back(line: Vec<u8>) {
+        fn escaped_line_can_be_unescaped(line: Vec<u8>) {
             let out = put_to_vec(&line, Charset::Ascii);
             let mut back = Vec::new();
             let mut at = 0;

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_oracles() {
+    fn final_error_lines_match_rsync() {
         let cases = [
             (Exit::Usage, "client", "rsync error: syntax or usage error (code 1) at main.c(1886) [client=3.5.0]"),
             (Exit::Usage, "Receiver", "rsync error: syntax or usage error (code 1) at main.c(1056) [Receiver=3.5.0]"),

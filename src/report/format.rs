@@ -447,7 +447,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn all_escapes_of_a_file() {
+    fn file_escapes_match_rsync() {
         let digest =
             Some(vec![0xa7, 0xf9, 0xb5, 0xf4, 0x05, 0x94, 0xe4, 0x97, 0x80, 0x3f, 0xdd, 0x24, 0x5c, 0x4b, 0x14, 0x70]);
         let big = Item { digest, ..item("big.bin") };
@@ -459,7 +459,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn all_escapes_of_a_deletion() {
+    fn deletion_escapes_match_rsync() {
         let constants = CONSTANTS;
         let shown = Shown::deleted(b"xd", Kind::Dir, &constants, 0);
         assert_eq!(
@@ -469,7 +469,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn widths_and_alignment() {
+    fn widths_and_alignment_match_rsync() {
         let g = Item { name: b"dd".into(), kind: Kind::Dir, len_bytes: 40, ..item("") };
         assert_eq!(
             of("[%20l][%-20l][%20n][%-20n]", &g),
@@ -487,7 +487,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_links_width_is_its_values() {
+    fn link_width_applies_to_the_target() {
         assert_eq!(of("%5L|%-15L|%15L|%L", &item("a")), "         |                   |                   |");
         assert_eq!(of("%5L|%-15L|%15L|%L", &link("l")), " ->   tgt| -> tgt            | ->             tgt| -> tgt");
         let linked = Item { linked_to: Some(b"g".into()), ..item("f") };
@@ -495,7 +495,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn quotes_group_digits() {
+    fn quotes_select_number_grouping() {
         let big = item("big");
         assert_eq!(of("[%'l][%''l][%'''l][%''''l][%12'l][", &big), "[1,234,567][1.23M][1.18M][1.18M][   1,234,567][");
         assert_eq!(of("[%'12l][%''12l][%-''12l][%-'12l]", &big), "[   1,234,567][       1.23M][%-''12l][%-'12l]");
@@ -504,7 +504,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_escape_is_text() {
+    fn unknown_escapes_are_printed_as_text() {
         let a = item("a");
         for text in ["%z", "%5z", "%q", "[%", "abc %", "abc%5", "%\\n\\tX", "%a", "%h", "%u", "%P", "%-'12l"] {
             assert_eq!(of(text, &a), text);
@@ -514,7 +514,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn digests_are_blank_or_zero_where_there_is_none() {
+    fn missing_digests_print_as_blanks_or_zeros() {
         let blank = " ".repeat(32);
         assert_eq!(of("%C|%40C|%-40C", &link("l")), format!("{blank}|{blank}|{blank}"));
         let dry = Constants { dry_run: true, ..CONSTANTS };
@@ -525,7 +525,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_began_at_the_root_is_named_with_its_slash() {
+    fn paths_from_the_root_keep_their_leading_slash() {
         let rooted = |paths: &[&str]| {
             let rooted = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
             let constants = Constants { rooted, ..CONSTANTS };
@@ -542,14 +542,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn owners_that_are_not_kept() {
+    fn owners_that_are_not_preserved_print_defaults() {
         let none = Constants { keeps_owner: false, keeps_group: false, ..CONSTANTS };
         assert_eq!(line("%G %U", &Shown::item(&item("f"), &none, 0)), "DEFAULT 0");
         assert_eq!(line("%G %U", &Shown::deleted(b"x", Kind::File, &none, 0)), "DEFAULT 0");
     }
 
     #[test]
-    fn a_format_says_what_it_needs() {
+    fn format_reports_which_data_it_needs() {
         let format = |text: &str| Format::parse(text.as_bytes());
         assert!(format("%n %b").needs_after_transfer() && format("%10C").needs_after_transfer());
         assert!(!format("%i %n%L").needs_after_transfer() && !format("%%b").needs_after_transfer());
@@ -561,7 +561,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_format_panics(text: Vec<u8>, letters in "(%'?-?[0-9]{0,3}'?[a-zA-Z%]|x){0,9}", name: Vec<u8>) {
+        fn format_does_not_panic_on_any_text(text: Vec<u8>, letters in "(%'?-?[0-9]{0,3}'?[a-zA-Z%]|x){0,9}", name: Vec<u8>) {
             let shown = Item { name, ..link("l") };
             let mut times = LocalTimes::new(TimeZone::UTC);
             for text in [text.as_slice(), letters.as_bytes()] {
@@ -572,7 +572,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn text_without_percent_is_itself(text in "[^%]*") {
+        fn text_without_percent_is_printed_unchanged(text in "[^%]*") {
             prop_assert_eq!(of(&text, &item("a")), text);
         }
     }

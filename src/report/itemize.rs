@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_the_oracles() {
+    fn itemize_columns_match_rsync() {
         use Update::*;
         let new = Changes::NEW;
         let cases: &[(Update, Kind, Changes, &[u8; 11])] = &[

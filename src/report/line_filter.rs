@@ -95,7 +95,7 @@ mod tests {
     type Row = (&'static str, Update, Kind, bool, bool, bool, [LineKind; 7]);
 
     #[test]
-    fn the_matrix_is_the_oracles() {
+    fn printed_lines_per_mode_match_rsync() {
         use Update::*;
         let file = Kind::File;
         let dir = Kind::Dir;

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_oracles() {
+    fn list_lines_match_rsync() {
         let cases = [
             (entry(".", 0o040755, 320), 1, "drwxr-xr-x            320 2026/11/21 00:53:24 ."),
             (entry("a", 0o107777, 2), 1, "-rwsrwsrwt              2 2026/11/21 00:53:24 a"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn access_times_have_a_column() {
+    fn atimes_add_a_column() {
         assert_eq!(
             line(&entry(".", 0o040755, 320), 1, true),
             "drwxr-xr-x            320 2026/11/21 00:53:24                     ."
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_arguments() {
+    fn missing_argument_lines_match_rsync() {
         let cases = [
             (1, false, "*missing                                      nope"),
             (1, true, "*missing                                                          nope"),

@@ -148,7 +148,7 @@ mod tests {
 9223372036854775807 9,223,372,036,854,775,807 9223.37P 8192.00P";
 
     #[test]
-    fn whole_numbers_are_the_oracles() {
+    fn integers_match_rsync() {
         for line in ORACLE.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             let value: i64 = words[0].parse().expect("a number");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_the_oracles() {
+    fn fractions_match_rsync() {
         // sent 123,487,121 bytes  received 60 bytes  246,974,362.00 bytes/sec
         assert_eq!(fraction(246974362.0, 0), "246974362.00");
         assert_eq!(fraction(246974362.0, 1), "246,974,362.00");
@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn groups_are_the_plain_digits_with_commas(value: i64) {
+        fn grouped_integer_is_the_plain_one_with_commas(value: i64) {
             let grouped = int(value, 1);
             prop_assert_eq!(grouped.replace(',', ""), int(value, 0));
             let mut parts = grouped.trim_start_matches('-').split(',');
@@ -190,12 +190,12 @@ mod tests {
         }
 
         #[test]
-        fn fractions_group_alike(value in -1e15f64..1e15) {
+        fn grouped_fraction_is_the_plain_one_with_commas(value in -1e15f64..1e15) {
             prop_assert_eq!(fraction(value, 1).replace(',', ""), fraction(value, 0));
         }
 
         #[test]
-        fn no_number_panics(value: f64, whole: u64, level: u8) {
+        fn number_formats_do_not_panic(value: f64, whole: u64, level: u8) {
             let mut out = Vec::new();
             put_fraction(&mut out, value, level);
             put_count(&mut out, whole, level);

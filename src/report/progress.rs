@@ -224,7 +224,7 @@ mod tests {
 
     /// Output of a run with `--bwlimit=1000`; the times are derived from its rates.
     #[test]
-    fn lines_of_files_are_the_oracles() {
+    fn file_progress_lines_match_rsync() {
         let mut meter = meter(ProgressScope::File);
         assert_eq!(
             lines(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_has_a_running_line_too() {
+    fn small_file_has_an_intermediate_progress_line() {
         assert_eq!(
             lines(&mut meter(ProgressScope::File), 2, &[(2, 5)]),
             "~              2 100%    0.00kB/s    0:00:00  ~              2 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=9/11)\n"
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_run_are_the_oracles() {
+    fn run_progress_lines_match_rsync() {
         let mut meter = meter(ProgressScope::Run);
         assert_eq!(
             lines(&mut meter, 3_000_000, &[(32768, 0), (1_081_344, 1023), (2_129_920, 2046), (3_000_000, 2830)]),
@@ -285,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_transfers_nothing_ends_with_a_line() {
+    fn run_without_transfers_prints_a_final_progress_line() {
         let mut out = Vec::new();
         Meter { checked: 11, ..meter(ProgressScope::Run) }.finish(&mut out, 99);
         assert_eq!(out, b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)");
     }
 
     #[test]
-    fn an_open_list_and_an_endless_file() {
+    fn incomplete_list_and_unknown_time_are_shown() {
         let mut meter = meter(ProgressScope::File);
         meter.total.complete = false;
         let long = lines(&mut meter, u64::MAX, &[(1, 0), (2, 100_000)]);
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_order_of_events_panics(events: Vec<(u32, u32, i32)>, run: bool) {
+        fn meter_does_not_panic_on_any_event_order(events: Vec<(u32, u32, i32)>, run: bool) {
             let mut meter = meter(if run { ProgressScope::Run } else { ProgressScope::File });
             let mut out = Vec::new();
             for (done, len, now_ms) in events {

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_problem_decides() {
+    fn worst_problem_determines_the_exit_code() {
         let mut tally = Tally::default();
         assert_eq!(tally.exit(), Exit::Ok);
         tally.problem(Weight::Warning);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_files_and_symlinks() {
+    fn total_size_counts_files_and_symlinks() {
         let mut tally = Tally::default();
         tally.list(Kind::File, 123_456_789, 1);
         tally.list(Kind::File, 1, 1);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_adds_everything() {
+    fn merge_adds_all_counts() {
         let mut one =
             Tally { failed: 1, failed_there: 3, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
         one.created.add(Kind::Device);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_the_oracles() {
+    fn local_times_match_rsync() {
         const NEW: i64 = 16_725_225_600;
         const OLD: i64 = -2_177_452_800;
         const YEAR_1: i64 = -62_135_596_800;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_answer_is_not_taken_for_another() {
+    fn cached_time_depends_on_seconds_and_separator() {
         let mut times = LocalTimes::new(TimeZone::UTC);
         let mut out = Vec::new();
         times.put(&mut out, 0, b' ');
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_are_jiffs(secs in -377_705_023_201i64..253_402_207_200) {
+        fn civil_dates_match_jiff(secs in -377_705_023_201i64..253_402_207_200) {
             let time = jiff::Timestamp::from_second(secs).expect("in range").to_zoned(TimeZone::UTC);
             let (year, month, day) = civil(secs.div_euclid(86400));
             prop_assert_eq!(
@@ -135,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn no_time_panics(secs: i64) {
+        fn time_format_does_not_panic(secs: i64) {
             LocalTimes::new(TimeZone::UTC).put(&mut Vec::new(), secs, b' ');
         }
     }

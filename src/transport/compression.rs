@@ -435,7 +435,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..2000), 0..10), level in 1u8..4) {
+        fn compressed_stream_round_trips(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..2000), 0..10), level in 1u8..4) {
             let always = methods(level).map(Squeeze::Always);
             for when in always.into_iter().chain([Squeeze::Never, Squeeze::IfSlow]) {
                 prop_assert_eq!(there_and_back(&pieces, when).0, pieces.concat());
@@ -443,7 +443,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_expanded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..5) {
+        fn expander_does_not_panic_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0u8..5) {
             let mut chunk = vec![kind];
             chunk.extend((bytes.len() as u32).to_le_bytes());
             chunk.extend(&bytes);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_pieces_that_are_alike_become_short() {
+    fn similar_small_chunks_compress_well() {
         let pieces: Vec<Vec<u8>> = (0..200).map(|n| format!("{n} {}", "the same words ".repeat(60)).into()).collect();
         for (method, part) in [(Method::Zstd(3), 20), (Method::Lz4, 12), (Method::Zlib(6), 20)] {
             let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn each_method_and_level_makes_its_own_length() {
+    fn compressed_length_depends_on_method_and_level() {
         let text = counting();
         let len = |method| there_and_back(std::slice::from_ref(&text), Squeeze::Always(method)).1;
         let [zstd, lz4, zlib] = [Method::Zstd(3), Method::Lz4, Method::Zlib(6)].map(len);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_says_which_method_made_it() {
+    fn chunk_header_identifies_the_method() {
         for (method, kind) in [(Method::Zstd(3), 1), (Method::Lz4, 2), (Method::Zlib(6), 3)] {
             let mut wire = Vec::new();
             let as_it_is = AsItIs::default();
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_in_front_do_not_decide_about_what_follows() {
+    fn incompressible_prefix_does_not_disable_compression() {
         for method in methods(3) {
             let (back, wire) = there_and_back(&[noise(90), counting()], Squeeze::Always(method));
             assert_eq!(back.len(), 90 + counting().len());
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_squeezed_costs_next_to_nothing() {
+    fn incompressible_data_has_little_overhead() {
         let pieces = vec![noise(CHUNK_MAX_BYTES); 20];
         for method in [methods(3), methods(9), methods(1)].concat() {
             let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_that_claims_to_be_much_is_refused() {
+    fn chunk_that_expands_beyond_its_maximum_is_rejected() {
         // An lz4 block: one letter, repeated so often that the output exceeds a chunk.
         let mut chunk = vec![0x1f, b'x', 1, 0];
         chunk.extend([0xff; 1100]);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_has_one_method_and_no_end() {
+    fn second_method_or_end_of_stream_is_rejected() {
         let wire_of = |method| {
             let mut wire = Vec::new();
             Squeezer::new(&mut wire, Squeeze::Always(method), AsItIs::default()).write_all(&counting()).unwrap();
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_lie_are_refused() {
+    fn malformed_chunks_are_rejected() {
         for chunk in
             [&b"\x04\0\0\0\0"[..], b"\0\xff\xff\xff\xff", b"\x01\xff\xff\xff\x7f", b"\0\x05\0\0\0abc", b"\0\x05"]
         {
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_larger_than_agreed_is_refused() {
+    fn zstd_window_above_the_limit_is_rejected() {
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
         encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG + 5)).unwrap();
         // The encoder only declares the window if the data needs it.

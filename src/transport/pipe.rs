@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_bytes_come_through_however_little_room_there_is() {
+    fn all_bytes_arrive_over_a_pipe_of_any_capacity() {
         let sent: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
         for room_bytes in [1, 7, 64 << 10] {
             let (mut one, mut other) = pair(room_bytes);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrowed_link_passes_all_on_and_the_reason_of_its_end() {
+    fn narrowed_link_forwards_all_bytes_and_the_error() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_gone_is_noticed() {
+    fn closed_end_is_detected() {
         let (one, mut other) = pair(4);
         drop(one);
         assert_eq!(other.writer.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_limit_is_seen_by_all_processes() {
+    fn new_limit_is_visible_to_all_processes() {
         let none = Ceiling::default();
         none.set(7).unwrap();
         assert_eq!((none.bytes(), none.number()), (u64::MAX, None));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_behind_the_noise_of_a_login() {
+    fn enroll_reply_is_parsed_after_login_noise() {
         let said = Introduction {
             version: "0.1.0".into(),
             pin: Pin([9; 32]),

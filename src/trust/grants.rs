@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_kept_is_read_again_when_its_file_changed() {
+    fn cached_list_is_reloaded_if_its_file_changed() {
         use crate::trust::files::CachedList;
         use std::time::{Duration, SystemTime};
         let (_top, places) = scratch();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_stands_until_it_ends_or_is_taken_back() {
+    fn grant_is_valid_until_it_expires_or_is_revoked() {
         let (_top, places) = scratch();
         let ends = Grant { expires: Some(Moment(100)), read_only: true, ..grant(2, "b") };
         let put = |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_file_grants_nothing_and_is_told() {
+    fn invalid_grants_file_is_an_error_with_its_line() {
         let (_top, places) = scratch();
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
         let path = places.config.join(Grants::FILE);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_change_grants_nothing() {
+    fn grants_file_writable_by_others_is_rejected() {
         use std::os::unix::fs::PermissionsExt;
         let (_top, places) = scratch();
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_no_text_can_hold_is_refused() {
+    fn root_that_is_not_an_absolute_utf8_path_is_rejected() {
         let (_top, places) = scratch();
         for root in [&b"relative"[..], b"/a/../b", b"/\xff", b""] {
             let odd = Grant { roots: vec![root.to_vec()], ..grant(1, "a") };

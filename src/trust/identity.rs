@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_for_its_owner_alone() {
+    fn key_is_created_once_and_private_to_its_owner() {
         let (_top, places) = scratch();
         assert!(Identity::load(&places).unwrap().is_none());
         let made = Identity::load_or_make(&places).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_can_read_is_refused_with_what_mends_it() {
+    fn key_readable_by_others_is_rejected_with_a_hint() {
         let (_top, places) = scratch();
         Identity::load_or_make(&places).unwrap();
         let path = places.config.join(FILE);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_change_gets_no_key() {
+    fn no_key_is_created_in_a_directory_writable_by_others() {
         let (_top, places) = scratch();
         std::fs::create_dir_all(&places.config).unwrap();
         std::fs::set_permissions(&places.config, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_stays() {
+    fn invalid_key_file_is_rejected_and_kept() {
         let (_top, places) = scratch();
         Identity::load_or_make(&places).unwrap();
         let path = places.config.join(FILE);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn makers_at_the_same_time_agree() {
+    fn concurrent_creation_yields_one_key() {
         let (_top, places) = scratch();
         let pins: Vec<_> = std::thread::scope(|scope| {
             let makers: Vec<_> = (0..8).map(|_| scope.spawn(|| Identity::load_or_make(&places).unwrap().pin)).collect();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_remembered_for_a_while() {
+    fn login_answers_are_cached_for_a_day() {
         let top = tempfile::tempdir().unwrap();
         let places = Places { config: top.path().join("config"), state: top.path().join("state") };
         let remember = |host: &str, answers, now| Logins::remember(&places, host, answers, Moment(now)).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_remembered_than_is_useful() {
+    fn number_of_cached_logins_is_limited() {
         let top = tempfile::tempdir().unwrap();
         let places = Places { config: top.path().to_owned(), state: top.path().to_owned() };
         let login = |n: usize| Login { host: n.to_string(), answers: Answers::Rsync, until: Moment(100) };

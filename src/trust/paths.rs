@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn root_and_users_are_apart_and_a_variable_overrides_both() {
+    fn directories_depend_on_root_and_environment() {
         assert_eq!(places(&[("HOME", "/h")], false).unwrap(), at("/h/.config/sparsync", "/h/.local/state/sparsync"));
         assert_eq!(places(&[("HOME", "/h")], true).unwrap(), at("/etc/sparsync", "/var/lib/sparsync"));
         let xdg = [("HOME", "/h"), ("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "relative")];

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_again() {
+    fn stored_peers_are_found_again() {
         let (_top, places) = scratch();
         assert_eq!(Peers::load(&places).unwrap(), Peers::default());
         let won = Peer { last_route: Some(Route::Tls), last_until: Some(Moment(50)), ..peer("b") };
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_wrote_beside_it_stays() {
+    fn changes_keep_comments_in_the_file() {
         let (_top, places) = scratch();
         let path = places.config.join(Peers::FILE);
         Peers::change(&places, |peers| ["a", "b"].map(|name| peers.put(peer(name)))).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_at_the_same_time_are_all_kept() {
+    fn concurrent_changes_are_all_stored() {
         let (_top, places) = scratch();
         std::thread::scope(|scope| {
             for nth in 0..8 {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_file_is_told_with_its_line() {
+    fn invalid_hosts_file_is_an_error_with_its_line() {
         let (_top, places) = scratch();
         Peers::change(&places, |peers| peers.put(peer("a"))).unwrap();
         let path = places.config.join(Peers::FILE);

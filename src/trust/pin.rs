@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_is_read_as_it_is_written_and_no_other_way() {
+    fn pin_parses_only_in_its_canonical_form() {
         let pin = Pin::of_public_key(b"abc");
         // FIPS 180-4 contains the digest of "abc".
         assert_eq!(pin.to_string(), "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_stands_in_a_file_with_or_without_quotes() {
+    fn timestamp_in_toml_may_be_quoted() {
         #[derive(Debug, Deserialize)]
         struct Holder {
             at: Moment,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_read_as_people_write_it() {
+    fn timestamp_parses_dates_and_durations() {
         let now = Moment(1_000_000_000);
         for (text, secs) in [
             ("2001-09-09T01:46:40Z", 1_000_000_000),

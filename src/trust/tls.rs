@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_know_each_other_speak() {
+    fn mutually_pinned_peers_complete_a_handshake() {
         let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
         let met = Arc::new(OnceLock::new());
         let client = client_config_that_notes(&here, there.pin, met.clone());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_another_key_hears_nothing() {
+    fn server_with_another_key_is_rejected() {
         let [here, there, other] = [(); 3].map(|()| Identity::passing().unwrap());
         let met = Arc::new(OnceLock::new());
         let client = client_config_that_notes(&here, there.pin, met.clone());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_not_admitted_is_told_so() {
+    fn rejected_client_gets_access_denied() {
         let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
         let client = client_config(&here, there.pin);
         let [mine, theirs] = *shake_hands(&client, &server_config(&there, Arc::new(|_| false))).unwrap_err();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_is_worth_nothing_without_its_key() {
+    fn certificate_without_its_key_is_rejected() {
         let [here, there, thief] = [(); 3].map(|()| Identity::passing().unwrap());
         // `with_client_auth_cert` would reject this mismatch, but a malicious client would send it.
         let provider = provider();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_connection_is_judged_anew() {
+    fn every_connection_is_checked_again() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_than_ed25519_have_no_pin() {
+    fn keys_other_than_ed25519_have_no_pin() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let cert = rcgen::CertificateParams::default().self_signed(&key).unwrap();
         assert_eq!(pin_of(cert.der()), None);

@@ -69,7 +69,7 @@ mod tests {
                           addresses = [\"x\", \"y\"]\n\n# Not ours.\n[[host]]\nport = 8\nname = \"b\"\n# the end\n";
 
     #[test]
-    fn what_did_not_change_looks_as_before() {
+    fn unchanged_entries_keep_their_formatting() {
         for after in [
             "[[host]]\nname = \"a\"\nport = 7\naddresses = [\"x\", \"y\"]\n\n[[host]]\nname = \"b\"\nport = 8\n",
             "[[host]]\nname = \"a\"\nport = 7\naddresses = [\n    \"x\",\n    \"y\",\n]\n\n[[host]]\nname = \"b\"\nport = 8\n",
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keys_and_tables_come_and_go_beside_remarks() {
+    fn changed_entries_keep_surrounding_comments() {
         let after = "[[host]]\nname = \"a\"\nport = 9\nlast = \"tls\"\n\n[[host]]\nname = \"c\"\nport = 1\n";
         assert_eq!(
             kept(BEFORE, after, "name"),

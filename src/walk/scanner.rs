@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_taken_whatever_the_number_of_workers_and_the_shape() {
+    fn all_directories_are_scanned_with_any_number_of_workers() {
         for workers in [0, 1, 2, 5] {
             for (wide, deep, entries, all) in
                 [(0, 0, 1, 1), (1, 300, 1, 301), (3000, 1, 1, 3001), (7, 4, 1, 2801), (40, 2, 15_000, 1641)]
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_early_is_taken_like_the_rest() {
+    fn prefetched_results_are_taken_like_others() {
         let (taken, most_ready, _) = run(tree(3000, 1, 1), 2, (false, true));
         assert_eq!((taken, most_ready), (3001, 3001));
         let (taken, most_ready, _) = run(tree(9, 3, 1), 3, (true, false));
@@ -412,7 +412,7 @@ mod tests {
     /// The workers fill the room and then sleep until half of it is free: waking one for each directory taken would
     /// cost more than a small directory.
     #[test]
-    fn workers_are_not_woken_for_each_that_is_taken() {
+    fn workers_sleep_until_half_of_the_room_is_free() {
         let scanner = Scanner::new(tree(3000, 1, 1), false);
         let all: Vec<Ticket> = {
             let root = scanner.start(0);
@@ -441,7 +441,7 @@ mod tests {
 
     /// Whether a result was ready, in progress or not begun: nothing of it or below it remains.
     #[test]
-    fn what_is_forgotten_leaves_nothing_behind() {
+    fn forgotten_directories_leave_no_state() {
         for workers in [0, 1, 4] {
             for early in [false, true] {
                 let scanner = if early { Scanner::early(tree(60, 2, 3)) } else { Scanner::new(tree(60, 2, 3), false) };

@@ -566,7 +566,7 @@ mod tests {
     use crate::walk::Base;
 
     #[test]
-    fn no_entry_is_of_a_directory_that_it_cannot_name() {
+    fn origins_beyond_the_maximum_are_skipped() {
         let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
         let root = Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never);
         let base = Arc::new(Base { root, shown: Vec::new(), chain: chain.clone() });

@@ -807,7 +807,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_cleaned_and_cannot_climb() {
+    fn paths_are_normalized_and_cannot_climb() {
         let cleaned = |p: &[u8]| {
             let (parts, content) = clean(p);
             (parts.join(&b'/'), content)
@@ -819,13 +819,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_marker_counts() {
+    fn first_dot_marker_is_used() {
         assert_eq!(find_marker(b"/a/./b/./c"), Some(2));
         assert_eq!(find_marker(b"a/b"), None);
     }
 
     #[test]
-    fn lists_have_comments_also_where_they_are_nul_separated() {
+    fn nul_separated_lists_may_have_comments() {
         assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false, true), [b"a".to_vec(), b"d".to_vec()]);
         assert_eq!(listed_names(b"a\0#b\0c\nd", true, true), [b"a".to_vec(), b"c\nd".to_vec()]);
         assert_eq!(listed_names(b"a\n#b\n\n", false, false), [b"a".to_vec(), b"#b".to_vec()]);

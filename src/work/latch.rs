@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_early_waits_and_who_comes_late_does_not() {
+    fn wait_blocks_until_the_latch_is_open() {
         let gate = Gate::default();
         std::thread::scope(|scope| {
             let early = scope.spawn(|| gate.wait());

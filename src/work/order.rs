@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_for_a_number_that_never_came_is_not_lost() {
+    fn finish_releases_items_behind_a_gap() {
         let mut seen = Vec::new();
         let order = InOrder::new(|n| seen.push(n));
         [0, 5, 3].into_iter().for_each(|n| order.put(n, n));
@@ -84,7 +84,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_order_is_that_of_the_numbers(mut numbers in proptest::collection::vec(0u64..1, 0..60), seed: u64) {
+        fn items_are_released_in_numeric_order(mut numbers in proptest::collection::vec(0u64..1, 0..60), seed: u64) {
             for (at, n) in numbers.iter_mut().enumerate() {
                 *n = at as u64;
             }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_order_whatever_their_number() {
+    fn map_returns_results_in_order() {
         for (len, threads) in [(0, 2), (1, 4), (WORTH_A_THREAD, 1), (WORTH_A_THREAD, 3), (BLOCK + 5, 2), (BLOCK, 7)] {
             let items: Vec<usize> = (0..len).collect();
             assert_eq!(map(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_for_many_bytes_however_they_are_cut() {
+    fn thread_count_depends_on_total_bytes() {
         assert_eq!(threads_for([WORTH_A_THREAD_BYTES - 1].into_iter(), 2), 1);
         assert_eq!(threads_for([1, WORTH_A_THREAD_BYTES - 1].into_iter(), 2), 2);
         assert_eq!(threads_for([u64::MAX, u64::MAX].into_iter(), 2), 2);
     }
 
     #[test]
-    fn shared_results_come_in_order() {
+    fn share_returns_results_in_order() {
         let items: Vec<usize> = (0..1000).collect();
         for threads in [1, 2, 7, 2000] {
             assert_eq!(share(&items, threads, |n| n * 2), items.iter().map(|n| n * 2).collect::<Vec<_>>());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_item_is_taken_while_another_is_long() {
+    fn long_item_does_not_block_the_next() {
         // The first item finishes only after all others.
         let (done, all_others) = std::sync::mpsc::channel();
         let (done, all_others) = (parking_lot::Mutex::new(done), parking_lot::Mutex::new(all_others));

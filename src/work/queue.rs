@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_pushed_is_popped_once_and_never_more_than_the_bound_waits() {
+    fn queue_is_bounded_and_delivers_each_item_once() {
         let queue = Queue::new(3);
         let sum = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {

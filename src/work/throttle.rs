@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_nothing_went_is_not_made_up_for() {
+    fn idle_time_saves_at_most_one_piece() {
         let [rate, piece] = [10_000_000, 1_000_000];
         let at = Duration::from_millis;
         let mut spent = Duration::ZERO;

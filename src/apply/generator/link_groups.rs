@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_file_with_several_names_little_is_remembered() {
+    fn placed_hard_link_takes_12_bytes() {
         // Plus 8 bytes for the inode.
         assert_eq!(size_of::<Placed>(), 12);
     }

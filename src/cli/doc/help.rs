@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_find_the_options_that_they_look_for() {
+    fn help_lists_options_that_other_programs_search_for() {
         let help = help_text();
         for word in ["--old-args", "no-motd", "contimeout", "--protect-args", "--secluded-args", "--iconv", "--mkpath"]
         {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overview_is_short_and_names_the_verbs() {
+    fn overview_is_short_and_lists_the_subcommands() {
         assert!(overview().lines().count() <= 25);
         assert!(["enroll HOST", "server status", "HOST:DEST", "--help"].iter().all(|word| overview().contains(word)));
         let help = help_text();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_has_one_short_line() {
+    fn help_line_of_each_option_is_short() {
         for flag in flags::all() {
             assert!(!flag.help.is_empty(), "{}", flag.shown());
         }

@@ -52,7 +52,7 @@ mod tests {
 
     /// `scripts/options` sets SPARSYNC_BLESS to rewrite the file.
     #[test]
-    fn the_file_is_what_the_table_says() {
+    fn options_md_matches_the_option_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPTIONS.md");
         let text = options_markdown();
         if std::env::var_os("SPARSYNC_BLESS").is_some() {

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_find_what_they_read() {
+    fn version_text_has_the_lines_that_programs_parse() {
         let text = version_text();
         assert!(text.starts_with("rsync  version 3.5.0  protocol version 32\n"));
         let capabilities = text.split("Capabilities:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_is_balanced_and_has_rsyncs_keys() {
+    fn version_json_is_balanced_and_has_rsyncs_keys() {
         let text = rsync_version_json();
         for key in [
             "\"program\": \"rsync\"",

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_leads_to_its_flag() {
+    fn every_option_name_finds_its_flag() {
         for flag in all() {
             if !flag.long.is_empty() {
                 assert!(matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag)));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_listed_twice() {
+    fn option_names_are_unique() {
         let mut names: Vec<String> = Vec::new();
         for flag in all() {
             if !flag.long.is_empty() {

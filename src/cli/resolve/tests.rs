@@ -38,7 +38,7 @@ fn refusal(line: &str) -> (u8, String, &'static str) {
 }
 
 #[test]
-fn recursion_is_what_rsync_makes_of_it() {
+fn recursion_matches_rsync() {
     for (line, recurse) in [
         ("", Recurse::No),
         ("-r", Recurse::Full),
@@ -64,7 +64,7 @@ fn recursion_is_what_rsync_makes_of_it() {
 }
 
 #[test]
-fn rules_that_options_imply_come_last() {
+fn implied_filter_rules_come_last() {
     let rules = |line: &str| -> Vec<String> {
         let text = |rule: RuleArg| match rule {
             RuleArg::Implied(text) => format!("implied {}", String::from_utf8(text).unwrap()),
@@ -95,7 +95,7 @@ fn rules_that_options_imply_come_last() {
 }
 
 #[test]
-fn the_partial_directory_is_cleaned_and_may_come_from_the_environment() {
+fn partial_dir_is_normalized_and_may_come_from_env() {
     let dir = |line: &str| {
         let place = copy_with(line, &[("RSYNC_PARTIAL_DIR", "env/")]).options.place;
         (place.partial, place.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
@@ -114,7 +114,7 @@ fn the_partial_directory_is_cleaned_and_may_come_from_the_environment() {
 }
 
 #[test]
-fn deletion_has_one_time() {
+fn delete_timing_matches_rsync() {
     for (line, when) in [
         ("-r", None),
         ("-r --delete", Some(When::During)),
@@ -134,7 +134,7 @@ fn deletion_has_one_time() {
 }
 
 #[test]
-fn backups_imply_what_rsync_implies() {
+fn backup_options_imply_what_rsync_implies() {
     assert!(options("-b --no-O").preserve.omit_dir_times);
     assert!(!options("-b --backup-dir=x").preserve.omit_dir_times);
     let backup = |line: &str| options(line).place.backup.expect(line);
@@ -146,7 +146,7 @@ fn backups_imply_what_rsync_implies() {
 }
 
 #[test]
-fn what_is_told_is_settled() {
+fn output_options_are_settled() {
     let output = |line: &str| options(line).output;
     let told = |info: Info| (info.name, info.flist, info.progress, info.stats);
     assert_eq!(told(output("").info), (0, 0, 0, 0));
@@ -183,7 +183,7 @@ fn what_is_told_is_settled() {
 }
 
 #[test]
-fn the_strongest_check_counts() {
+fn strongest_check_mode_wins() {
     assert_eq!(options("-cI --size-only").check.mode, CheckMode::Digest);
     assert_eq!(options("-I --size-only").check.mode, CheckMode::SizeOnly);
     assert_eq!(options("-I").check.mode, CheckMode::IgnoreTimes);
@@ -191,7 +191,7 @@ fn the_strongest_check_counts() {
 }
 
 #[test]
-fn owners_are_mapped_once() {
+fn each_owner_map_may_be_given_once() {
     let preserve = options("--chown=1:x --no-o").preserve;
     assert!(!preserve.owner && preserve.group);
     assert_eq!((preserve.usermap.len(), preserve.groupmap.len()), (1, 1));
@@ -207,7 +207,7 @@ fn owners_are_mapped_once() {
 }
 
 #[test]
-fn alternate_trees_are_of_one_kind_and_at_most_20() {
+fn alternate_dirs_have_one_kind_and_at_most_20() {
     let alt = options("--link-dest=a --link-dest=b").delta.alt_dest.unwrap();
     assert_eq!((alt.kind, alt.dirs.len()), (AltKind::Link, 2));
     assert_eq!(
@@ -222,7 +222,7 @@ fn alternate_trees_are_of_one_kind_and_at_most_20() {
 }
 
 #[test]
-fn contradictions_have_rsyncs_words() {
+fn option_conflicts_have_rsyncs_errors() {
     for (line, message) in [
         ("--delete", "--delete does not work without --recursive (-r) or --dirs (-d)."),
         ("--suffix=a/b", "--suffix cannot contain slashes: a/b"),
@@ -268,7 +268,7 @@ fn contradictions_have_rsyncs_words() {
 }
 
 #[test]
-fn what_is_not_carried_out_is_handed_over_and_names_itself() {
+fn unsupported_options_are_handed_over_by_name() {
     for (line, name) in [
         ("--read-batch=x", "--read-batch"),
         ("--write-batch=x", "--write-batch"),
@@ -300,7 +300,7 @@ fn what_is_not_carried_out_is_handed_over_and_names_itself() {
 }
 
 #[test]
-fn the_operands_choose_the_request() {
+fn operands_determine_the_request() {
     let is = |line: &str| request(line, &[]).unwrap();
     assert!(matches!(is("-h"), Request::Help));
     assert!(matches!(is("-vh"), Request::Help));

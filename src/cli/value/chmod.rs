@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_what_rsync_makes_of_them() {
+    fn chmod_results_match_rsync() {
         check(
             "0444 +w f 644\n 0444 +x f 555\n 0444 =rw f 644\n 0666 -w f 466\n 0444 go+w f 466\n 0444 u+X f 444
              0411 u+X f 511\n 0755 u+X d 755\n 0544 a-X f 444\n 0755 a-X d 644\n 0444 a=X f 0\n 0544 a=X f 111
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_copied_as_rsync_copies_them() {
+    fn copying_permission_classes_matches_rsync() {
         check(
             "0742 u=g f 442\n 7742 u=g f 3442\n 7742 g=u f 5772\n 7742 o=u f 6747\n 0742 u+g f 742\n 7742 u-g f 7342
              7742 ug=o f 1222\n 0742 g-u f 702\n 7742 =u f 755\n 7742 +u f 7757\n 0742 -g f 302\n 7742 a=u f 777
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_chmod_is_rejected() {
         for text in [
             "", "u", "x", "u+z", "888", "17777", "D", "F", "DFu+x", "u=gr", "g=u-x", "u+x-w", "u+x,", ",u+x", "t", "X",
             "u=go", "u+rg", "Dx", "u++x", "75x", "644,", "DF644", "FD600", "u+Fx", "700x", "u+ux",

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_are_read() {
+    fn id_maps_are_parsed() {
         let maps = parse(b"0:1,5-9:x,*:y,:9", "usermap").unwrap();
         assert_eq!(maps[0], IdMap { from: IdFrom::Range(0, 0), to: IdTo::Id(1) });
         assert_eq!(maps[1], IdMap { from: IdFrom::Range(5, 9), to: IdTo::Name(b"x".to_vec()) });
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_rsyncs_words() {
+    fn invalid_id_maps_have_rsyncs_errors() {
         for (text, message) in [
             ("", "No colon found in --usermap: "),
             ("a", "No colon found in --usermap: a"),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_show_what_cannot_be_printed() {
+    fn unprintable_bytes_are_escaped_in_messages() {
         assert_eq!(printable(b"--\xff\x01a"), b"--\\#377\\#001a");
         assert_eq!(printable("ä".as_bytes()), "ä".as_bytes());
     }

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_a_part_for_each_end() {
+    fn compress_list_has_a_part_for_each_end() {
         use Compression::{Lz4, No, Zlib, Zlibx, Zstd};
         let both = |text: &str| [End::Client, End::Server].map(|end| compress_list(text.as_bytes(), end));
         assert_eq!(both(""), [None, None]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked() {
+    fn checksum_and_compress_names_are_checked() {
         let both = |transfer, listed| Some(Checksums { transfer, listed });
         let read = |text: &str| checksums(text.as_bytes()).map_err(|error| String::from_utf8(error.message).unwrap());
         assert_eq!(read("MD5"), Ok(both(Checksum::Md5, Checksum::Md5)));
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(compress(b"x").unwrap_err().exit, Exit::Unsupported);
     }
     #[test]
-    fn a_list_is_agreed_upon() {
+    fn checksum_list_is_negotiated() {
         let read = |text: &str| checksum_list(text.as_bytes()).map_err(|error| error.message);
         assert_eq!((read(""), read("  ")), (Ok(None), Ok(None)));
         assert_eq!(read("foo MD4 md5"), Ok(Some(Checksum::Md4)));

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_popt_does() {
+    fn integers_parse_as_in_popt() {
         assert_eq!(read(""), Some(0));
         assert_eq!(read(" 3"), Some(3));
         assert_eq!(read("+3"), Some(3));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_number_is_named_by_its_word() {
+    fn invalid_number_error_quotes_the_argument() {
         let error = int(&Given { value: b"x", word: b"-@x" }).unwrap_err();
         assert_eq!(error.message, b"rsync: -@x: invalid numeric value");
     }

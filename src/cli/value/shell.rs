@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_cut_as_rsync_cuts_them() {
+    fn shell_command_is_split_as_in_rsync() {
         for (text, words) in [
             ("ssh", &["ssh"][..]),
             ("  ssh   -p  22 ", &["ssh", "-p", "22"]),

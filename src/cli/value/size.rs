@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_what_rsync_sends() {
+    fn parsed_sizes_match_rsync() {
         for (text, bytes) in [
             ("", 0),
             ("0", 0),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_rsyncs_words() {
+    fn invalid_sizes_have_rsyncs_errors() {
         for text in [
             "x", "1x", "1+2", "1e", "1.x", "1kk", "1ki", "1k+", " 1", "+1", "1,5k", "1.5.5k", "0x10", "1K+1x", "-",
             "-0", "-x",

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_makes_the_time_the_next() {
+    fn stop_at_completes_to_the_next_matching_time() {
         for (text, time) in [
             ("2099-12-31T23:59", "2099-12-31T23:59"),
             ("99-1-1t1:1", "2099-01-01T01:01"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_rsyncs_words() {
+    fn invalid_stop_times_have_rsyncs_errors() {
         for text in [
             "",
             "x",
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_are_leading_digits() {
+    fn stop_after_reads_leading_digits() {
         assert_eq!(after(b"5").unwrap(), 5);
         assert_eq!(after(b" +5m").unwrap(), 5);
         for bad in ["", "0", "-1", "x", "0x5", "99999999999999999999999"] {

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_hold_known_words_only() {
+    fn verbosity_tables_contain_known_words_only() {
         for added in INFO_BY_VERBOSITY {
             assert!(info(added.as_bytes(), &mut InfoLevels::default()).is_ok());
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_was_said_wins_over_verbosity() {
+    fn explicit_info_word_overrides_verbosity() {
         let mut said = InfoLevels::default();
         assert_eq!(info(b"name0,Stats2,,del3,", &mut said).unwrap(), WordsArgument::Levels);
         let all = settle_info(2, "FLIST2,NAME,PROGRESS", &said);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_are_named() {
+    fn unknown_info_word_is_named_in_the_error() {
         for (text, name) in [("x", "x"), ("foo2,bar", "foo"), ("name1x", "name1x"), ("name,na", "na"), ("2", "2")] {
             let error = info(text.as_bytes(), &mut InfoLevels::default()).unwrap_err();
             assert_eq!(error.message, format!("Unknown --info item: \"{name}\"").as_bytes());

@@ -139,7 +139,7 @@ fn shown(output: &Output) -> String {
 }
 
 #[test]
-fn names_under_v() {
+fn v_prints_names_of_changed_entries() {
     let want = "./\nc_data\nf_data\nl_new -> tgt\nd_attr/\nd_new/\nh1_new => h2_new\n";
     assert_eq!(shown(&output(1, 0, None)), want);
     assert_eq!(shown(&output(1, 0, Some("%n%L"))), want);
@@ -151,7 +151,7 @@ fn names_under_v() {
 }
 
 #[test]
-fn names_under_vv() {
+fn vv_prints_names_of_unchanged_entries() {
     let want = "./\nc_attr\nc_data\nc_same is uptodate\nf_attr\nf_data\nf_same is uptodate\n\
                 h2_attr is uptodate\nl_attr\nl_new -> tgt\nd_attr/\nd_new/\nh1_new => h2_new\n";
     assert_eq!(shown(&output(2, 0, None)), want);
@@ -159,7 +159,7 @@ fn names_under_vv() {
 }
 
 #[test]
-fn itemized_lines() {
+fn itemize_prints_changed_or_all_entries() {
     let want = "\
 .d..t...... ./
 .D...p..... c_attr
@@ -194,7 +194,7 @@ fn deletions(output: &Output) -> String {
 }
 
 #[test]
-fn deletions_are_told_in_three_ways() {
+fn deletion_lines_follow_the_output_format() {
     let plain = "deleting xd/in\ndeleting xd/\n";
     assert_eq!(deletions(&output(1, 0, None)), plain);
     assert_eq!(deletions(&output(0, 0, Some("%n %b"))), plain);
@@ -222,7 +222,7 @@ fn logged(output: &Output, facts: RunFacts) -> String {
 }
 
 #[test]
-fn the_log_follows_what_stdout_asks_for() {
+fn log_lines_follow_the_output_options() {
     let significant = "\
 building file list
 *deleting   old/
@@ -253,7 +253,7 @@ hf+++++++++ h1_new => h2_new
 }
 
 #[test]
-fn log_lines_have_time_and_process() {
+fn log_lines_begin_with_time_and_process_id() {
     let mut run = Run::new(&with_log(output(0, 0, None), "%n"), FACTS);
     run.tell(Event::Item(Box::new(item("nl\n"))));
     run.reporter.flush();
@@ -278,7 +278,7 @@ fn summarized(output: Output, tally: &Tally, facts: RunFacts) -> String {
 }
 
 #[test]
-fn statistics_are_laid_out_as_the_oracles() {
+fn statistics_match_rsync() {
     let stats = |human| Output { human, info: Info { stats: 2, ..Info::default() }, ..Output::default() };
     let plain = "
 Number of files: 4 (reg: 2, dir: 1, link: 1)
@@ -332,7 +332,7 @@ fn speedup_has_no_units() {
 }
 
 #[test]
-fn the_logs_last_lines() {
+fn log_ends_with_totals_and_error() {
     let quiet = with_log(output(0, 0, None), "%n");
     let mut run = Run::new(&quiet, FACTS);
     run.reporter.summary(&Tally::default(), Duration::ZERO);
@@ -364,7 +364,7 @@ fn the_logs_last_lines() {
 }
 
 #[test]
-fn banners() {
+fn banner_lines_match_rsync() {
     let said = |output: &Output, banner| {
         let mut run = Run::new(output, RunFacts { banner, ..FACTS });
         run.reporter.banner();
@@ -388,14 +388,14 @@ fn banners() {
 }
 
 #[test]
-fn vv_ends_with_the_matches() {
+fn deltasum_debug_prints_match_totals() {
     let output = Output { debug: Debug { deltasum: 1, ..Debug::default() }, ..Output::default() };
     let text = summarized(output, &tally(), FACTS);
     assert_eq!(text, "total: matches=0  hash_hits=0  false_alarms=0 data=123456790\n");
 }
 
 #[test]
-fn trouble_goes_to_stderr_after_what_was_said() {
+fn problem_flushes_stdout_before_stderr() {
     let mut run = Run::new(&with_log(output(1, 0, None), "%n"), FACTS);
     run.tell(Event::Item(Box::new(item("a"))));
     assert_eq!(run.out.text(), "");
@@ -412,7 +412,7 @@ fn trouble_goes_to_stderr_after_what_was_said() {
 }
 
 #[test]
-fn stderr_all_leaves_stdout_alone() {
+fn stderr_all_prints_everything_to_stderr() {
     let mut run = Run::new(&Output { stderr: StderrMode::All, ..output(1, 0, None) }, FACTS);
     run.reporter.banner();
     run.items(&[item("a")]);
@@ -422,7 +422,7 @@ fn stderr_all_leaves_stdout_alone() {
 }
 
 #[test]
-fn lines_are_buffered_as_outbuf_says() {
+fn outbuf_determines_the_buffering() {
     let told = |outbuf, stdout_is_tty| {
         let output = Output { outbuf, ..output(1, 0, None) };
         let mut run = Run::new(&output, RunFacts { stdout_is_tty, ..FACTS });
@@ -437,7 +437,7 @@ fn lines_are_buffered_as_outbuf_says() {
 }
 
 #[test]
-fn progress_of_files() {
+fn file_progress_follows_the_names() {
     let output = Output { info: Info { name: 1, progress: 1, ..Info::default() }, ..output(0, 0, None) };
     let mut run = Run::new(&output, FACTS);
     run.reporter.set_list_total(9, 123, true);
@@ -460,7 +460,7 @@ fn progress_of_files() {
 }
 
 #[test]
-fn progress_before_a_line_that_comes_after() {
+fn progress_precedes_a_line_printed_after_transfer() {
     let progress = Info { name: 1, progress: 1, ..Info::default() };
     let output = Output { info: progress, ..output(0, 0, Some("%n %b")) };
     let mut run = Run::new(&output, FACTS);
@@ -475,7 +475,7 @@ fn progress_before_a_line_that_comes_after() {
 }
 
 #[test]
-fn progress_of_the_run() {
+fn run_progress_is_one_line_until_the_end() {
     let info = |name| Info { name, progress: 2, stats: 1, ..Info::default() };
     let quietly = Output { info: info(0), ..output(0, 0, None) };
     let mut run = Run::new(&quietly, FACTS);
@@ -500,7 +500,7 @@ fn progress_of_the_run() {
 }
 
 #[test]
-fn lists_ignore_formats() {
+fn list_only_ignores_output_formats() {
     let facts = RunFacts { list_only: true, ..FACTS };
     let output = Output { human: 1, ..with_log(output(0, 1, Some("%i %n")), "%n") };
     let mut run = Run::new(&output, facts.clone());
@@ -515,7 +515,7 @@ fn lists_ignore_formats() {
 }
 
 #[test]
-fn events_that_are_not_shown_are_not_requested() {
+fn reporter_wants_only_events_that_it_prints() {
     let wants = |output: &Output| Run::new(output, FACTS).reporter.wants();
     assert_eq!(wants(&output(0, 0, None)), Wants::default());
     assert_eq!(wants(&Output { quiet: true, ..output(2, 2, Some("%i %C")) }), Wants::default());
@@ -530,7 +530,7 @@ fn events_that_are_not_shown_are_not_requested() {
 }
 
 #[test]
-fn a_broken_pipe_is_noted_and_nothing_more() {
+fn broken_output_pipe_is_recorded_without_error() {
     struct Broken;
     impl Write for Broken {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -550,7 +550,7 @@ fn a_broken_pipe_is_noted_and_nothing_more() {
 
 proptest! {
     #[test]
-    fn no_name_breaks_a_line(names: Vec<Vec<u8>>, utf8_locale: bool, eight_bit: bool) {
+    fn any_file_name_takes_one_line(names: Vec<Vec<u8>>, utf8_locale: bool, eight_bit: bool) {
         let output = Output { eight_bit, ..output(1, 0, None) };
         let mut run = Run::new(&output, RunFacts { utf8_locale, ..FACTS });
         let items: Vec<Item> = names.iter().map(|name| Item { name: name.clone(), ..item("") }).collect();

@@ -254,7 +254,7 @@ mod tests {
     const KEYS: [Pin; 2] = [Pin([1; 32]), Pin([2; 32])];
 
     #[test]
-    fn there_are_as_many_places_as_the_limits_say() {
+    fn admission_enforces_session_and_handshake_limits() {
         let limits = Limits { sessions: 1, half_open: 3, retry_from: 2, handshakes_per_sec: 1000, ..Limits::default() };
         let room = Room::new(&limits);
         let admit = |is_shown| room.admit([127, 0, 0, 1].into(), is_shown, false);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_handshake_that_may_be_is_given_up_for_another() {
+    fn oldest_abandonable_handshake_makes_way_for_a_new_one() {
         let room = Room::new(&Limits { half_open: 3, ..Limits::default() });
         let admit = || begins(room.admit([127, 0, 0, 1].into(), true, false));
         let given_up = Arc::new(Mutex::new(Vec::new()));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_does_not_take_the_places_of_others() {
+    fn sessions_per_key_are_limited() {
         let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
         let come_in = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().come_in(key);
         let sessions = [come_in(KEYS[0]).ok().unwrap(), come_in(KEYS[0]).ok().unwrap()];
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn one_network_gives_up_its_own_handshakes() {
+    fn handshakes_per_network_are_limited() {
         let room = Room::new(&Limits { half_open: 4, half_open_per_network: 2, ..Limits::default() });
         let given_up = Arc::new(Mutex::new(Vec::new()));
         let places: Vec<_> = ["192.0.2.9", "2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4"]
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_the_time_of_others() {
+    fn handshake_rate_per_network_is_limited() {
         let room = Room::new(&Limits { handshakes_per_sec: 2, ..Limits::default() });
         let admit = |address: &str| begins(room.admit(address.parse().unwrap(), true, false)).is_some();
         assert_eq!([1, 2, 3].map(|_| admit("192.0.2.1")), [true, true, false]);

@@ -142,7 +142,7 @@ mod tests {
     use super::is_elsewhere;
 
     #[test]
-    fn the_way_begins_elsewhere_where_there_is_one_from_another_address() {
+    fn path_change_requires_a_route_from_another_address() {
         let moved = |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
         // Networks reserved for documentation (RFC 5737, RFC 3849): no machine has such an address.
         assert!(moved("192.0.2.7:9", "127.0.0.1:9"));

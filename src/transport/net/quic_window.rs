@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_with_what_the_path_holds() {
+    fn window_grows_with_the_bandwidth_delay_product() {
         let start = u64::from(WINDOW_BYTES);
         // Mbit/s, ms, multiple of the initial window: the path holds less than half of the result.
         for (mbit, ms, times) in
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_keeps_below_a_ceiling_that_moves() {
+    fn window_follows_a_changing_ceiling() {
         let start = u64::from(WINDOW_BYTES);
         let mut reading = Reading::default();
         let mut window_below = |most| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_was_long_once_makes_no_window_grow() {
+    fn inflated_round_trips_do_not_grow_the_window() {
         let mut reading = Reading::default();
         let ms = Duration::from_millis;
         for now in 0..1000 {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_to_be_written_follows_congestion_control() {
+    fn send_buffer_follows_the_congestion_window() {
         for (control_bytes, bytes) in
             [(0, 4 * MIB), (MIB, 4 * MIB), (5 * MIB, 10 * MIB), (u64::MAX, u64::from(WINDOW_MAX_BYTES))]
         {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_in_doubt_where_several_attempts_met_with_silence() {
+    fn path_is_in_doubt_after_several_unanswered_attempts() {
         let doubted = |standing: TcpStanding| is_silent(&standing, REPEATS);
         assert!([0, 1, 2, 3].map(repeated).into_iter().all(|standing| !doubted(standing)), "TCP itself is quick");
         assert!(doubted(repeated(4)));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_to_be_hoped_for_where_tcp_waits_for_long_or_is_not_answered() {
+    fn connection_is_hopeless_after_long_tcp_backoff_or_silence() {
         let fresh = Duration::from_millis(1);
         assert!(!is_hopeless(&repeated(4), fresh), "it tries again in time");
         assert!(!is_hopeless(&repeated(4), LONG), "however long the fresh connection has been there");

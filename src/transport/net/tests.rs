@@ -111,7 +111,7 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_come_through_both_ways_at_once() {
+fn bytes_arrive_in_both_directions_concurrently() {
     each(|kind| {
         let world = World::new();
         let (link, guest) = world.meet(kind, patient());
@@ -136,7 +136,7 @@ fn bytes_come_through_both_ways_at_once() {
 }
 
 #[test]
-fn each_end_stops_speaking_on_its_own() {
+fn each_direction_closes_independently() {
     each(|kind| {
         let world = World::new();
         let (Link { mut reader, mut writer, .. }, mut guest) = world.meet(kind, patient());
@@ -155,7 +155,7 @@ fn each_end_stops_speaking_on_its_own() {
 }
 
 #[test]
-fn what_was_said_last_is_heard_also_where_the_speaker_leaves_at_once() {
+fn last_bytes_arrive_if_the_sender_closes_at_once() {
     each(|kind| {
         let world = World::new();
         let sent = bytes(3 << 20);
@@ -196,7 +196,7 @@ fn an_answer_of_a_server_that_closes_at_once_arrives() {
 }
 
 #[test]
-fn a_server_with_another_key_is_told_nothing() {
+fn client_sends_nothing_to_a_server_with_another_key() {
     each(|kind| {
         let world = World::new();
         let stranger = Identity::passing().unwrap();
@@ -208,7 +208,7 @@ fn a_server_with_another_key_is_told_nothing() {
 }
 
 #[test]
-fn a_client_that_is_not_admitted_hears_so() {
+fn rejected_client_gets_the_reason() {
     each(|kind| {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
         // Regardless of how much it sends, although the server does not read it.
@@ -222,7 +222,7 @@ fn a_client_that_is_not_admitted_hears_so() {
 }
 
 #[test]
-fn clients_without_a_key_block_no_others() {
+fn plaintext_alert_is_a_broken_connection() {
     let world = World::new();
     let liar = std::net::TcpListener::bind(HERE).unwrap();
     let address = liar.local_addr().unwrap();
@@ -239,7 +239,7 @@ fn clients_without_a_key_block_no_others() {
 }
 
 #[test]
-fn silence_is_reported_in_time() {
+fn silent_server_is_reported_within_the_limit() {
     each(|kind| {
         let world = World::new();
         // Bound, but never read from or accepted on.
@@ -257,7 +257,7 @@ fn silence_is_reported_in_time() {
 }
 
 #[test]
-fn a_refused_connection_is_reported() {
+fn connection_refused_is_reported() {
     each(|kind| {
         let world = World::new();
         let address = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
@@ -267,7 +267,7 @@ fn a_refused_connection_is_reported() {
 }
 
 #[test]
-fn who_is_not_heard_at_first_says_it_again_before_long() {
+fn client_retransmits_unanswered_initial_packets() {
     let world = World::new();
     let relay = Relay::to(world.address());
     // The datagrams of the first two seconds.
@@ -278,7 +278,7 @@ fn who_is_not_heard_at_first_says_it_again_before_long() {
 }
 
 #[test]
-fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
+fn stop_request_interrupts_dial_and_read() {
     each(|kind| {
         let world = World::new();
         let stop = Arc::new(AtomicBool::new(false));
@@ -306,7 +306,7 @@ fn a_run_that_shall_stop_waits_neither_for_a_dial_nor_for_a_word() {
 }
 
 #[test]
-fn a_silent_peer_is_given_up_after_the_time_that_it_has() {
+fn idle_timeout_ends_a_read() {
     each(|kind| {
         let world = World::new();
         let patience = Patience { idle: Some(Duration::from_millis(150)), ..patient() };
@@ -319,7 +319,7 @@ fn a_silent_peer_is_given_up_after_the_time_that_it_has() {
 }
 
 #[test]
-fn a_parting_lasts_as_long_as_a_farewell() {
+fn parting_ends_reads_and_writes_after_the_farewell_time() {
     each(|kind| {
         let world = World::new();
         let (mut link, _guest) = world.meet(kind, patient());
@@ -335,7 +335,7 @@ fn a_parting_lasts_as_long_as_a_farewell() {
 }
 
 #[test]
-fn a_writer_learns_that_its_reader_is_gone() {
+fn write_fails_if_the_reader_is_gone() {
     each(|kind| {
         let world = World::new();
         let (link, mut guest) = world.meet(kind, patient());
@@ -350,7 +350,7 @@ fn a_writer_learns_that_its_reader_is_gone() {
 }
 
 #[test]
-fn a_server_hangs_up_and_says_why() {
+fn hang_up_ends_both_ends_with_the_reason() {
     each(|kind| {
         let world = World::new();
         let (mut link, guest) = world.meet(kind, patient());
@@ -375,7 +375,7 @@ fn a_server_hangs_up_and_says_why() {
 }
 
 #[test]
-fn a_server_that_ends_takes_its_conversations_with_it() {
+fn shutdown_of_the_server_is_an_error_at_the_client() {
     let world = World::new();
     let (mut link, guest) = world.meet(NetTransport::Quic, patient());
     link.reader.read_exact(&mut [0]).unwrap();
@@ -385,7 +385,7 @@ fn a_server_that_ends_takes_its_conversations_with_it() {
 }
 
 #[test]
-fn a_server_that_drains_goes_on_with_those_that_it_has() {
+fn draining_server_keeps_its_sessions() {
     each(|kind| {
         let world = World::new();
         let (mut link, mut guest) = world.meet(kind, patient());
@@ -415,7 +415,7 @@ fn race_with(world: &World, peers: &[SocketAddr], kinds: &[NetTransport], dial: 
 }
 
 #[test]
-fn quic_wins_a_race_where_it_is_to_be_had() {
+fn quic_wins_the_race_if_available() {
     let world = World::new();
     // Nothing listens at the first address, which is tried first.
     let closed = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
@@ -427,7 +427,7 @@ fn quic_wins_a_race_where_it_is_to_be_had() {
 }
 
 #[test]
-fn the_kind_that_is_named_first_has_the_head_start() {
+fn first_transport_of_a_race_has_a_head_start() {
     let world = World::new();
     for kinds in [[NetTransport::Tls, NetTransport::Quic], [NetTransport::Quic, NetTransport::Tls]] {
         let dial = Dial { kind_step: LONG, ..world.dial(patient()) };
@@ -437,7 +437,7 @@ fn the_kind_that_is_named_first_has_the_head_start() {
 }
 
 #[test]
-fn tls_wins_a_race_where_udp_is_blocked() {
+fn tls_wins_the_race_if_udp_is_blocked() {
     let world = World::new();
     // TCP of this address leads to the server; its UDP is not answered.
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
@@ -460,7 +460,7 @@ fn tls_wins_a_race_where_udp_is_blocked() {
 }
 
 #[test]
-fn a_lost_race_ends_in_time_with_the_best_reason() {
+fn failed_race_reports_the_most_important_error() {
     let world = World::new();
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let address = mute.local_addr().unwrap();
@@ -491,7 +491,7 @@ fn hears_the_end(mut guest: Guest) {
 }
 
 #[test]
-fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
+fn only_one_racing_connection_starts_a_session() {
     let world = World::new();
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
@@ -506,7 +506,7 @@ fn one_of_a_race_speaks_and_the_others_wait_for_what_comes_of_it() {
 }
 
 #[test]
-fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
+fn next_connection_takes_over_if_the_first_is_rejected() {
     let world = World::new();
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
@@ -525,7 +525,7 @@ fn the_next_of_a_race_speaks_where_the_first_is_turned_away() {
 }
 
 #[test]
-fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
+fn next_connection_takes_over_if_the_first_is_unanswered() {
     let world = World::new();
     let relay = Relay::to(world.address());
     let tcp = std::net::TcpListener::bind(relay.address).unwrap();
@@ -554,7 +554,7 @@ fn the_next_of_a_race_speaks_where_the_first_is_not_answered() {
 }
 
 #[test]
-fn a_silent_address_does_not_block_the_next() {
+fn unanswered_connection_releases_the_floor() {
     let world = World::new();
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
@@ -572,7 +572,7 @@ fn a_silent_address_does_not_block_the_next() {
 }
 
 #[test]
-fn who_has_not_the_floor_says_nothing() {
+fn connection_without_the_floor_sends_nothing() {
     each(|kind| {
         let world = World::new();
         let dial = world.dial(patient());
@@ -583,7 +583,7 @@ fn who_has_not_the_floor_says_nothing() {
 }
 
 #[test]
-fn what_is_said_first_is_the_beginning_of_what_is_said() {
+fn first_words_precede_the_other_bytes() {
     each(|kind| {
         for len in [0, 1, FIRST_WORDS_MAX_BYTES] {
             let world = World::new();
@@ -608,7 +608,7 @@ fn what_is_said_first_is_the_beginning_of_what_is_said() {
 }
 
 #[test]
-fn a_clean_close_does_not_wait() {
+fn clean_close_does_not_wait() {
     // Over QUIC it waits on a path this short; tests/turns.rs tests a long one.
     let world = World::new();
     let soon = || {
@@ -633,7 +633,7 @@ fn a_clean_close_does_not_wait() {
 }
 
 #[test]
-fn a_race_that_is_given_up_is_told_at_once() {
+fn abandoned_race_notifies_the_server_at_once() {
     let world = World::new();
     let patience = patient();
     let dial = world.dial(patience.clone());
@@ -647,7 +647,7 @@ fn a_race_that_is_given_up_is_told_at_once() {
 }
 
 #[test]
-fn a_race_ends_where_the_server_does_not_admit() {
+fn race_ends_if_the_server_rejects_the_client() {
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| false), &Limits::default());
     let mute = std::net::UdpSocket::bind(HERE).unwrap();
     let lost = race(&[world.address(), mute.local_addr().unwrap()], &NetTransport::BOTH, &world.dial(patient()))
@@ -657,7 +657,7 @@ fn a_race_ends_where_the_server_does_not_admit() {
 }
 
 #[test]
-fn a_server_takes_as_many_conversations_as_it_shall() {
+fn number_of_sessions_is_limited() {
     each(|kind| {
         let near = Identity::passing().unwrap();
         let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
@@ -690,7 +690,7 @@ fn a_server_takes_as_many_conversations_as_it_shall() {
 }
 
 #[test]
-fn noise_at_both_ports_leaves_room_for_others() {
+fn noise_at_both_ports_does_not_block_clients() {
     let near = Identity::passing().unwrap();
     let world = World::that(near, Arc::new(|_| true), &Limits { handshakes_per_sec: 100_000, ..Limits::default() });
     let address = world.address();
@@ -722,7 +722,7 @@ fn noise_at_both_ports_leaves_room_for_others() {
 }
 
 #[test]
-fn a_client_hears_at_once_of_a_server_that_was_started_anew() {
+fn client_detects_a_restarted_server_at_once() {
     let world = World::new();
     let again = listen(
         &[HERE.into()],
@@ -784,7 +784,7 @@ fn first_word(world: &World) -> Vec<u8> {
 }
 
 #[test]
-fn quic_clients_that_send_one_packet_do_not_block_others() {
+fn single_packet_quic_clients_do_not_block_others() {
     let limits = Limits { half_open: 4, retry_from: 100, ..Limits::default() };
     let soon = || {
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
@@ -804,7 +804,7 @@ fn quic_clients_that_send_one_packet_do_not_block_others() {
 }
 
 #[test]
-fn a_key_has_as_many_conversations_as_it_may() {
+fn number_of_sessions_per_key_is_limited() {
     let limits = Limits { sessions_per_key: 1, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let first = world.meet(NetTransport::Quic, patient());
@@ -821,7 +821,7 @@ fn a_key_has_as_many_conversations_as_it_may() {
 }
 
 #[test]
-fn who_hears_nothing_is_not_waited_for_for_ever() {
+fn wait_for_an_unresponsive_client_is_limited() {
     let limits = Limits { last_words_max: Duration::from_millis(100), ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = Relay::to(world.address());
@@ -835,7 +835,7 @@ fn who_hears_nothing_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
+fn client_leaving_with_a_full_window_frees_its_slot() {
     let world = World::new();
     let relay = Relay::to(world.address());
     let (link, Guest { reader: mut far_reader, writer: far_writer, .. }) =
@@ -857,7 +857,7 @@ fn a_client_that_leaves_with_a_full_window_is_not_missed_for_long() {
 }
 
 #[test]
-fn a_place_is_taken_until_the_last_word_was_heard() {
+fn session_slot_is_held_until_the_last_bytes_arrive() {
     let world = World::new();
     let relay = Relay::to(world.address());
     let (mut link, mut guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
@@ -915,7 +915,7 @@ fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
 const UNDER_WAY_BYTES: u64 = 2 << 20;
 
 #[test]
-fn a_client_that_gets_another_address_goes_on() {
+fn session_survives_a_client_address_change() {
     for up in [true, false] {
         let world = World::new();
         let relay = Relay::to(world.address());
@@ -930,7 +930,7 @@ fn a_client_that_gets_another_address_goes_on() {
 }
 
 #[test]
-fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
+fn session_resumes_soon_after_a_network_outage() {
     // QUIC alone retransmits after ever longer times: 7 s into an outage, it sends nothing for another 6 s.
     const ASKS: u64 = 3;
     let case = |up| {
@@ -957,7 +957,7 @@ fn a_client_whose_network_is_gone_for_a_while_goes_on_soon() {
 
 /// Not a test: prints the throughput if `SPARSYNC_BENCH_MIB` sets how much to send.
 #[test]
-fn a_gigabyte_goes_as_fast_as_it_goes() {
+fn benchmark_throughput() {
     let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|said| said.parse::<usize>().ok()) else {
         let _ = writeln!(io::stderr(), "skipped: SPARSYNC_BENCH_MIB is not set");
         return;

@@ -384,7 +384,7 @@ fn alone(path: Path) -> World {
 }
 
 #[test]
-fn a_path_is_filled_soon_and_stays_full() {
+fn path_is_filled_within_seconds_and_stays_full() {
     let cases = [
         ("home, up", path(40.0, 38.0, 500e3)),
         ("home, down", path(250.0, 38.0, 1500e3)),
@@ -400,7 +400,7 @@ fn a_path_is_filled_soon_and_stays_full() {
 }
 
 #[test]
-fn random_losses_do_not_hold_it_up() {
+fn random_losses_do_not_reduce_the_rate() {
     for (part, burst) in [(0.001, 1.0), (0.01, 1.0), (0.02, 1.0), (0.005, 8.0)] {
         let (share, _) = alone(Path { loss: (part, burst), ..path(40.0, 38.0, 500e3) }).share(1, 10);
         assert!(share > 0.9, "{part} in bursts of {burst}: {share}");
@@ -408,7 +408,7 @@ fn random_losses_do_not_hold_it_up() {
 }
 
 #[test]
-fn a_deep_queue_is_not_filled() {
+fn deep_queue_stays_short_without_losses() {
     let (share, world) = alone(path(20.0, 30.0, 20e6)).share(2, 12);
     assert!(share > 0.98, "{share}");
     assert!(world.queue_secs(2) < 0.045, "as long as the path, and what is gathered: {}", world.queue_secs(2));
@@ -416,14 +416,14 @@ fn a_deep_queue_is_not_filled() {
 }
 
 #[test]
-fn what_drops_all_that_is_too_much_is_not_run_into() {
+fn policer_causes_few_losses() {
     let (share, world) = alone(Path { policed: Some(60e3), ..path(50.0, 30.0, 0.0) }).share(1, 8);
     assert!(share > 0.9, "{share}");
     assert!(world.lost() < 0.1, "{}", world.lost());
 }
 
 #[test]
-fn it_follows_a_rate_that_falls_and_rises_to_a_tenth_and_back() {
+fn control_follows_a_falling_and_rising_rate() {
     let rate = |t: f64| if (6.0..20.0).contains(&t) { 5e6 } else { 50e6 };
     for (queue, bytes) in [("deep", 1e6), ("shallow", 200e3)] {
         let mut world = alone(Path { rate: Box::new(rate), ..path(0.0, 40.0, bytes) });
@@ -434,7 +434,7 @@ fn it_follows_a_rate_that_falls_and_rises_to_a_tenth_and_back() {
 }
 
 #[test]
-fn it_follows_a_path_that_grows_longer() {
+fn control_follows_an_increased_path_delay() {
     let mut world = alone(Path { delay: Box::new(|t| if t < 5.0 { 0.01 } else { 0.1 }), ..path(20.0, 0.0, 500e3) });
     world.run_until(7 * SEC);
     let share = world.shares(14)[0];
@@ -442,7 +442,7 @@ fn it_follows_a_path_that_grows_longer() {
 }
 
 #[test]
-fn a_path_by_radio_that_grows_and_shrinks_and_loses_bursts_is_used() {
+fn radio_path_with_varying_delay_and_bursts_is_used() {
     // Round trips of 60 to 800 ms within 10 s, as when a train moves between cells.
     let wave = |t: f64| 0.03 + 0.37 * (1.0 - (t / 10.0 % 2.0 - 1.0).abs());
     let path = Path { loss: (0.005, 8.0), jitter_ms: 8, delay: Box::new(wave), ..path(12.0, 0.0, 600e3) };
@@ -451,7 +451,7 @@ fn a_path_by_radio_that_grows_and_shrinks_and_loses_bursts_is_used() {
 }
 
 #[test]
-fn a_pause_goes_on_until_the_queue_is_gone() {
+fn rate_step_lasts_until_the_queue_is_drained() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     world.run_until(5 * SEC);
     let (moment, control) = (world.moment(), &mut world.senders[0].control);
@@ -479,7 +479,7 @@ fn a_pause_goes_on_until_the_queue_is_gone() {
 }
 
 #[test]
-fn a_link_that_fades_is_not_taken_for_a_full_one() {
+fn burst_losses_do_not_set_a_rate_bound() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     let loses = |world: &mut World, times: u64, datagrams: u64| {
         world.run_until(world.now + 2 * SEC);
@@ -493,7 +493,7 @@ fn a_link_that_fades_is_not_taken_for_a_full_one() {
 }
 
 #[test]
-fn it_goes_on_after_an_outage() {
+fn control_recovers_after_an_outage() {
     let mut world = alone(Path { outage: (3 * SEC, 8 * SEC), ..path(40.0, 38.0, 500e3) });
     // quinn retransmits ever more rarely; by this time it has.
     world.run_until(14 * SEC);
@@ -502,7 +502,7 @@ fn it_goes_on_after_an_outage() {
 }
 
 #[test]
-fn two_share_a_path() {
+fn two_flows_share_a_path() {
     for queue_bytes in [200e3, 1e6] {
         let mut world = World::new(path(40.0, 38.0, queue_bytes), &[0, 4 * SEC], 1);
         world.run_until(10 * SEC);
@@ -514,7 +514,7 @@ fn two_share_a_path() {
 }
 
 #[test]
-fn where_there_is_not_enough_to_send_nothing_is_forgotten() {
+fn application_limited_flow_keeps_its_window() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     world.run_until(5 * SEC);
     let control = &mut world.senders[0].control;
@@ -531,7 +531,7 @@ fn where_there_is_not_enough_to_send_nothing_is_forgotten() {
 }
 
 #[test]
-fn an_end_that_acknowledges_and_says_little_does_not_find_a_slow_path() {
+fn sparse_sender_keeps_the_initial_window() {
     let mut control = Control::new(DATAGRAM_BYTES);
     for at in 0..100 {
         let now = Duration::from_secs(at);
@@ -546,7 +546,7 @@ fn an_end_that_acknowledges_and_says_little_does_not_find_a_slow_path() {
 }
 
 #[test]
-fn where_nothing_came_through_for_long_it_begins_anew() {
+fn persistent_congestion_resets_the_window() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     world.run_until(5 * SEC);
     let control = &mut world.senders[0].control;
@@ -556,7 +556,7 @@ fn where_nothing_came_through_for_long_it_begins_anew() {
 }
 
 #[test]
-fn a_mark_of_a_router_cuts_the_window_as_a_loss_does() {
+fn ecn_mark_reduces_the_window_like_a_loss() {
     let mut world = alone(path(40.0, 38.0, 500e3));
     world.run_until(5 * SEC);
     let before = world.senders[0].control.window_bytes();
@@ -567,7 +567,7 @@ fn a_mark_of_a_router_cuts_the_window_as_a_loss_does() {
 }
 
 #[test]
-fn it_begins_with_what_is_usual() {
+fn initial_window_is_32_datagrams() {
     let mut control = Control::new(1200);
     assert_eq!((control.window_bytes(), control.initial_bytes()), (32 * 1200, 32 * 1200));
     control.resize(1452);
@@ -579,7 +579,7 @@ proptest! {
 
     /// Any usual path is used, and the window stays above its minimum.
     #[test]
-    fn any_path_is_used(mbit in 1.0..60f64, rtt_ms in 5.0..200f64, queue in 0.3..4.0f64, lost in 0.0..0.01f64, seed in 1..1000u64) {
+    fn any_usual_path_is_filled(mbit in 1.0..60f64, rtt_ms in 5.0..200f64, queue in 0.3..4.0f64, lost in 0.0..0.01f64, seed in 1..1000u64) {
         let queue_bytes = (queue * mbit * 1e3 / 8.0 * rtt_ms).max(20e3);
         let mut world = World::new(Path { loss: (lost, 1.0), ..path(mbit, rtt_ms, queue_bytes) }, &[0], seed);
         world.run_until(4 * SEC);
@@ -590,7 +590,7 @@ proptest! {
 
     /// For any sequence of events, the window stays above its minimum and finite.
     #[test]
-    fn nothing_that_is_told_breaks_it(told in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
+    fn any_event_sequence_keeps_the_window_in_range(told in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
         let mut control = Control::new(DATAGRAM_BYTES);
         let mut now = Duration::ZERO;
         for (what, number, flag) in told {

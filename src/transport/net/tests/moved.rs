@@ -86,7 +86,7 @@ fn write(to: &mut dyn Write, bytes: &[u8], wait_at: usize, wait: &dyn Fn()) {
 }
 
 #[test]
-fn whenever_it_is_moved_every_byte_comes_once_and_in_order() {
+fn every_byte_arrives_once_and_in_order_whenever_moved() {
     let world = open_world();
     let (up, down) = (bytes(14 << 20), bytes((11 << 20) + 7));
     for (after_bytes, wait_up, wait_down) in [
@@ -123,7 +123,7 @@ fn whenever_it_is_moved_every_byte_comes_once_and_in_order() {
 }
 
 #[test]
-fn an_end_is_an_end_before_at_and_after_the_move() {
+fn end_of_stream_is_seen_before_during_and_after_the_move() {
     let world = open_world();
     // Ends before the move, once it is possible but nothing more is sent, and after it; in each direction.
     for (up, down) in (0..3).flat_map(|up| (0..3).map(move |down| (up, down))) {
@@ -166,7 +166,7 @@ fn an_end_is_an_end_before_at_and_after_the_move() {
 }
 
 #[test]
-fn what_was_said_last_is_heard_though_it_was_moved_and_the_speaker_leaves_at_once() {
+fn last_bytes_arrive_if_a_moved_sender_closes_at_once() {
     let world = open_world();
     let sent = bytes(5 << 20);
     for round in 0..6 {
@@ -186,7 +186,7 @@ fn what_was_said_last_is_heard_though_it_was_moved_and_the_speaker_leaves_at_onc
 }
 
 #[test]
-fn a_peer_that_is_silent_or_gone_is_noticed_after_the_move() {
+fn silent_or_gone_peer_is_detected_after_the_move() {
     let world = open_world();
     // Longer than a move takes on a busy machine.
     let patience = Patience { idle: Some(Duration::from_secs(4)), ..patient() };
@@ -203,7 +203,7 @@ fn a_peer_that_is_silent_or_gone_is_noticed_after_the_move() {
 }
 
 #[test]
-fn a_server_hangs_up_by_both_lanes_and_says_why() {
+fn hang_up_ends_a_moved_session_with_the_reason() {
     let world = open_world();
     let says_why = || {
         let Met { mut link, guest, near } = Met::moved(&world, patient());
@@ -231,7 +231,7 @@ fn a_server_hangs_up_by_both_lanes_and_says_why() {
 
 /// Over TCP alone, the server would not notice before the system gives up.
 #[test]
-fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
+fn client_with_a_new_address_hangs_up_over_quic() {
     static HAS_MOVED: AtomicBool = AtomicBool::new(false);
     let standing = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, silent: LONG, ..TcpStanding::default() });
     let signs =
@@ -252,7 +252,7 @@ fn a_client_that_has_another_address_hangs_up_by_quic_and_both_know() {
 }
 
 #[test]
-fn one_that_was_moved_can_be_asked_for_and_goes_on() {
+fn moved_session_survives_a_liveness_query() {
     static HAS_MOVED: AtomicBool = AtomicBool::new(false);
     static IS_KNOWN: AtomicBool = AtomicBool::new(false);
     let look = Duration::from_millis(5);
@@ -282,7 +282,7 @@ fn one_that_was_moved_can_be_asked_for_and_goes_on() {
 }
 
 #[test]
-fn a_conversation_with_two_connections_has_one_place() {
+fn moved_session_takes_one_slot() {
     let near = Identity::passing().unwrap();
     let world =
         World::that(near, Arc::new(|_| true), &Limits { sessions: 1, lane_lost_one_in: 0, ..Limits::default() });
@@ -339,7 +339,7 @@ pub(super) fn relay_of_both(world: &World, ends: Ends) -> Relay {
 }
 
 #[test]
-fn where_datagrams_are_lost_quic_stays() {
+fn session_stays_on_quic_if_datagrams_are_lost() {
     // Each side checks the losses of its own datagrams. The case without checks shows that the session would move
     // otherwise.
     for (client_minds, server_minds, up) in [(true, false, true), (false, true, false), (false, false, true)] {
@@ -362,7 +362,7 @@ fn where_datagrams_are_lost_quic_stays() {
 }
 
 #[test]
-fn a_long_way_is_for_quic() {
+fn session_stays_on_quic_on_a_long_path() {
     let world = open_world();
     let Met { link, near, guest } = Met::that(&world, UpgradeTerms { rtt_max: Duration::ZERO, ..after(1) });
     send(link, guest, true, || {});
@@ -370,7 +370,7 @@ fn a_long_way_is_for_quic() {
 }
 
 #[test]
-fn where_tcp_is_shut_or_mute_quic_goes_on() {
+fn session_stays_on_quic_if_tcp_is_blocked() {
     let world = open_world();
     for is_mute in [false, true] {
         let (relay, tcp) = loop {
@@ -388,7 +388,7 @@ fn where_tcp_is_shut_or_mute_quic_goes_on() {
 }
 
 #[test]
-fn a_draining_server_keeps_sessions_and_moves_none() {
+fn draining_server_keeps_sessions_but_moves_none() {
     let world = open_world();
     let Met { link, near, guest } = Met::that(&world, after(1 << 20));
     world.listener.drain();
@@ -397,7 +397,7 @@ fn a_draining_server_keeps_sessions_and_moves_none() {
 }
 
 #[test]
-fn one_that_wants_quic_or_does_not_know_better_gets_it() {
+fn peers_without_the_upgrade_feature_stay_on_quic() {
     let world = open_world();
     let (near, guest) = world.meet(NetTransport::Quic, patient());
     assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "it did not ask for more");
@@ -461,7 +461,7 @@ fn lanes_config(who: &Identity, world: &World) -> Arc<rustls::ClientConfig> {
 }
 
 #[test]
-fn only_the_owner_moves_a_session() {
+fn session_is_moved_only_by_its_owner() {
     let world = open_world();
     let thief = Identity::passing().unwrap();
     let asked = Asked::of(&world);
@@ -482,7 +482,7 @@ fn only_the_owner_moves_a_session() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictory_switch_offsets_reset_the_session() {
     let world = open_world();
     // The client sends more over QUIC than announced, or resets the stream before it has sent that much.
     for (left_at, breaks_off) in [(9, false), (11, true)] {

@@ -43,7 +43,7 @@ fn await_end(world: &World, mut link: Link, mut guest: Guest) {
 }
 
 #[test]
-fn a_client_that_is_not_heard_any_more_ends_it_at_both_ends() {
+fn client_that_gets_no_answer_ends_the_session_at_both_ends() {
     static IS_LATE: AtomicBool = AtomicBool::new(false);
     let late = |fd: BorrowedFd<'_>| if IS_LATE.load(Ordering::SeqCst) { hopeless(fd) } else { (SIGNS.standing)(fd) };
     let (world, link, guest, _relay) = meet(Signs { standing: late, ..SIGNS }, SIGNS);
@@ -52,21 +52,21 @@ fn a_client_that_is_not_heard_any_more_ends_it_at_both_ends() {
 }
 
 #[test]
-fn one_whose_way_begins_elsewhere_does_not_wait_for_tcp() {
+fn client_with_a_changed_path_does_not_wait_for_tcp() {
     let once = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, ..doubtful() });
     let (world, link, guest, _relay) = meet(Signs { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
     await_end(&world, link, guest);
 }
 
 #[test]
-fn a_server_that_is_not_heard_any_more_says_so_when_it_is_asked() {
+fn server_reports_a_stalled_connection_when_queried() {
     let doubts = |_: BorrowedFd<'_>| Ok(doubtful());
     let (world, link, guest, _relay) = meet(Signs { standing: doubts, ..SIGNS }, Signs { standing: hopeless, ..SIGNS });
     await_end(&world, link, guest);
 }
 
 #[test]
-fn one_that_tcp_is_about_to_mend_goes_on() {
+fn session_continues_if_tcp_recovers() {
     static LOOKS: AtomicU32 = AtomicU32::new(0);
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let (near, far) = (
@@ -138,7 +138,7 @@ fn config(who: &Identity, world: &World, alpn: &[u8]) -> Arc<rustls::ClientConfi
 }
 
 #[test]
-fn only_the_owner_ends_a_session() {
+fn session_is_ended_only_by_its_owner() {
     let world = open_world();
     let (name, other) = ([7; 32], [8; 32]);
     let mut met = ByHand::that_says(&world, ALPN_NAMED, &[&BEGINS[..], &name, b"hello"].concat());
@@ -154,7 +154,7 @@ fn only_the_owner_ends_a_session() {
 }
 
 #[test]
-fn one_without_a_name_is_as_good() {
+fn session_without_a_name_works() {
     // A client without a name.
     let world = open_world();
     let mut met = ByHand::that_says(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
