@@ -41,6 +41,7 @@ mod select;
 mod server;
 mod shell;
 mod signals;
+mod stock;
 mod tidy;
 mod traffic;
 mod trust_links;

@@ -28,10 +28,10 @@ pub mod receiver;
 
 pub mod stall_notice;
 
-pub mod stock;
-
 mod event_relay;
 mod io_threads;
+
+pub mod stock;
 
 #[cfg(test)]
 mod tests;

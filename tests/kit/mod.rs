@@ -73,7 +73,7 @@ pub fn tell_skip(name: &str, reason: &str) {
 ///
 /// `synctest!(name, |w: World| { … })` runs as the user that runs the tests. With `as root`, `as user` or `as both`
 /// before the closure it runs as the super-user, as an ordinary user, or as each in turn. With `between machines` it
-/// runs only on the routes with a peer, and with `over ssh` only through a real ssh.
+/// runs only on the routes with a peer, with `over ssh` only through a real ssh, and `with stock` against a stock rsync.
 macro_rules! synctest {
     ($name:ident, as both, $case:expr) => {
         mod $name {
@@ -90,6 +90,12 @@ macro_rules! synctest {
     };
     ($name:ident, between machines, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::FAR, $case);
+    };
+    ($name:ident, with stock, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::STOCK, $case);
+    };
+    ($name:ident, as user, with stock, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::STOCK, $case);
     };
     ($name:ident, over ssh, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::SSH, $case);

@@ -84,6 +84,9 @@ impl Route {
     /// The routes of the few cases about ssh itself.
     pub const SSH: &[Route] = &[Route::Push(Shell::Real), Route::Pull(Shell::Real)];
 
+    /// The routes of the cases about sessions with a stock rsync, which run whatever is chosen.
+    pub const STOCK: &[Route] = &[Route::Push(Shell::Stock), Route::Pull(Shell::Stock)];
+
     /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`.
     pub fn is_chosen(self, case: &str) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
@@ -110,7 +113,8 @@ impl Route {
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
         };
         let by_name = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 { "quic-push" } else { "quic-pull" };
-        choice.split(',').any(|chosen| chosen == word || chosen == "quic" && word == by_name)
+        let is_about_stock = self.is_stock() && case.contains("::stock::");
+        is_about_stock || choice.split(',').any(|chosen| chosen == word || chosen == "quic" && word == by_name)
     }
 
     /// Returns whether rsync is the peer of the program under test.
