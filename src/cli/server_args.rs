@@ -53,7 +53,7 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     words.list
 }
 
-/// Removes the capability of piecewise file lists from the short options of [`words`].
+/// Removes the capability of piecewise file lists from the short options of [`words()`].
 pub fn take_list_whole(letters: &mut Vec<u8>) {
     let end = letters.windows(2).rposition(|pair| pair == b".i");
     if let Some(dot) = end {

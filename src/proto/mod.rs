@@ -11,7 +11,7 @@ mod list;
 pub mod message;
 mod message_kinds;
 pub mod native;
-#[cfg_attr(not(test), allow(dead_code, reason = "the server's end and older protocols are not used yet"))]
+#[allow(dead_code, reason = "the server's end, daemons, batch files and older protocols are not used yet")]
 pub mod rsync;
 
 pub use dialect::{Dialect, Speech};
