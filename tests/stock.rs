@@ -43,6 +43,18 @@ synctest!(listed_names, with stock, |w: World| {
     w.agree(&["-ai", "--files-from=list"]);
 });
 
+// rsync lists about 1,000 entries ahead of those that are finished.
+synctest!(many_unchanged_directories, with stock, |w: World| {
+    for name in ["src", "dst"] {
+        w.build(name, |t| {
+            for dir in 0..60 {
+                (0..30).for_each(|file| drop(t.file(format!("{dir}/d/{file}"), "same")));
+            }
+        });
+    }
+    w.once().no_dry_run().agree(&["-ai"]).exits(0);
+});
+
 synctest!(removed_sources, with stock, |w: World| {
     w.source("a b d/x").dest("b").no_dry_run().agree(&["-ai", "--remove-source-files"]);
 });

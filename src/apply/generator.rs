@@ -94,7 +94,13 @@ struct Frame {
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
-        Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None }
+        let lists_in_turn = plan.teller.as_ref().is_some_and(|teller| teller.lists_in_turn);
+        let mut frame = Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None };
+        if lists_in_turn && !frame.plan.subdirs.is_empty() {
+            // The directory is finished before those below it, which could wait for that.
+            frame.close_sources();
+        }
+        frame
     }
 
     /// Closes its descriptors. Those that appliers share are closed when they are done.

@@ -432,8 +432,13 @@ impl<'w> ToldPlans<'w> {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
         let hold = SenderHold { line: self.there.receiver.line.clone(), dir: told.id };
-        plan.teller =
-            Some(SenderDir { id: told.id, with_data: told.with_data, shown: told.shown, hold: Some(Arc::new(hold)) });
+        plan.teller = Some(SenderDir {
+            id: told.id,
+            with_data: told.with_data,
+            shown: told.shown,
+            lists_in_turn: self.there.receiver.is_stock(),
+            hold: Some(Arc::new(hold)),
+        });
         let mut course = self.course.lock();
         course.root_is_named |= path.is_root() && is_named;
         let (entries, bytes) = plan.listed();

@@ -43,6 +43,9 @@ use std::sync::atomic;
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
+/// The length of the first piece of a file for a stock rsync.
+const FIRST_PIECE_BYTES: usize = 16 << 10;
+
 /// The sender of a session.
 pub struct Sender<'a> {
     /// The context of the run.
@@ -380,9 +383,12 @@ impl<'a> Sender<'a> {
         self.line.say(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
+        // A short file that a stock rsync gets comes here, too, and most files are short.
+        let mut most_bytes = if self.is_stock() { FIRST_PIECE_BYTES } else { DATA_MAX_BYTES };
         loop {
             let room = max_bytes.saturating_sub(at);
-            data.resize(room.min(DATA_MAX_BYTES as u64) as usize, 0);
+            data.resize(room.min(most_bytes as u64) as usize, 0);
+            most_bytes = DATA_MAX_BYTES;
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
                 Ok(got) => {

@@ -246,6 +246,8 @@ pub struct SenderDir {
     pub with_data: bool,
     /// For each origin the directory as the sender sees it (`%f`); empty if not requested.
     pub shown: Vec<Vec<u8>>,
+    /// The sender lists further directories only after it was informed that earlier ones are finished.
+    pub lists_in_turn: bool,
     /// When its last clone is dropped, the sender is informed that no more of the directory is needed.
     pub hold: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -462,7 +464,10 @@ impl DirPlan {
             source: self.source.clone(),
             dest: self.dest.clone(),
             places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
-            teller: self.teller.clone(),
+            teller: self.teller.as_ref().map(|teller| SenderDir {
+                hold: teller.hold.clone().filter(|_| !teller.lists_in_turn),
+                ..teller.clone()
+            }),
             subdirs: self.subdirs.clone(),
             dest_unseen: self.dest_unseen,
             renamed_from: self.renamed_from.clone(),
