@@ -1052,7 +1052,7 @@ mod tests {
         let word = || prop_oneof!["[-=a-z :]{0,6}", "\\PC{0,6}"];
         let root = || prop_oneof!["/[-=a-z /]{0,6}", "/[^./]{0,6}"].prop_map(String::into_bytes);
         let flags = any::<[Option<bool>; 3]>();
-        let owner = || option::of("[-a-z0-9]{1,3}(:[^:[:cntrl:]]{1,3})?");
+        let owner = || option::of("[-a-z0-9]{1,3}(:[a-z0-9é_.-]{1,3})?");
         let rights = (vec(root(), 0..3), flags, option::of(word()), owner(), any::<[bool; 2]>());
         let rights =
             rights.prop_map(|(roots, [read_only, allow_setuid, no_munge], expires, owner, [no_expiry, no_owner])| {

@@ -203,10 +203,8 @@ impl RemoteCopy {
                 if self.stock_choice(env) != Some(true) {
                     let _ = exec_rsync::run(env);
                 }
-                {
-                    let error = self.no_rsync(env);
-                    fail(env, &error)
-                }
+                let error = self.no_rsync(env);
+                fail(env, &error)
             }
             Err(error) => fail(env, &error),
         }
@@ -435,6 +433,7 @@ impl RemoteCopy {
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, ..near };
+        let is_stock = matches!(opened, Opened::Stock(_));
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
             Opened::Native(Err(refusal)) => Err(refusal.told(&mut reporter)),
@@ -478,6 +477,10 @@ impl RemoteCopy {
             Carrier::Shell(mut shell) => {
                 let shell = shell.wait(Some(limit), &env.stop).unwrap_or(ShellExit::GivenUp);
                 instead = shell.instead();
+                // The exit code of a stock rsync is its only report about files that it could not write.
+                if is_stock && !self.far.server_sends && shell == ShellExit::GivenUp {
+                    instead = Some(Exit::Partial);
+                }
                 shell.exit()
             }
             Carrier::OneOff(one_off) => {

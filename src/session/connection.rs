@@ -135,6 +135,8 @@ struct ConnectionState {
     is_deaf: bool,
     /// The reader waits in [`Connection::take_in`].
     reader_waits: bool,
+    /// How many contents were requested again and have not come.
+    repeated: u64,
     /// The error of the last write to the peer.
     write_error: Option<Error>,
     /// Whether the peer had closed its end.
@@ -246,6 +248,7 @@ impl Connection {
                 ending: false,
                 is_deaf: false,
                 reader_waits: false,
+                repeated: 0,
                 write_error: None,
                 has_hung_up: false,
                 last_write: Since::now(),
@@ -361,6 +364,10 @@ impl Connection {
 
     /// Encodes a message into the output buffer.
     fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<(), Error> {
+        if let Message::Want { lane: Lane::Again, .. } = message {
+            state.repeated += 1;
+            self.room.notify_all();
+        }
         let ConnectionState { dialect, buffer, as_it_is: ranges, saying, .. } = state;
         let before = buffer.len();
         dialect.encode(message, buffer)?;
@@ -413,14 +420,24 @@ impl Connection {
     /// transport slows the peer down. Fails if the session ends meanwhile.
     pub fn take_in(&self, class: Class, cost: u64) -> Result<(), Error> {
         let mut state = self.state.lock();
-        while !state.hearing[class as usize].has_room() {
+        // The consumer of earlier content may wait for one that was requested again and comes later.
+        while !state.hearing[class as usize].has_room() && state.repeated == 0 {
             state.check()?;
+            if state.ending {
+                return Err(Error::new(Exit::Stream, ""));
+            }
             state.reader_waits = true;
             self.room.wait(&mut state);
         }
         state.reader_waits = false;
         state.hearing[class as usize].heard(cost);
         Ok(())
+    }
+
+    /// Notes that a content that was requested again has arrived; see [`Connection::take_in`].
+    pub fn repeated_has_come(&self) {
+        let mut state = self.state.lock();
+        state.repeated = state.repeated.saturating_sub(1);
     }
 
     /// Counts a received message. Fails if it exceeds the window.
@@ -502,6 +519,7 @@ impl Connection {
     /// Lets the writer end once everything is written.
     pub fn end(&self) {
         self.state.lock().ending = true;
+        self.room.notify_all();
         self.to_write.notify_all();
     }
 

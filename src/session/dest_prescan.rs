@@ -17,6 +17,7 @@ use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::proto::Seen;
 use crate::proto::limits::NAME_MAX_BYTES;
+use crate::report::event::{Problem, Voice};
 use crate::session::digest_exchange::{Foretold, Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::walk::run_context::Terms;
@@ -472,11 +473,18 @@ impl Glance<'_> {
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
     /// sender knows already. Fails if that is about another destination.
     pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {
-        let same = |root: &Root, looked_at: &Root| {
-            let stats = [root, looked_at].map(|root| sys::fstat(root.dir().fd()).map(|stat| (stat.dev, stat.ino)));
-            matches!(stats, [Ok(there), Ok(here)] if there == here) && root.path == looked_at.path
+        let inode = |root: &Root| match sys::fstat(root.dir().fd()) {
+            Ok(stat) => Ok((stat.dev, stat.ino)),
+            Err(error) => {
+                let problem = Problem::failed(Voice::MainReceiver, "stat", &root.path, &error);
+                Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
+            }
         };
-        let fits = self.root.is_none_or(|looked_at| root.is_some_and(|root| same(root, looked_at)));
+        let fits = match (self.root, root) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(looked_at), Some(root)) => inode(root)? == inode(looked_at)? && root.path == looked_at.path,
+        };
         let is_guessed = *whole == [self.guess.whole.clone()];
         let said = self.foretold.close();
         if !is_guessed || !fits {

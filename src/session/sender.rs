@@ -418,7 +418,10 @@ impl<'a> Sender<'a> {
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
         let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
-        let in_place = self.terms.options.place.inplace;
+        let place = &self.terms.options.place;
+        // A stock rsync may update a partial file in place.
+        let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
+        let in_place = place.inplace || has_partial;
         self.line.say(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;

@@ -37,8 +37,9 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// The oldest protocol that is spoken here. Peers older than rsync 3.0 need the installed rsync.
-pub const PROTOCOL_MIN: u8 = 30;
+/// The oldest protocol that is spoken here, that of rsync 3.1. An older sender can report read errors only after its
+/// lists.
+pub const PROTOCOL_MIN: u8 = 31;
 
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +67,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
         (pushes && is_zlib, "--compress-choice=zlib"),
         (pushes && is_sha1, "--checksum-choice=sha1"),
+        (pushes && check.sums.transfer == Checksum::None, "--checksum-choice=none"),
         (pushes && matches!(select.files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
         (pushes && preserve.fake_super, "--fake-super"),
         (preserve.acls, "--acls"),

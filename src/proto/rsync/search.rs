@@ -13,6 +13,9 @@ const READ_BYTES: usize = 256 << 10;
 /// The longest literal that is passed on at once.
 const LITERAL_BYTES: usize = 32 << 10;
 
+/// How many blocks with one rolling sum are compared.
+const CHAIN_MAX: usize = 1000;
+
 /// The blocks of a basis, by rolling sum.
 pub struct BlockIndex {
     head: SumHead,
@@ -134,12 +137,14 @@ impl BlockIndex {
         {
             return Some(expected);
         }
-        loop {
+        // A peer could give all blocks one rolling sum.
+        for _ in 0..CHAIN_MAX {
             if is_same(number) {
                 return Some(number);
             }
             number = self.next[number as usize]?;
         }
+        None
     }
 }
 

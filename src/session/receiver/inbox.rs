@@ -74,6 +74,11 @@ impl ReceiverInbox {
         self.state.lock()
     }
 
+    /// Returns whether the receiver has everything.
+    pub(in crate::session) fn has_all(&self) -> bool {
+        self.lock().has_all
+    }
+
     /// Returns whether no more messages will come.
     pub(super) fn is_silent(&self) -> bool {
         self.lock().failed.is_some()

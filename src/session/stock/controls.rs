@@ -3,15 +3,18 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::proto::Message;
 use crate::proto::rsync::decode_error::{DecodeError, broken_stream};
 use crate::proto::rsync::mux::{Control, Tag};
+use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Ear, unexpected};
+use crate::session::connection::{Connection, Ear, unexpected};
 use std::collections::HashMap;
 
 /// The maximum length of a line of text.
 const LINE_MAX_BYTES: usize = 64 << 10;
+
+/// What an event costs in its window besides its text, in bytes.
+const EVENT_COST: u64 = 64;
 
 /// The role of the peer, with what to do about a file that it names by its index.
 pub enum PeerRole<'a> {
@@ -38,9 +41,19 @@ pub struct Controls {
 
 impl Controls {
     /// Handles one message. Text is passed on as events.
-    pub fn handle(&mut self, control: Control, role: &PeerRole<'_>, ear: &dyn Ear) -> Result<()> {
+    pub fn handle(
+        &mut self,
+        control: Control,
+        role: &PeerRole<'_>,
+        (line, ear): (&Connection, &dyn Ear),
+    ) -> Result<()> {
+        let report = |event: Event, len_bytes: usize| {
+            let cost = len_bytes as u64 + EVENT_COST;
+            line.take_in(Class::Events, cost)?;
+            ear.hear(Message::Event(event), cost)
+        };
         match (control, role) {
-            (Control::Text(tag, text), _) => self.text(tag, &text, ear),
+            (Control::Text(tag, text), _) => self.text(tag, &text, &report),
             (Control::IoError(bits), PeerRole::Sender(_)) => {
                 self.io_error |= bits;
                 Ok(())
@@ -53,7 +66,8 @@ impl Controls {
             (Control::Success(index), PeerRole::Receiver(report)) => report(index),
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
                 let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
-                ear.hear(Message::Event(Event::Deleted { name: path, kind, mode }), 0)
+                let len_bytes = path.len();
+                report(Event::Deleted { name: path, kind, mode }, len_bytes)
             }
             (Control::ErrorExit(code), _) => {
                 let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
@@ -66,7 +80,7 @@ impl Controls {
         }
     }
 
-    fn text(&mut self, tag: Tag, text: &[u8], ear: &dyn Ear) -> Result<()> {
+    fn text(&mut self, tag: Tag, text: &[u8], report: &dyn Fn(Event, usize) -> Result<()>) -> Result<()> {
         let partial = self.partial.entry(tag as u8).or_default();
         partial.extend_from_slice(text);
         if partial.len() > LINE_MAX_BYTES {
@@ -81,7 +95,8 @@ impl Controls {
         if line.starts_with(b"total: matches=") {
             return Ok(());
         }
-        ear.hear(Message::Event(event_of(tag, line)), 0)
+        let len_bytes = line.len();
+        report(event_of(tag, line), len_bytes)
     }
 
     /// Notes that the data of a file begins.

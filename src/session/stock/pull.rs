@@ -9,6 +9,7 @@ use super::controls::{Controls, PeerRole, is_reported};
 use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
+use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{self, DirList, Entry, Inode, Time};
 use crate::fs::sys;
@@ -47,6 +48,8 @@ struct Shared {
     requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
     /// Entries are deleted after the transfer.
     deletes_after: bool,
+    /// How many requested files will not come.
+    unsent: u64,
 }
 
 /// How the entries of a listing are numbered.
@@ -108,7 +111,8 @@ pub fn directions<'a>(
     let encoder = PullEncoder {
         protocol,
         sums,
-        takes_blocks: compression != Compression::Zlib,
+        // A sender that appends reads no sums.
+        takes_blocks: compression != Compression::Zlib && options.place.append.is_none(),
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
         ended: 0,
@@ -226,7 +230,7 @@ impl Intake for PullIntake<'_> {
         let handle = |control: Control| {
             sys::note_work();
             let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), ear);
+            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), (line, ear));
             handled.map_err(|error| controls.fail(error))
         };
         let mut input = Demultiplexer::new(reader, handle);
@@ -291,6 +295,7 @@ impl PullIntake<'_> {
 /// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
 fn unsent(index: i32, shared: &Mutex<Shared>, ear: &dyn Ear) -> Result<()> {
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
+    shared.lock().unsent += 1;
     let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
     let problem = Some(Problem::said("", weight));
     ear.hear(Message::Unsent { file, lane, problem }, 0)
@@ -370,15 +375,23 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if !is_empty {
             rest = self.goodbye()?;
         }
-        let io_error = self.controls.lock().io_error() & !self.io_error;
+        let reported = self.controls.lock().io_error();
+        if self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0 {
+            rest.problem(Weight::Failed);
+        }
+        let io_error = reported & !self.io_error;
         if io_error & IO_ERROR_GENERAL != 0 {
             rest.problem(Weight::SourceError);
         }
         if io_error & IO_ERROR_VANISHED != 0 {
             rest.problem(Weight::Vanished);
         }
-        let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
-        waited.map_err(|error| self.fail(error))?;
+        if is_empty {
+            let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
+            waited.map_err(|error| self.fail(error))?;
+        } else if !self.intake.inbox.has_all() {
+            return Err(violation("the end before all requested files"));
+        }
         if !is_empty {
             self.line.say(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
         }
@@ -421,6 +434,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn list(&mut self) -> decode_error::Result<SortedList> {
         let protocol = self.intake.terms.protocol;
         let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        let mut held_bytes = 0;
         let mut sent_index = self.lists.next_index();
         let (io_error, more) = loop {
             match self.lists.next(self.input)? {
@@ -435,6 +449,13 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                         entry.hard_link = HardLink::Member(sent_index);
                     }
                     self.count(&entry);
+                    held_bytes += (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
+                    if self.intake.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
+                        let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
+                        return Err(
+                            self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
+                        );
+                    }
                     entries.push(*entry);
                     sent_index = self.lists.next_index();
                 }
@@ -684,6 +705,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
         self.pass_on(Message::End { lane, digest })?;
+        if lane == Lane::Again {
+            self.line.repeated_has_come();
+        }
         let unsent_files = self.controls.lock().end_file();
         let report = |index| unsent(index, &self.intake.shared, self.ear).map_err(|error| self.fail(error));
         unsent_files.into_iter().try_for_each(report)

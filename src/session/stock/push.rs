@@ -10,7 +10,7 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::sys;
-use crate::options::{CheckMode, Options};
+use crate::options::{CheckMode, Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::block_sums::digest_len_bytes;
@@ -22,7 +22,7 @@ use crate::proto::rsync::mux::{self, Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
-use crate::proto::{Basis, Dialect, DirId, FileId, IdName, Lane, Message, Told};
+use crate::proto::{Basis, Class, Dialect, DirId, FileId, IdName, Lane, Message, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
 use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
@@ -36,6 +36,11 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// The listing number that stands for the end of a phase, or for an entry without content.
 const NO_LISTING: DirId = DirId::MAX;
+
+/// The most blocks of a basis: 2 TiB in the longest blocks.
+const BLOCKS_MAX: i32 = 1 << 24;
+/// What an item costs in the window of requests besides its sums, in bytes.
+const ITEM_COST: u64 = 64;
 
 /// What the two directions of a push share.
 #[derive(Default)]
@@ -342,6 +347,9 @@ impl PushEncoder {
         if !std::mem::replace(&mut self.has_first, true) {
             return None;
         }
+        if !self.dirs.iter().any(|(_, own)| own.path == *path) {
+            return None;
+        }
         while let Some((number, own)) = self.dirs.pop() {
             self.indices.encode(Ndx::List(number), out);
             if own.path == *path {
@@ -534,7 +542,7 @@ impl Dialect for PushEncoder {
 }
 
 impl Intake for PushIntake<'_> {
-    fn read_all(&mut self, _line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
         let shared = self.shared.clone();
         let success = |index| {
             let file = shared.lock().file(index).map_err(failed)?;
@@ -544,20 +552,30 @@ impl Intake for PushIntake<'_> {
         let handle = |control: Control| {
             sys::note_work();
             let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Receiver(&success), ear);
+            let handled = controls.handle(control, &PeerRole::Receiver(&success), (line, ear));
             handled.map_err(|error| controls.fail(error))
         };
         let mut input = Demultiplexer::new(reader, handle);
         input.set_frames(true);
-        let ended = self.read_items(&mut input, ear, &controls);
+        let ended = self.read_items(&mut input, line, ear, &controls);
         ended.map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
     }
 }
 
 impl PushIntake<'_> {
-    fn read_items(&self, input: &mut impl Read, ear: &dyn Ear, controls: &Mutex<Controls>) -> decode_error::Result<()> {
+    fn read_items(
+        &self,
+        input: &mut impl Read,
+        line: &Connection,
+        ear: &dyn Ear,
+        controls: &Mutex<Controls>,
+    ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         let pass_on = |message| ear.hear(message, 0).map_err(|error| controls.lock().fail(error));
+        let request = |message, cost| {
+            let taken = line.take_in(Class::Wants, cost).and_then(|()| ear.hear(message, cost));
+            taken.map_err(|error| controls.lock().fail(error))
+        };
         let mut indices = NdxDecoder::new(protocol);
         let mut tally = Tally::default();
         // How many lists and phases the receiver has ended.
@@ -588,7 +606,7 @@ impl PushIntake<'_> {
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());
                 }
-                Ndx::Entry(index) => self.item(index, input, &pass_on, &mut tally)?,
+                Ndx::Entry(index) => self.item(index, input, &request, &mut tally)?,
                 Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
             }
             sys::note_work();
@@ -606,7 +624,7 @@ impl PushIntake<'_> {
         &self,
         index: i32,
         input: &mut impl Read,
-        pass_on: &dyn Fn(Message) -> std::result::Result<(), DecodeError>,
+        request_of: &dyn Fn(Message, u64) -> std::result::Result<(), DecodeError>,
         tally: &mut Tally,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
@@ -617,6 +635,9 @@ impl PushIntake<'_> {
         let (mut sums, mut request) = (None, Vec::new());
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
+            if decoded.count > BLOCKS_MAX {
+                return Err(violation(format!("{} blocks of one file", decoded.count)));
+            }
             decoded.encode(&mut request);
             let appends = self.options.place.append.is_some();
             for _ in 0..if appends { 0 } else { decoded.count } {
@@ -632,13 +653,15 @@ impl PushIntake<'_> {
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| self.options.place.append.is_some() && has_blocks);
         self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, event });
+        let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
-            None if has_blocks => Basis::Blocks(request),
+            // The encoder of zlib would need the content of the blocks.
+            None if has_blocks && self.terms.compression != Compression::Zlib => Basis::Blocks(request),
             None => Basis::None,
         };
         let lane = if with_sums { Lane::Asked } else { Lane::Early };
-        pass_on(Message::Want { file, lane, basis })
+        request_of(Message::Want { file, lane, basis }, cost)
     }
 
     /// Counts an item, and returns its event if that is wanted.
