@@ -92,7 +92,7 @@ fn missing_packages_are_installed_before_the_tests() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     let server = if Path::new("/usr/sbin/sshd").exists() { "" } else { " openssh-server" };
-    let packages = format!("rsync{server} openssh-client acl attr");
+    let packages = format!("rsync{server} openssh-client acl attr mandoc zsh fish");
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
     assert!(said.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{said}");
     let tests = "cargo test --locked --no-fail-fast --all-targets some::\n";
