@@ -479,20 +479,22 @@ fn hand_over_leaves_stdin_to_the_installed_rsync() {
 }
 
 #[test]
-fn missing_local_rsync_exits_5_with_a_hint() {
+fn stock_peer_needs_no_local_rsync() {
     let scene = Scene::new();
     let rsync = Command::new("sh").args(["-c", "command -v rsync"]).output().unwrap();
     let rsync = String::from_utf8(rsync.stdout).unwrap();
-    let line = format!("--rsync-path={} -a src/ far:dst", rsync.trim());
+    let line = |options: &str| format!("--rsync-path={} {options} src/ far:dst", rsync.trim());
     // `PATH` has a shell but no rsync.
     for name in ["sh", "timeout", "shell"] {
         let target = Path::new("/bin").join(name);
         let _ = std::os::unix::fs::symlink(target, scene.path("bin").join(name));
     }
     let path = scene.path("bin");
-    let output = scene.shell("exec sh -c \"$*\"", &line, &[("PATH", path.to_str().unwrap())]);
-    assert_ended(&output, 5, &["it has rsync but no sparsync", "install", "(code 5)"]);
+    let run = |options| scene.shell("exec sh -c \"$*\"", &line(options), &[("PATH", path.to_str().unwrap())]);
+    assert_ended(&run("-aA"), 4, &["--acls", "it has rsync but no sparsync", "install", "(code 4)"]);
     assert!(!scene.path("dst").exists());
+    assert_ended(&run("-a"), 0, &[]);
+    assert!(scene.path("dst").exists());
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Replaces this process with the installed rsync. Returns only on failure.
 pub fn run(env: &mut Env) -> Result<(), Error> {
-    let named = env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty());
-    let Some(rsync) = find(env, named.as_deref()) else {
-        let message = match named {
+    let search = RsyncSearch::of(env);
+    let Some(rsync) = search.find() else {
+        let message = match search.named {
             Some(named) => {
                 let start = b"sparsync: cannot run the rsync that SPARSYNC_RSYNC names: ".as_slice();
                 [start, named.as_bytes(), b": not an executable file, or another sparsync"].concat()
@@ -24,11 +24,6 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
     };
     let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args), (HANDED_OVER, "1"));
     Err(Error::new(Exit::Ipc, format!("sparsync: cannot start {}: {error}", rsync.display())))
-}
-
-/// Returns whether there is an rsync that [`run`] could start.
-pub fn is_installed(env: &Env) -> bool {
-    find(env, env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()).as_deref()).is_some()
 }
 
 /// Removes `--transport`, which rsync does not know. rsync reaches the peer in its own way.
@@ -53,24 +48,44 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
 /// Set for the rsync that takes a run over. A sparsync that finds it was started, directly or not, by another sparsync.
 const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
 
-/// Returns the rsync that `SPARSYNC_RSYNC` names, or the first one in `PATH` that is not this program under another
-/// name.
-fn find(env: &Env, named: Option<&OsStr>) -> Option<PathBuf> {
-    let itself = env.own_path().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
-    // Another copy of this program, or a script that calls it, would hand the run over again, endlessly.
-    let may_lead_back = env.var(HANDED_OVER).is_some();
-    let other = |path: &Path| {
-        let identity = crate::fs::sys::identity(path.as_os_str())?;
-        let is_other = Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str());
-        (is_other && !(may_lead_back && leads_back(path, env.umask))).then(|| path.to_path_buf())
-    };
-    if let Some(named) = named {
-        return other(Path::new(named));
+/// Where to look for an installed rsync.
+pub struct RsyncSearch {
+    named: Option<OsString>,
+    path: OsString,
+    own_path: Option<PathBuf>,
+    may_lead_back: bool,
+    umask: u32,
+}
+
+impl RsyncSearch {
+    /// Notes where to look. Nothing is looked at yet.
+    pub fn of(env: &Env) -> RsyncSearch {
+        RsyncSearch {
+            named: env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()),
+            path: env.var("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin")),
+            own_path: env.own_path(),
+            // Another copy of this program, or a script that calls it, would hand the run over again, endlessly.
+            may_lead_back: env.var(HANDED_OVER).is_some(),
+            umask: env.umask,
+        }
     }
-    let path = env.var("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
-    std::env::split_paths(&path)
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
+
+    /// Returns the rsync that `SPARSYNC_RSYNC` names, or the first one in `PATH` that is not this program under another
+    /// name.
+    pub fn find(&self) -> Option<PathBuf> {
+        let itself = self.own_path.as_ref().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
+        let other = |path: &Path| {
+            let identity = crate::fs::sys::identity(path.as_os_str())?;
+            let is_other = Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str());
+            (is_other && !(self.may_lead_back && leads_back(path, self.umask))).then(|| path.to_path_buf())
+        };
+        if let Some(named) = &self.named {
+            return other(Path::new(named));
+        }
+        std::env::split_paths(&self.path)
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
+    }
 }
 
 /// Appears in the output of `--version` of sparsync, and of no rsync.

@@ -1,6 +1,6 @@
 //! A copy to or from another machine, as the command line describes it.
 
-use super::{copy, exec_rsync, route};
+use super::{copy, route};
 use crate::cli::Far;
 use crate::env::Env;
 use crate::options::Options;
@@ -53,12 +53,6 @@ impl RemoteCopy {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
         }
-    }
-
-    /// Returns whether this program runs the session if a stock rsync answers.
-    pub fn speaks_stock(&self, env: &Env) -> bool {
-        let is_chosen = || self.stock_choice(env).unwrap_or_else(|| !exec_rsync::is_installed(env));
-        self.lacking_for_stock(env).is_none() && is_chosen()
     }
 
     /// Returns what of this run only an installed rsync can do with a stock rsync.

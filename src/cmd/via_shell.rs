@@ -1,5 +1,6 @@
 //! Starts the remote side through a remote shell and finds out whether sparsync or a stock rsync answers.
 
+use super::exec_rsync::RsyncSearch;
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
 use crate::cli::server_args;
@@ -19,8 +20,8 @@ use crate::trust::peers::Peer;
 use crate::trust::timestamp::Moment;
 use crate::work::clock;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The program that was found on the remote side.
 pub enum RemoteProgram {
@@ -70,8 +71,12 @@ pub struct ByShell<'a> {
     charset: Charset,
     umask: u32,
     patience: Patience,
-    /// See [`RemoteCopy::speaks_stock`].
-    speaks_stock: bool,
+    /// Something of this run only an installed rsync can do with a stock rsync.
+    lacks_for_stock: bool,
+    /// See [`RemoteCopy::stock_choice`].
+    stock_choice: Option<bool>,
+    rsync_search: RsyncSearch,
+    is_installed: OnceLock<bool>,
 }
 
 impl<'a> ByShell<'a> {
@@ -82,8 +87,18 @@ impl<'a> ByShell<'a> {
         let programs = programs(side, env, known);
         let is_open = known.is_none() && programs[0] == EITHER && side.options.connect.shell.is_empty();
         let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
-        let speaks_stock = side.speaks_stock(env);
-        ByShell { side, programs, memory, charset, umask: env.umask, patience, speaks_stock }
+        ByShell {
+            side,
+            programs,
+            memory,
+            charset,
+            umask: env.umask,
+            patience,
+            lacks_for_stock: side.lacking_for_stock(env).is_some(),
+            stock_choice: side.stock_choice(env),
+            rsync_search: RsyncSearch::of(env),
+            is_installed: OnceLock::new(),
+        }
     }
 
     /// Tries sparsync's own name first, whatever name this program was started with. The answer is not cached.
@@ -113,7 +128,7 @@ impl<'a> ByShell<'a> {
             }
         };
         let skipped = match recalled {
-            Some(Answers::Rsync) if self.speaks_stock => self.programs.len() - 1,
+            Some(Answers::Rsync) if self.speaks_stock() => self.programs.len() - 1,
             Some(Answers::Rsync) => return Ok(RemoteProgram::Rsync),
             Some(Answers::ForcedCommand) => 1,
             None => 0,
@@ -146,7 +161,7 @@ impl<'a> ByShell<'a> {
                 said.stderr.append(&mut noise);
             }
             // The installed rsync prints its own command.
-            if self.speaks_stock || !matches!(answer, Ok(ShellAnswer::Rsync(_))) {
+            if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock() {
                 self.tell_command(&argv, said);
             }
             match answer {
@@ -157,7 +172,7 @@ impl<'a> ByShell<'a> {
                 }
                 Ok(ShellAnswer::Rsync(link)) => {
                     remember(Some(Answers::Rsync));
-                    if !self.speaks_stock {
+                    if !self.speaks_stock() {
                         return Ok(RemoteProgram::Rsync);
                     }
                     shell.show_stderr();
@@ -189,11 +204,18 @@ impl<'a> ByShell<'a> {
         Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
     }
 
+    /// Returns whether this program runs the session if a stock rsync answers. Looks for an installed rsync only if that
+    /// decides.
+    fn speaks_stock(&self) -> bool {
+        let is_installed = || *self.is_installed.get_or_init(|| self.rsync_search.find().is_some());
+        !self.lacks_for_stock && self.stock_choice.unwrap_or_else(|| !is_installed())
+    }
+
     /// Returns the options on the server's command line. A stock rsync is asked for its whole list at once if hard links
     /// are preserved: the names of a file are looked for ahead, and it would list no more before earlier files arrived.
     fn server_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.side.far.server_words.clone();
-        if self.speaks_stock && self.side.far.server_sends && self.side.options.preserve.hard_links {
+        if self.side.far.server_sends && self.side.options.preserve.hard_links && self.speaks_stock() {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words

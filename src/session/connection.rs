@@ -320,7 +320,7 @@ impl Connection {
                 return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
             }
             let may_say = state.may_say(message);
-            // The caller of a repeated request may be the one whose reading makes room.
+            // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
             let is_repeated = matches!(message, Message::Want { lane: Lane::Again, .. });
             if may_say && (is_repeated || state.buffer.len() < BUFFER_MAX_BYTES) {
                 return self.put(&mut state, message, as_it_is);

@@ -56,8 +56,7 @@ pub struct Receiver<'a> {
     pub blocks_by: By,
     /// How to compare contents that the sender has as well.
     pub compared_by: Comparison,
-    /// Which sums of the blocks of a basis the sender expects. A stock rsync lists few directories before earlier ones
-    /// were received.
+    /// Which sums of the blocks of a basis the sender expects.
     pub block_sums: BlockSums,
     /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
     pub tells_large: bool,
@@ -314,6 +313,7 @@ impl<'w> ToldPlans<'w> {
     /// Waits for the next received directory and looks at it; `None` if there is none.
     fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
         let receiver = self.there.receiver;
+        // A stock rsync lists no more directories until earlier ones were received.
         let ahead = if receiver.wants.progress && !receiver.is_stock() { ENTRIES_AHEAD } else { 0 };
         self.heard().wait(|state| match state.dirs.first() {
             Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {

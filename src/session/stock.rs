@@ -222,7 +222,7 @@ impl Client<'_> {
         ended
     }
 
-    /// Returns the rules that the server needs, as text. A sender has its own of `-C`.
+    /// Returns the rules that the server needs, as text. A server that sends adds those of `-C` itself.
     fn rules_of_server(&self) -> Vec<Vec<u8>> {
         let mut rules: Vec<&Parsed> = Vec::new();
         let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.setup;

@@ -99,12 +99,12 @@ impl Controls {
         report(event_of(tag, line), len_bytes)
     }
 
-    /// Notes that the data of a file begins.
+    /// Notes that the content of a file begins.
     pub fn begin_file(&mut self) {
         self.is_in_file = true;
     }
 
-    /// Notes that the data of a file has ended. Returns the files that will not come, reported meanwhile.
+    /// Notes that the content of a file has ended. Returns the files that will not come, reported meanwhile.
     pub fn end_file(&mut self) -> Vec<i32> {
         self.is_in_file = false;
         std::mem::take(&mut self.unsent)

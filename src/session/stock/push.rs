@@ -260,7 +260,7 @@ impl PushEncoder {
         self.names.extend(ids.iter().map(|id| ((id.is_group, id.id), id.name.clone())));
     }
 
-    /// Converts an entry of a listing. `is_root`: the content of a directory is the root of the transfer.
+    /// Converts an entry of a listing.
     fn entry(&mut self, path: Vec<u8>, entry: &Entry) -> FileEntry {
         let mut converted = FileEntry::new(path, entry.mode);
         let has_len = !matches!(entry.kind(), Kind::Device | Kind::Special);
