@@ -1,20 +1,22 @@
-//! The [`Dialect`] trait, which encodes and decodes messages. Roles and transports use only this trait, never a
-//! concrete encoding.
+//! The traits [`Encoder`] and [`Dialect`], which encode and decode messages. Roles and transports use only these, never
+//! a concrete encoding.
 
 use super::message::{Greeting, Message};
 use crate::error::Result;
 use std::ops::RangeInclusive;
 
-/// Encodes and decodes messages.
+/// Encodes messages.
 ///
-/// Does no I/O: the caller reads, writes, and keeps incomplete input. A value serves one direction of one connection,
-/// because a dialect may keep state between messages.
-pub trait Dialect {
+/// Does no I/O. A value serves one direction of one connection, because an encoder may keep state between messages.
+pub trait Encoder {
     /// Appends the frame of a message to `out`.
     ///
     /// Fails with [`crate::exit::Exit::Protocol`] if the message exceeds a limit; `out` is then unchanged.
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()>;
+}
 
+/// Encodes and decodes messages. The caller reads, and keeps incomplete input.
+pub trait Dialect: Encoder {
     /// Decodes one frame and removes it from the front of `input`. Returns `None` and leaves `input` unchanged if the
     /// frame is incomplete.
     ///

@@ -14,7 +14,7 @@ pub mod native;
 #[allow(dead_code, reason = "the server's end, daemons, batch files and older protocols are not used yet")]
 pub mod rsync;
 
-pub use dialect::{Dialect, Speech};
+pub use dialect::{Dialect, Encoder, Speech};
 pub use fragment::{Joiner, cut};
 #[allow(unused_imports, reason = "for code that reads first bytes without `sniff`")]
 pub use greeting::{MAGIC, VERSIONS};

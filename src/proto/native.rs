@@ -1,7 +1,7 @@
 //! The native dialect: one frame per message. docs/PROTOCOL.md specifies every byte.
 
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
-use super::dialect::{Dialect, Speech};
+use super::dialect::{Dialect, Encoder, Speech};
 use super::encoding;
 use super::enum_values::{Role, basis};
 use super::greeting::VERSIONS;
@@ -79,7 +79,7 @@ fn head(input: &[u8]) -> Result<Option<Head>> {
     }
 }
 
-impl Dialect for Native {
+impl Encoder for Native {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let row = self.row(message_kinds::number_of(message))?;
         let start = out.len();
@@ -89,7 +89,9 @@ impl Dialect for Native {
         }
         encoded
     }
+}
 
+impl Dialect for Native {
     fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         let Some(&kind) = input.first() else {
             return Ok(None);

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
 use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::{Basis, Class, Dialect, Lane, Message, class_of, name_of};
+use crate::proto::{Basis, Class, Dialect, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, Hearing};
 use crate::session::minimum_rate::MinimumRate;
 use crate::transport::compression::AsItIs;
@@ -16,7 +16,7 @@ use crate::transport::link::{Moved, Parting};
 use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ const WRITING: usize = 2;
 const READING: usize = 3;
 
 struct ConnectionState {
-    dialect: Box<dyn Dialect + Send>,
+    encoder: Box<dyn Encoder + Send>,
     buffer: Vec<u8>,
     /// The ranges of the buffer that are sent uncompressed, in order.
     as_it_is: Vec<Range<usize>>,
@@ -127,11 +127,13 @@ struct ConnectionState {
     hearing: [Hearing; Class::ALL.len()],
     /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Connection::say_later`].
     later: Vec<u8>,
+    /// The length of each message in `later`.
+    later_lens: VecDeque<u32>,
     /// Why nothing more can be sent. An empty message means a normal end.
     shut: Option<Error>,
     /// Write what is buffered, then end.
     ending: bool,
-    /// The peer has stopped reading: it sent [`Message::Fail`] or hung up.
+    /// The peer has stopped reading: it sent [`Message::Fail`] or closed the connection.
     is_deaf: bool,
     /// The reader waits in [`Connection::take_in`].
     reader_waits: bool,
@@ -234,16 +236,17 @@ pub trait Ear: Sync {
 }
 
 impl Connection {
-    /// Creates the line for a new session in this dialect.
-    pub fn new(dialect: Box<dyn Dialect + Send>) -> Connection {
+    /// Creates the line for a new session. `encoder`: encodes what this end sends.
+    pub fn new(encoder: Box<dyn Encoder + Send>) -> Connection {
         Connection {
             state: Mutex::new(ConnectionState {
-                dialect,
+                encoder,
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
                 saying: Class::ALL.map(|class| Credit::of(class, false)),
                 hearing: Class::ALL.map(Hearing::of),
                 later: Vec::new(),
+                later_lens: VecDeque::new(),
                 shut: None,
                 ending: false,
                 is_deaf: false,
@@ -355,10 +358,12 @@ impl Connection {
         if state.later.is_empty() && state.may_say(message) {
             return self.put(&mut state, message, false);
         }
-        let ConnectionState { dialect, later, .. } = &mut *state;
+        let ConnectionState { encoder, later, later_lens, .. } = &mut *state;
         let before = later.len();
-        dialect.encode(message, later)?;
-        self.note_said(message, later.len() - before);
+        encoder.encode(message, later)?;
+        let len = later.len() - before;
+        later_lens.push_back(len as u32);
+        self.note_said(message, len);
         Ok(())
     }
 
@@ -368,9 +373,9 @@ impl Connection {
             state.repeated += 1;
             self.room.notify_all();
         }
-        let ConnectionState { dialect, buffer, as_it_is: ranges, saying, .. } = state;
+        let ConnectionState { encoder, buffer, as_it_is: ranges, saying, .. } = state;
         let before = buffer.len();
-        dialect.encode(message, buffer)?;
+        encoder.encode(message, buffer)?;
         let len = buffer.len();
         if as_it_is {
             match ranges.last_mut().filter(|last| last.end == before) {
@@ -461,14 +466,14 @@ impl Connection {
             let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
         }
-        let ConnectionState { dialect, buffer, later, saying, .. } = &mut *state;
+        let ConnectionState { buffer, later, later_lens, saying, .. } = &mut *state;
         let wants = &mut saying[Class::Wants as usize];
         let mut said = 0;
         while wants.has_room(KEPT_BYTES)
-            && let Some(len) = dialect.frame_len(&later[said..])?
+            && let Some(len) = later_lens.pop_front()
         {
-            wants.say(len as u64, 0);
-            said += len;
+            wants.say(u64::from(len), 0);
+            said += len as usize;
         }
         buffer.extend(later.drain(..said));
         drop(state);
@@ -506,10 +511,10 @@ impl Connection {
         }
         // If the message is too long, the exit code is sent alone.
         let fail = |message: Vec<u8>| Message::Fail { exit: error.exit, message, role: error.role };
-        let ConnectionState { dialect, buffer, .. } = &mut *state;
-        if dialect.encode(&fail(error.text()), buffer).is_err() {
+        let ConnectionState { encoder, buffer, .. } = &mut *state;
+        if encoder.encode(&fail(error.text()), buffer).is_err() {
             // Without text it is a few numbers, so encoding cannot fail.
-            let _ = dialect.encode(&fail(Vec::new()), buffer);
+            let _ = encoder.encode(&fail(Vec::new()), buffer);
         }
         drop(state);
         self.end();
@@ -541,9 +546,9 @@ impl Connection {
                         let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
                         // Two idle ends must not keep each other alive.
                         if is_quiet && sys::has_worked(WorkObserver::Writer) {
-                            let ConnectionState { dialect, buffer, .. } = &mut *state;
+                            let ConnectionState { encoder, buffer, .. } = &mut *state;
                             // It has no content, so encoding cannot fail.
-                            let _ = dialect.encode(&Message::Ping, buffer);
+                            let _ = encoder.encode(&Message::Ping, buffer);
                         }
                     }
                 }
@@ -605,7 +610,7 @@ impl Connection {
     /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
     /// the peer.
     fn put_grants(&self, state: &mut ConnectionState) {
-        let ConnectionState { dialect, buffer, saying, hearing, ending, .. } = state;
+        let ConnectionState { encoder, buffer, saying, hearing, ending, .. } = state;
         // Nothing follows the last message.
         if *ending {
             return;
@@ -614,10 +619,10 @@ impl Connection {
         for class in Class::ALL {
             // These messages are one or two numbers, so encoding cannot fail.
             if is_at_rest && saying[class as usize].should_tell() {
-                let _ = dialect.encode(&Message::Blocked(class), buffer);
+                let _ = encoder.encode(&Message::Blocked(class), buffer);
             }
             if let Some(bytes) = hearing[class as usize].grant() {
-                let _ = dialect.encode(&Message::Grant { class, bytes }, buffer);
+                let _ = encoder.encode(&Message::Grant { class, bytes }, buffer);
             }
         }
     }

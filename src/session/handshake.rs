@@ -167,6 +167,7 @@ fn hear_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Mes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::Encoder;
     use crate::proto::Native;
     use crate::transport::pipe;
 

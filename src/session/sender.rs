@@ -887,7 +887,7 @@ impl<F: FnMut()> Drop for OnEnd<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Dialect, Native};
+    use crate::proto::{Encoder, Native};
 
     #[test]
     fn roots_fit_one_message_despite_many_problems() {

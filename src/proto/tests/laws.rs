@@ -7,7 +7,7 @@ use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
-use crate::proto::{Dialect, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut};
+use crate::proto::{Dialect, Encoder, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;

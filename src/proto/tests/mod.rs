@@ -7,7 +7,7 @@ mod laws;
 mod refusals;
 mod specification;
 
-use super::{Dialect, Message, Native};
+use super::{Dialect, Encoder, Message, Native};
 use crate::error::Result;
 
 fn encoded(message: &Message) -> Vec<u8> {

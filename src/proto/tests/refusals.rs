@@ -7,7 +7,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
-use crate::proto::{Basis, Dialect, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, unfit};
+use crate::proto::{Basis, Dialect, Encoder, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, unfit};
 use crate::report::Tally;
 use crate::report::tally::Kinds;
 

@@ -15,7 +15,7 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry};
 use crate::options::Options;
 use crate::path::RelPath;
-use crate::proto::{Dialect, Native, decode_greeting, encode_greeting};
+use crate::proto::{Dialect, Encoder, Native, decode_greeting, encode_greeting};
 use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Speech, Told, ToldSub};
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};

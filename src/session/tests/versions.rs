@@ -4,8 +4,8 @@
 //! both.
 
 use super::*;
-use crate::proto::Basis;
 use crate::proto::message::{ACTS_AS_SUPER, CONTENT_OF_DEVICES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
+use crate::proto::{Basis, Encoder};
 use crate::session::dest_prescan::LARGE_NAMES;
 use crate::session::tests::no_room::{Trees, all, converse, text};
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ impl Second {
     }
 }
 
-impl Dialect for Second {
+impl Encoder for Second {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
         let mut frame = Vec::new();
         self.0.encode(message, &mut frame)?;
@@ -48,7 +48,9 @@ impl Dialect for Second {
         SPELLED[1].fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
 
+impl Dialect for Second {
     fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
         let Some(frame) = Self::len_of(input).and_then(|len| input.get(4..len)) else { return Ok(None) };
         let mut frame = frame.to_vec();
@@ -68,12 +70,14 @@ impl Dialect for Second {
 /// Version 1, counted.
 struct First(Native);
 
-impl Dialect for First {
+impl Encoder for First {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
         SPELLED[0].fetch_add(1, Ordering::Relaxed);
         self.0.encode(message, out)
     }
+}
 
+impl Dialect for First {
     fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
         self.0.decode(input)
     }
@@ -221,7 +225,7 @@ static TOLD: AtomicUsize = AtomicUsize::new(0);
 /// Today's version, which records these.
 struct Noting(Native);
 
-impl Dialect for Noting {
+impl Encoder for Noting {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> crate::error::Result<()> {
         match message {
             Message::End { digest, .. } => ENDED.lock().push(*digest),
@@ -244,7 +248,9 @@ impl Dialect for Noting {
         }
         self.0.encode(message, out)
     }
+}
 
+impl Dialect for Noting {
     fn decode(&mut self, input: &mut &[u8]) -> crate::error::Result<Option<Message>> {
         self.0.decode(input)
     }
