@@ -27,7 +27,7 @@ use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{Token, TokenDecoder};
-use crate::proto::{Basis, Class, Dialect, DirId, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
+use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight};
 use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
@@ -133,12 +133,7 @@ pub fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> R
         filter_list::encode_names_end(&mut names);
     }
     mux::encode_data(&data, &mut out);
-    // Protocol 30 sends these names without frames.
-    if protocol >= 31 {
-        mux::encode_data(&names, &mut out)
-    } else {
-        out.append(&mut names)
-    }
+    mux::encode_data(&names, &mut out);
     Ok(out)
 }
 
@@ -172,7 +167,7 @@ impl PullEncoder {
     }
 }
 
-impl Dialect for PullEncoder {
+impl Encoder for PullEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
@@ -191,8 +186,7 @@ impl Dialect for PullEncoder {
                 self.shared.lock().lists_done.fill(true);
                 self.end_lists(&mut data);
                 // The ends of retries, of delayed updates, and of deletions.
-                let phases = if self.protocol >= 31 { 3 } else { 2 };
-                (0..phases).for_each(|_| self.indices.encode(Ndx::Done, &mut data));
+                (0..3).for_each(|_| self.indices.encode(Ndx::Done, &mut data));
             }
             // The goodbye.
             Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
@@ -200,11 +194,11 @@ impl Dialect for PullEncoder {
                 let index = self.shared.lock().index(*file)?;
                 mux::encode_control(&Control::Success(index), out);
             }
-            // An rsync 3.0 that still sends its first list would die of a keep-alive.
+            // As in rsync, no keep-alive is sent before the first list has come.
             Message::Ping if !self.shared.lock().lists_done.is_empty() => {
                 mux::encode_control(&Control::KeepAlive, out);
             }
-            Message::Fail { exit, .. } if self.protocol >= 31 && is_reported(*exit) => {
+            Message::Fail { exit, .. } if is_reported(*exit) => {
                 mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
             }
             // The others have no counterpart.
@@ -212,14 +206,6 @@ impl Dialect for PullEncoder {
         }
         mux::encode_data(&data, out);
         Ok(())
-    }
-
-    fn decode(&mut self, _input: &mut &[u8]) -> Result<Option<Message>> {
-        Ok(None)
-    }
-
-    fn frame_len(&self, _input: &[u8]) -> Result<Option<usize>> {
-        Ok(None)
     }
 }
 
@@ -404,17 +390,14 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Reads what follows the last item: the statistics, and the answer to the end of deletions.
     fn goodbye(&mut self) -> decode_error::Result<Tally> {
-        let protocol = self.intake.terms.protocol;
-        let stats = Stats::decode(self.input, protocol)?;
-        if protocol >= 31 {
-            let mut ndx = self.indices.decode(self.input)?;
-            if ndx == Ndx::Deletions {
-                Deletions::decode(self.input)?;
-                ndx = self.indices.decode(self.input)?;
-            }
-            if ndx != Ndx::Done {
-                return Err(violation("unexpected index after the statistics"));
-            }
+        let stats = Stats::decode(self.input, self.intake.terms.protocol)?;
+        let mut ndx = self.indices.decode(self.input)?;
+        if ndx == Ndx::Deletions {
+            Deletions::decode(self.input)?;
+            ndx = self.indices.decode(self.input)?;
+        }
+        if ndx != Ndx::Done {
+            return Err(violation("unexpected index after the statistics"));
         }
         let ms = |number: i64| number.unsigned_abs();
         let (list_generation_ms, list_transfer_ms) = (ms(stats.list_build_ms), ms(stats.list_send_ms));

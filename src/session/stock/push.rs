@@ -22,7 +22,7 @@ use crate::proto::rsync::mux::{self, Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
-use crate::proto::{Basis, Class, Dialect, DirId, FileId, IdName, Lane, Message, Told};
+use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
 use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
@@ -37,6 +37,8 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// The listing number that stands for the end of a phase, or for an entry without content.
 const NO_LISTING: DirId = DirId::MAX;
 
+/// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
+const PHASES: usize = 4;
 /// The most blocks of a basis: 2 TiB in the longest blocks.
 const BLOCKS_MAX: i32 = 1 << 24;
 /// What an item costs in the window of requests besides its sums, in bytes.
@@ -347,7 +349,8 @@ impl PushEncoder {
         if !std::mem::replace(&mut self.has_first, true) {
             return None;
         }
-        if !self.dirs.iter().any(|(_, own)| own.path == *path) {
+        // From the end, where the next directory is.
+        if !self.dirs.iter().rev().any(|(_, own)| own.path == *path) {
             return None;
         }
         while let Some((number, own)) = self.dirs.pop() {
@@ -474,7 +477,7 @@ impl PushEncoder {
     }
 }
 
-impl Dialect for PushEncoder {
+impl Encoder for PushEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
@@ -522,7 +525,7 @@ impl Dialect for PushEncoder {
                 self.indices.encode(Ndx::Done, &mut data);
             }
             Message::Ping => mux::encode_control(&Control::KeepAlive, out),
-            Message::Fail { exit, .. } if self.terms.protocol >= 31 && is_reported(*exit) => {
+            Message::Fail { exit, .. } if is_reported(*exit) => {
                 mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
             }
             // The others have no counterpart.
@@ -530,14 +533,6 @@ impl Dialect for PushEncoder {
         }
         mux::encode_data(&data, out);
         Ok(())
-    }
-
-    fn decode(&mut self, _input: &mut &[u8]) -> Result<Option<Message>> {
-        Ok(None)
-    }
-
-    fn frame_len(&self, _input: &[u8]) -> Result<Option<usize>> {
-        Ok(None)
     }
 }
 
@@ -580,13 +575,12 @@ impl PushIntake<'_> {
         let mut tally = Tally::default();
         // How many lists and phases the receiver has ended.
         let mut ended = 0;
-        let phases = if protocol >= 31 { 4 } else { 3 };
         loop {
             match indices.decode(input)? {
                 Ndx::Done => {
                     let mut shared = self.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
-                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases;
+                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + PHASES;
                     let dir = shared.lists.get(ended).and_then(|list| list.dir);
                     // No further item is about it.
                     dir.and_then(|dir| shared.listings.remove(&dir));
