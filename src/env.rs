@@ -80,7 +80,7 @@ impl Env {
 
     /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A second signal ends it at
     /// once.
-    pub fn hear_signals(&self) -> std::io::Result<()> {
+    pub fn handle_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.signalled.clone())?;
@@ -90,8 +90,8 @@ impl Env {
         Ok(())
     }
 
-    /// Like [`Env::hear_signals`], for a server: SIGHUP has no effect, so a closed terminal does not stop it.
-    pub fn hear_end(&self) -> std::io::Result<()> {
+    /// Like [`Env::handle_signals`], for a server: SIGHUP has no effect, so a closed terminal does not stop it.
+    pub fn handle_end_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.stop.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
@@ -100,9 +100,9 @@ impl Env {
         Ok(())
     }
 
-    /// Makes the signal with which a server stops its sessions ([`tell_session_to_stop`]) set [`Env::stop`] and the
+    /// Makes the signal with which a server stops its sessions ([`signal_session_to_stop`]) set [`Env::stop`] and the
     /// returned flag.
-    pub fn hear_server_stop(&self) -> std::io::Result<Arc<AtomicBool>> {
+    pub fn handle_server_stop(&self) -> std::io::Result<Arc<AtomicBool>> {
         let stopped = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(STOPPED_BY_SERVER.as_raw(), stopped.clone())?;
         signal_hook::flag::register(STOPPED_BY_SERVER.as_raw(), self.stop.clone())?;
@@ -182,7 +182,7 @@ pub fn leave_terminal() {
 const STOPPED_BY_SERVER: rustix::process::Signal = rustix::process::Signal::USR1;
 
 /// Signals the process of a session that its server was stopped.
-pub fn tell_session_to_stop(pid: u32) -> std::io::Result<()> {
+pub fn signal_session_to_stop(pid: u32) -> std::io::Result<()> {
     signal_process(pid, STOPPED_BY_SERVER)
 }
 

@@ -34,11 +34,11 @@ pub struct Local<'a> {
 }
 
 impl EventSink for TextReporter {
-    fn tell(&mut self, event: &Event) {
-        Reporter::tell(self, event);
+    fn report(&mut self, event: &Event) {
+        Reporter::report(self, event);
     }
 
-    fn deaf(&self) -> Option<Exit> {
+    fn delivery_failure(&self) -> Option<Exit> {
         self.lines_are_lost().then_some(Exit::Message)
     }
 }
@@ -50,7 +50,7 @@ impl Local<'_> {
         reporter.banner();
         tell_problems(&gathered.problems, reporter, tally);
         for note in &gathered.notes {
-            Reporter::tell(reporter, &Event::Note(note.clone()));
+            Reporter::report(reporter, &Event::Note(note.clone()));
         }
         gathered.count(tally);
         let facts = Facts {
@@ -111,7 +111,7 @@ impl Local<'_> {
 fn tell_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut Tally) {
     for problem in problems {
         tally.problem(problem.weight);
-        Reporter::tell(reporter, &Event::Problem(problem.clone()));
+        Reporter::report(reporter, &Event::Problem(problem.clone()));
     }
 }
 

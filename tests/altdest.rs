@@ -18,29 +18,29 @@ macro_rules! compares {
     };
 }
 
-compares!(link_dest_links_what_is_equal, "", ["-ai", "--link-dest=../alt"]);
-compares!(link_dest_told_with_ii, "", ["-aii", "--link-dest=../alt"]);
+compares!(link_dest_links_equal_files, "", ["-ai", "--link-dest=../alt"]);
+compares!(link_dest_with_ii, "", ["-aii", "--link-dest=../alt"]);
 compares!(link_dest_by_an_absolute_path, "", ["-ai", "--link-dest={W}/alt"]);
 compares!(link_dest_with_a_trailing_slash, "", ["-ai", "--link-dest=../alt/"]);
-compares!(link_dest_over_a_destination_that_has_some, "same changed=older d/same=other", ["-ai", "--link-dest=../alt"]);
+compares!(link_dest_with_existing_destination_files, "same changed=older d/same=other", ["-ai", "--link-dest=../alt"]);
 compares!(link_dest_with_delete, "old d/old", ["-ai", "--delete", "--link-dest=../alt"]);
 compares!(link_dest_with_checksums, "", ["-aic", "--link-dest=../alt"]);
 compares!(link_dest_without_times, "", ["-rlpi", "--link-dest=../alt"]);
 compares!(link_dest_without_perms, "", ["-rlti", "--link-dest=../alt"]);
 compares!(link_dest_with_size_only, "", ["-ai", "--size-only", "--link-dest=../alt"]);
 compares!(link_dest_with_ignored_times, "", ["-aiI", "--link-dest=../alt"]);
-compares!(link_dest_told_verbosely, "", ["-av", "--link-dest=../alt"]);
-compares!(link_dest_told_very_verbosely, "", ["-avv", "--link-dest=../alt"]);
+compares!(link_dest_with_v, "", ["-av", "--link-dest=../alt"]);
+compares!(link_dest_with_vv, "", ["-avv", "--link-dest=../alt"]);
 compares!(link_dest_with_statistics, "", ["-a", "--stats", "--link-dest=../alt"]);
 compares!(link_dest_with_chmod, "", ["-ai", "--chmod=F640", "--link-dest=../alt"]);
-compares!(copy_dest_copies_what_is_equal, "", ["-ai", "--copy-dest=../alt"]);
-compares!(copy_dest_told_with_ii, "", ["-aii", "--copy-dest=../alt"]);
+compares!(copy_dest_copies_equal_files, "", ["-ai", "--copy-dest=../alt"]);
+compares!(copy_dest_with_ii, "", ["-aii", "--copy-dest=../alt"]);
 compares!(copy_dest_with_statistics, "", ["-a", "--stats", "--copy-dest=../alt"]);
-compares!(copy_dest_over_a_destination_that_has_some, "same changed=older", ["-ai", "--copy-dest=../alt"]);
-compares!(compare_dest_leaves_out_what_is_equal, "", ["-ai", "--compare-dest=../alt"]);
-compares!(compare_dest_told_with_ii, "", ["-aii", "--compare-dest=../alt"]);
+compares!(copy_dest_with_existing_destination_files, "same changed=older", ["-ai", "--copy-dest=../alt"]);
+compares!(compare_dest_skips_equal_files, "", ["-ai", "--compare-dest=../alt"]);
+compares!(compare_dest_with_ii, "", ["-aii", "--compare-dest=../alt"]);
 compares!(
-    compare_dest_over_a_destination_that_has_some,
+    compare_dest_with_existing_destination_files,
     "same changed=older d/same=other",
     ["-ai", "--compare-dest=../alt"]
 );
@@ -115,7 +115,7 @@ pairs!(compare_dest_and_every_pair, ["-aii", "--compare-dest=../alt"]);
 pairs!(link_dest_and_every_pair_without_times, ["-rlpii", "--link-dest=../alt"]);
 pairs!(copy_dest_and_every_pair_without_times, ["-rlpii", "--copy-dest=../alt"]);
 pairs!(link_dest_and_every_pair_with_checksums, ["-aiic", "--link-dest=../alt"]);
-pairs!(compare_dest_and_every_pair_counted, ["-a", "--stats", "--compare-dest=../alt"]);
+pairs!(compare_dest_and_every_pair_with_stats, ["-a", "--stats", "--compare-dest=../alt"]);
 pairs!(link_dest_and_every_pair_with_update, ["-aiiu", "--link-dest=../alt"]);
 
 // If a symlink is in the way, rsync gives the copy the symlink's mode, 0777. Such pairs are left out here.
@@ -224,7 +224,7 @@ macro_rules! follows {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             linked(&w);
-            w.agree(&[$($option),+]).exits(0).never_says("in/a");
+            w.agree(&[$($option),+]).exits(0).never_prints("in/a");
         });
     };
 }

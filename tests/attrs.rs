@@ -18,9 +18,9 @@ macro_rules! keeps_modes {
 }
 
 keeps_modes!(perms_are_copied, ["-rtpi"]);
-keeps_modes!(without_perms_existing_files_keep_theirs, ["-rti"]);
+keeps_modes!(without_perms_existing_files_keep_their_mode, ["-rti"]);
 keeps_modes!(executability_alone_copies_only_x, ["-rtiE"]);
-keeps_modes!(executability_with_perms_is_idle, ["-rtipE"]);
+keeps_modes!(executability_with_perms_has_no_effect, ["-rtipE"]);
 keeps_modes!(chmod_with_perms_changes_existing_files, ["-rtpi", "--chmod=go-rwx"]);
 keeps_modes!(chmod_without_perms_changes_only_new_files, ["-rti", "--chmod=go-rwx"]);
 keeps_modes!(chmod_of_directories_and_files, ["-rtpi", "--chmod=D2755,F644"]);
@@ -29,8 +29,8 @@ keeps_modes!(chmod_with_an_upper_x, ["-rtpi", "--chmod=a-x,a+X"]);
 keeps_modes!(chmod_that_copies_bits, ["-rtpi", "--chmod=g=u,o=g"]);
 keeps_modes!(chmod_with_s_and_t, ["-rtpi", "--chmod=u+s,g+s,D+t"]);
 keeps_modes!(chmod_a_plus_s_sets_both, ["-rtpi", "--chmod=a+s"]);
-keeps_modes!(chmod_said_twice_is_joined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
-keeps_modes!(chmod_without_who_obeys_the_umask, ["-rtpi", "--chmod=+w"]);
+keeps_modes!(repeated_chmod_options_are_combined, ["-rtpi", "--chmod=F600", "--chmod=g+r"]);
+keeps_modes!(chmod_without_class_uses_the_umask, ["-rtpi", "--chmod=+w"]);
 
 synctest!(chmod_without_class_uses_the_client_umask, |w: World| {
     modes(&w);
@@ -91,7 +91,7 @@ synctest!(read_only_destination_directory_is_updated, as user, |w: World| {
 });
 
 /// Declares a case whose destination directories belong to another user, are writable by all and have a time offset.
-macro_rules! anothers_destination {
+macro_rules! another_users_destination {
     ($name:ident, $offset_secs:expr, [$($option:expr),+], $exit:expr) => {
         synctest!($name, as user, |w: World| {
             w.source("a sub/b e/").dest("sub/ e/").build("dst", |t| {
@@ -104,12 +104,12 @@ macro_rules! anothers_destination {
     };
 }
 
-anothers_destination!(a_directory_of_somebody_elses_is_filled, 0, ["-rti"], 0);
-anothers_destination!(a_directory_of_somebody_elses_has_another_time, 100, ["-rti"], 23);
-anothers_destination!(a_directory_of_somebody_elses_has_another_mode, 0, ["-rtpi"], 23);
-anothers_destination!(a_directory_of_somebody_elses_has_another_time_and_mode, 100, ["-rtpi"], 23);
-anothers_destination!(a_directory_of_somebody_elses_is_filled_without_its_time, 100, ["-rtOi"], 0);
-anothers_destination!(a_directory_of_somebody_elses_is_not_given_away, 100, ["-ai"], 23);
+another_users_destination!(another_users_directory_is_filled, 0, ["-rti"], 0);
+another_users_destination!(time_of_another_users_directory_cannot_be_set, 100, ["-rti"], 23);
+another_users_destination!(mode_of_another_users_directory_cannot_be_set, 0, ["-rtpi"], 23);
+another_users_destination!(time_and_mode_of_another_users_directory_cannot_be_set, 100, ["-rtpi"], 23);
+another_users_destination!(another_users_directory_is_filled_with_omit_dir_times, 100, ["-rtOi"], 0);
+another_users_destination!(owner_of_another_users_directory_is_not_changed, 100, ["-ai"], 23);
 
 synctest!(attributes_of_another_users_file_cannot_be_set, as user, |w: World| {
     w.source("a=text%600 b=text%600").dest("").build("dst", |t| {
@@ -153,7 +153,7 @@ synctest!(delay_updates_without_write_permission, as user, |w: World| {
 });
 
 /// Declares a case whose destination directory gives its owner only some of the permissions.
-macro_rules! half_open_destination {
+macro_rules! partly_accessible_destination {
     ($name:ident, $mode:expr, [$($option:expr),+]) => {
         synctest!($name, as user, |w: World| {
             w.source("a d/b").dest("old d/b=other").build("dst", |t| drop(t.dir(".").mode($mode)));
@@ -162,14 +162,14 @@ macro_rules! half_open_destination {
     };
 }
 
-half_open_destination!(a_destination_that_may_not_be_listed_is_opened_up, 0o300, ["-ai"]);
-half_open_destination!(a_destination_that_may_not_be_listed_is_not_listed_in_a_dry_run, 0o300, ["-ain", "--delete"]);
-half_open_destination!(a_destination_that_may_not_be_listed_loses_extras, 0o300, ["-ai", "--delete"]);
-half_open_destination!(a_destination_that_is_opened_up_stays_open, 0o300, ["-rti"]);
-half_open_destination!(a_destination_that_may_not_be_written_is_closed_again, 0o100, ["-rti"]);
-half_open_destination!(a_destination_that_may_be_read_only_is_closed_again, 0o500, ["-rti"]);
-half_open_destination!(a_destination_that_may_not_be_entered_is_an_error, 0o600, ["-ai"]);
-half_open_destination!(a_destination_that_may_only_be_written_is_an_error, 0o200, ["-ai"]);
+partly_accessible_destination!(unlistable_destination_is_made_accessible, 0o300, ["-ai"]);
+partly_accessible_destination!(unlistable_destination_is_not_listed_in_a_dry_run, 0o300, ["-ain", "--delete"]);
+partly_accessible_destination!(unlistable_destination_loses_extras_with_delete, 0o300, ["-ai", "--delete"]);
+partly_accessible_destination!(destination_made_accessible_stays_accessible, 0o300, ["-rti"]);
+partly_accessible_destination!(unwritable_destination_gets_its_mode_back, 0o100, ["-rti"]);
+partly_accessible_destination!(read_only_destination_gets_its_mode_back, 0o500, ["-rti"]);
+partly_accessible_destination!(destination_without_search_permission_is_an_error, 0o600, ["-ai"]);
+partly_accessible_destination!(write_only_destination_is_an_error, 0o200, ["-ai"]);
 
 synctest!(inaccessible_destination_directories_are_made_accessible, as user, |w: World| {
     w.source("n3/a n2/a n1/a n6/a n4/a n0/a").dest("n3/%300 n2/%200 n1/%100 n6/%600 n4/%400 n0/%000 n3/x n6/x");
@@ -177,7 +177,7 @@ synctest!(inaccessible_destination_directories_are_made_accessible, as user, |w:
 });
 
 /// Declares a case whose source directory gives its owner only some of the permissions.
-macro_rules! half_open_source {
+macro_rules! partly_accessible_source {
     ($name:ident, $mode:expr, $exit:expr) => {
         synctest!($name, as user, |w: World| {
             w.source("a d/b d/c").dest("old").build("src", |t| drop(t.dir(".").mode($mode)));
@@ -190,10 +190,10 @@ macro_rules! half_open_source {
     };
 }
 
-half_open_source!(a_source_that_may_not_be_listed_has_what_is_named, 0o300, 0);
-half_open_source!(a_source_that_may_only_be_entered_has_what_is_named, 0o100, 0);
-half_open_source!(a_source_that_may_not_be_entered_has_nothing, 0o600, 23);
-half_open_source!(a_source_that_may_not_be_used_has_nothing, 0o000, 23);
+partly_accessible_source!(unlistable_source_provides_named_files, 0o300, 0);
+partly_accessible_source!(search_only_source_provides_named_files, 0o100, 0);
+partly_accessible_source!(source_without_search_permission_provides_nothing, 0o600, 23);
+partly_accessible_source!(inaccessible_source_provides_nothing, 0o000, 23);
 
 synctest!(single_files_into_an_unlistable_directory, as user, |w: World| {
     w.source("a b").dest("b=old").build("dst", |t| drop(t.dir(".").mode(0o300)));
@@ -237,7 +237,7 @@ keeps_owners!(usermap_of_wildcards, ["-ai", "--usermap=d*:60"]);
 keeps_owners!(usermap_of_the_nameless, ["-ai", "--usermap=:99"]);
 keeps_owners!(groupmap_of_numbers, ["-ai", "--groupmap=0:10,1:11,8765:12"]);
 keeps_owners!(groupmap_with_numeric_ids, ["-ai", "--numeric-ids", "--groupmap=0:10,*:13"]);
-keeps_owners!(no_super_gives_nothing_away, ["-ai", "--no-super"]);
+keeps_owners!(no_super_changes_no_owner, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
 
@@ -281,7 +281,7 @@ synctest!(owner_change_keeps_setuid_and_setgid, as root, |w: World| {
     w.build("src", |t| drop(t.file("s", "s").mode(0o6755).owner(4321, 4321)));
     w.build("dst", |t| drop(t.file("s", "s").mode(0o6755).owner(1, 1)));
     // The dry run prints `.f....og...`. The real run stats the file again after chown and then finds only another mode.
-    w.agree(&["-ai"]).says(".f...p.....");
+    w.agree(&["-ai"]).prints(".f...p.....");
 });
 
 // ── times ───────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +298,7 @@ synctest!(times_to_the_nanosecond, |w: World| {
 synctest!(quick_check_ignores_nanoseconds, |w: World| {
     w.build("src", |t| drop(t.file("a", "a").mtime_ns(0, 1)));
     w.build("dst", |t| drop(t.file("a", "a").mtime_ns(0, 2)));
-    w.agree(&["-aii"]).says(".f          a");
+    w.agree(&["-aii"]).prints(".f          a");
 });
 
 synctest!(times_before_1970_and_after_2038, |w: World| {
@@ -308,7 +308,7 @@ synctest!(times_before_1970_and_after_2038, |w: World| {
 
 synctest!(without_times_all_files_are_transferred, |w: World| {
     w.source("a b=text d/c l->a").dest("a=other d/");
-    w.agree(&["-rlpi"]).says("T");
+    w.agree(&["-rlpi"]).prints("T");
 });
 
 synctest!(directories_get_their_time_after_their_content, |w: World| {
@@ -328,12 +328,12 @@ synctest!(omit_link_times_leaves_symlinks, |w: World| {
 
 synctest!(checksum_run_updates_differing_times, |w: World| {
     w.source("a@50 d/@60").dest("a d/");
-    w.agree(&["-aic"]).says(".f..t...... a");
+    w.agree(&["-aic"]).prints(".f..t...... a");
 });
 
 synctest!(differing_time_causes_a_transfer, |w: World| {
     w.source("a@50").dest("a");
-    w.agree(&["-ai"]).says(">f..t...... a");
+    w.agree(&["-ai"]).prints(">f..t...... a");
 });
 
 synctest!(atimes_are_copied, |w: World| {
@@ -385,7 +385,7 @@ macro_rules! makes_nodes {
 makes_nodes!(devices_and_specials, ["-ai"]);
 makes_nodes!(devices_alone, ["-rpti", "--devices"]);
 makes_nodes!(specials_alone, ["-rpti", "--specials"]);
-makes_nodes!(neither_is_told, ["-rpti"]);
+makes_nodes!(neither_devices_nor_specials, ["-rpti"]);
 makes_nodes!(no_devices_out_of_archive, ["-ai", "--no-devices"]);
 makes_nodes!(no_specials_out_of_archive, ["-ai", "--no-specials"]);
 makes_nodes!(no_upper_d, ["-ai", "--no-D"]);
@@ -393,7 +393,7 @@ makes_nodes!(no_upper_d, ["-ai", "--no-D"]);
 synctest!(a_device_with_another_number_is_replaced, as root, |w: World| {
     w.build("src", |t| drop(t.char_device("n", 1, 3)));
     w.build("dst", |t| drop(t.char_device("n", 1, 5)));
-    w.agree(&["-ai"]).says("cD");
+    w.agree(&["-ai"]).prints("cD");
 });
 
 synctest!(unprivileged_user_skips_devices, as user, |w: World| {
@@ -423,7 +423,7 @@ fn labels(w: &World) {
 
 synctest!(extended_attributes_are_copied_and_removed, as both, |w: World| {
     labels(&w);
-    w.agree(&["-aiX"]).says("x a");
+    w.agree(&["-aiX"]).prints("x a");
 });
 
 synctest!(extended_attributes_are_ignored_without_xattrs, |w: World| {
@@ -440,7 +440,7 @@ synctest!(single_differing_xattr_value_is_updated, |w: World| {
     w.needs_xattrs().source("d/b").dest("d/b");
     w.build("src", |t| drop(t.file("d/a", "a").xattr("user.one", "1")));
     w.build("dst", |t| drop(t.file("d/a", "a").xattr("user.one", "2")));
-    w.agree(&["-aiX"]).exits(0).says(".f........x d/a");
+    w.agree(&["-aiX"]).exits(0).prints(".f........x d/a");
 });
 
 synctest!(trusted_xattrs_are_copied_by_root, as root, |w: World| {
@@ -499,7 +499,7 @@ fn lists(w: &World) {
 
 synctest!(acls_are_copied_and_removed, as both, |w: World| {
     lists(&w);
-    w.agree(&["-aiA"]).says(".f.......a. a");
+    w.agree(&["-aiA"]).prints(".f.......a. a");
 });
 
 synctest!(acls_are_ignored_without_acls_option, |w: World| {
@@ -604,7 +604,7 @@ synctest!(fake_super_with_acls_and_attributes, as root, |w: World| {
 });
 
 synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
-    w.only_local("--fake-super is for the near end alone");
+    w.only_local("--fake-super applies only to the client");
     w.needs_xattrs().build("src", |t| drop(t.file("d/a", "a").xattr("user.rsync.%stat", "oops")));
     // Drops rsync's line about one of its processes ending the other.
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
@@ -612,7 +612,7 @@ synctest!(corrupt_fake_super_attribute_exits_11, |w: World| {
 });
 
 synctest!(corrupt_fake_super_attribute_of_the_root_exits_11, |w: World| {
-    w.only_local("--fake-super is for the near end alone");
+    w.only_local("--fake-super applies only to the client");
     w.needs_xattrs().source("").dest("").once();
     w.mask_with(|line| (!line.contains("received SIGUSR1")).then(|| line.to_owned()));
     let corrupt = |tree| w.build(tree, |t| drop(t.dir(".").xattr("user.rsync.%stat", "oops")));
@@ -646,7 +646,7 @@ synctest!(xattr_change_sets_the_exact_time, as both, |w: World| {
     w.build("dst", |t| ["other", "lost", "same", "mode", "d"].iter().for_each(|name| t.nanos(name, 5)));
     w.build("dst", |t| drop(t.file("lost", "lost").xattr("user.b", "1")));
     w.build("dst", |t| t.nanos("lost", 5));
-    w.agree(&["-aiX"]).exits(0).says(".d........x d/");
+    w.agree(&["-aiX"]).exits(0).prints(".d........x d/");
     w.build("dst", |t| ["other", "d"].iter().for_each(|name| t.nanos(name, 5)));
     w.build("src", |t| drop(t.dir("d").xattr("user.a", "newer")));
     w.agree(&["-rlpiX"]).exits(0);

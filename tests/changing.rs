@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use crate::faults::{Scene, Stage, files, write};
-use crate::kit::{Output, World, oracle, synctest, tell_skip};
+use crate::kit::{Output, World, oracle, report_skip, synctest};
 
 /// A change in the middle of a run.
 struct Change {
@@ -58,7 +58,7 @@ fn put_away(path: &Path, instead: impl FnOnce(&Path)) {
 }
 
 fn dest_dir_leads_outside(top: &Path) {
-    put_away(&top.join("dst/d"), |d| symlink("../outside", d).expect("scratch takes symlinks"));
+    put_away(&top.join("dst/d"), |d| symlink("../outside", d).expect("scratch supports symlinks"));
 }
 
 macro_rules! changes {
@@ -71,37 +71,27 @@ macro_rules! changes {
 }
 
 // ── the destination ─────────────────────────────────────────────────────────────────────────────
-changes!(a_directory_that_comes_to_lead_outside, ["-a"], dest_dir_leads_outside, Safe);
-changes!(a_directory_that_comes_to_lead_outside_under_delete, ["-a", "--delete"], dest_dir_leads_outside, Equal);
+changes!(dest_directory_becomes_a_symlink, ["-a"], dest_dir_leads_outside, Safe);
+changes!(dest_directory_becomes_a_symlink_with_delete, ["-a", "--delete"], dest_dir_leads_outside, Equal);
+changes!(dest_directory_becomes_a_symlink_with_delete_after, ["-a", "--delete-after"], dest_dir_leads_outside, Equal);
+changes!(dest_directory_becomes_a_symlink_with_inplace, ["-a", "--inplace"], dest_dir_leads_outside, Safe);
 changes!(
-    a_directory_that_comes_to_lead_outside_after_which_is_deleted,
-    ["-a", "--delete-after"],
-    dest_dir_leads_outside,
-    Equal
-);
-changes!(a_directory_that_comes_to_lead_outside_in_place, ["-a", "--inplace"], dest_dir_leads_outside, Safe);
-changes!(
-    a_directory_that_comes_to_lead_outside_of_backups,
+    dest_directory_becomes_a_symlink_with_backup,
     ["-ab", "--delete", "--suffix=.o"],
     dest_dir_leads_outside,
     Safe
 );
-changes!(a_directory_that_comes_to_lead_outside_with_dirlinks, ["-aK", "--delete"], dest_dir_leads_outside, Safe);
+changes!(dest_directory_becomes_a_symlink_with_keep_dirlinks, ["-aK", "--delete"], dest_dir_leads_outside, Safe);
+changes!(dest_directory_becomes_a_symlink_with_delay_updates, ["-a", "--delay-updates"], dest_dir_leads_outside, Safe);
 changes!(
-    a_directory_that_comes_to_lead_outside_of_delayed_updates,
-    ["-a", "--delay-updates"],
-    dest_dir_leads_outside,
-    Safe
-);
-changes!(
-    a_file_that_comes_to_lead_outside,
+    dest_file_becomes_a_symlink,
     ["-a", "--inplace"],
-    |top| put_away(&top.join("dst/a"), |a| symlink("../outside/a", a).expect("scratch takes symlinks")),
+    |top| put_away(&top.join("dst/a"), |a| symlink("../outside/a", a).expect("scratch supports symlinks")),
     Safe
 );
-changes!(a_file_that_becomes_a_fifo, ["-a", "--inplace"], |top| put_away(&top.join("dst/a"), fifo), Safe);
+changes!(dest_file_becomes_a_fifo, ["-a", "--inplace"], |top| put_away(&top.join("dst/a"), fifo), Safe);
 changes!(
-    a_file_that_becomes_a_directory,
+    dest_file_becomes_a_directory,
     ["-a", "--delete"],
     |top| put_away(&top.join("dst/a"), |a| {
         let made = top.join("made");
@@ -113,54 +103,49 @@ changes!(
     }),
     Equal
 );
-changes!(a_directory_that_vanishes, ["-a", "--delete"], |top| drop(std::fs::remove_dir_all(top.join("dst/d"))), Equal);
+changes!(dest_directory_vanishes, ["-a", "--delete"], |top| drop(std::fs::remove_dir_all(top.join("dst/d"))), Equal);
 
 // ── the source ──────────────────────────────────────────────────────────────────────────────────
 changes!(
-    a_source_directory_that_comes_to_lead_outside,
+    source_directory_becomes_a_symlink,
     ["-a", "--delete"],
-    |top| put_away(&top.join("src/d"), |d| symlink("../outside", d).expect("scratch takes symlinks")),
+    |top| put_away(&top.join("src/d"), |d| symlink("../outside", d).expect("scratch supports symlinks")),
     Equal
 );
 changes!(
-    a_source_file_that_comes_to_lead_outside,
+    source_file_becomes_a_symlink,
     ["-a", "--delete"],
-    |top| put_away(&top.join("src/d/c"), |c| symlink("../../outside/c", c).expect("scratch takes symlinks")),
+    |top| put_away(&top.join("src/d/c"), |c| symlink("../../outside/c", c).expect("scratch supports symlinks")),
     Equal
 );
-changes!(a_source_file_that_becomes_a_fifo, ["-a", "--delete"], |top| put_away(&top.join("src/z"), fifo), Equal);
+changes!(source_file_becomes_a_fifo, ["-a", "--delete"], |top| put_away(&top.join("src/z"), fifo), Equal);
 changes!(
-    a_source_file_that_becomes_a_directory,
+    source_file_becomes_a_directory,
     ["-a", "--delete"],
     |top| put_away(&top.join("src/z"), |z| write(&z.join("x"), "x", 1)),
     Equal
 );
 changes!(
-    source_files_that_vanish,
+    source_files_vanish,
     ["-a", "--delete"],
     |top| ["a", "d/c"].iter().for_each(|name| drop(std::fs::remove_file(top.join("src").join(name)))),
     Equal
 );
+changes!(source_directory_vanishes, ["-a", "--delete"], |top| drop(std::fs::remove_dir_all(top.join("src/d"))), Equal);
 changes!(
-    a_source_directory_that_vanishes,
-    ["-a", "--delete"],
-    |top| drop(std::fs::remove_dir_all(top.join("src/d"))),
-    Equal
-);
-changes!(
-    source_files_that_grow,
+    source_files_grow,
     ["-a", "--delete"],
     |top| ["a", "d/b"].iter().for_each(|name| grow(&top.join("src").join(name))),
     Equal
 );
 changes!(
-    source_files_that_shrink,
+    source_files_shrink,
     ["-a", "--delete"],
     |top| ["a", "d/b"].iter().for_each(|name| shrink(&top.join("src").join(name))),
     Equal
 );
 changes!(
-    source_files_that_are_removed_once_they_arrived,
+    source_file_grows_with_remove_source_files,
     ["-a", "--remove-source-files"],
     |top| grow(&top.join("src/d/c")),
     Safe
@@ -210,10 +195,10 @@ fn concurrent_symlink_swaps_cause_no_write_outside() {
             write(&stage.top.join("src/d/b"), &format!("new {run}"), 10 + run);
             write(&stage.top.join("src/d/e/f"), &format!("new {run}"), 10 + run);
             let output = stage.run_program(oracle::under_test(), scene.options, &[]);
-            if !is_calm(&output) {
+            if !ended_normally(&output) {
                 over.store(true, Ordering::Relaxed);
             }
-            assert!(is_calm(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
+            assert!(ended_normally(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
         }
         over.store(true, Ordering::Relaxed);
     });
@@ -249,10 +234,10 @@ fn destination_inside_the_source_is_copied_once() {
         let stage = Stage::new(&scene);
         let inside = stage.top.join("src/d/dst");
         std::fs::rename(stage.top.join("dst"), &inside).expect("scratch can be written");
-        symlink("src/d/dst", stage.top.join("dst")).expect("scratch takes symlinks");
+        symlink("src/d/dst", stage.top.join("dst")).expect("scratch supports symlinks");
         let before = files(&stage.top.join("src"));
         let output = stage.run_program(oracle::under_test(), scene.options, &[]);
-        assert!(is_calm(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
+        assert!(ended_normally(&output), "{}: {}", output.exit, String::from_utf8_lossy(&output.stderr));
         // Compares only names: a file may be replaced while its old version is being copied.
         let names = |of: &std::collections::BTreeMap<_, _>| of.keys().cloned().collect::<Vec<std::path::PathBuf>>();
         let mut expected = names(&before);
@@ -272,7 +257,7 @@ fn at_every_call(change: &Change) {
     let mut n = 1;
     while let Some((stage, output)) = held_at(&scene, n, change.happens) {
         let told = || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
-        assert!(is_calm(&output), "{}", told());
+        assert!(ended_normally(&output), "{}", told());
         let nothing_leaked = || {
             let outside = files(&stage.top.join("outside"));
             assert_eq!(outside.len(), 6, "{}", told());
@@ -284,7 +269,7 @@ fn at_every_call(change: &Change) {
         };
         nothing_leaked();
         let again = stage.run_program(oracle::under_test(), change.options, &[]);
-        assert!(is_calm(&again), "{}, then {}", told(), String::from_utf8_lossy(&again.stderr));
+        assert!(ended_normally(&again), "{}, then {}", told(), String::from_utf8_lossy(&again.stderr));
         nothing_leaked();
         match change.then {
             Then::Equal => {
@@ -295,12 +280,12 @@ fn at_every_call(change: &Change) {
         n += 1;
     }
     if n == 1 {
-        tell_skip("changing", "the program under test is a release build, which cannot be held");
+        report_skip("changing", "the program under test is a release build, without SPARSYNC_HOLD_AT");
     }
 }
 
 /// Returns whether a run ended by itself, at worst with errors on single files.
-fn is_calm(output: &Output) -> bool {
+fn ended_normally(output: &Output) -> bool {
     matches!(output.exit, 0 | 23 | 24) && !String::from_utf8_lossy(&output.stderr).contains("panicked")
 }
 
@@ -313,7 +298,7 @@ fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)>
     let (output, was_held) = std::thread::scope(|scope| {
         let changer = scope.spawn(|| {
             // Blocks until the other end is opened: by the program, or by this thread's parent after the run.
-            let _open = std::fs::File::options().write(true).open(&gate).expect("scratch takes fifos");
+            let _open = std::fs::File::options().write(true).open(&gate).expect("scratch supports fifos");
             let is_held = !is_over.load(Ordering::SeqCst);
             if is_held {
                 happens(&stage.top);
@@ -344,5 +329,5 @@ fn shrink(path: &Path) {
 }
 
 fn fifo(path: &Path) {
-    rustix::fs::mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
 }

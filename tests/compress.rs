@@ -20,12 +20,12 @@ compresses!(zlib_without_compression, ["-ai", "--zc=zlib", "--zl=0"]);
 compresses!(zlibx, ["-ai", "--new-compress"]);
 compresses!(none_by_name, ["-aiz", "--zc=none", "--zl=3"]);
 compresses!(a_level_alone, ["-ai", "--zl=9"]);
-compresses!(a_level_and_a_refusal, ["-ai", "--zl=30", "--no-z"]);
-compresses!(a_refusal, ["-aiz", "--no-z"]);
-compresses!(files_left_out, ["-aiz", "--skip-compress=gz/txt"]);
-compresses!(differences, ["-aiz", "--zc=lz4", "--no-whole-file", "-B700"]);
+compresses!(level_with_no_compress, ["-ai", "--zl=30", "--no-z"]);
+compresses!(no_compress, ["-aiz", "--no-z"]);
+compresses!(skip_compress, ["-aiz", "--skip-compress=gz/txt"]);
+compresses!(deltas, ["-aiz", "--zc=lz4", "--no-whole-file", "-B700"]);
 
-macro_rules! settles {
+macro_rules! negotiates {
     ($name:ident, $list:expr, $exit:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("text*30000").env("RSYNC_COMPRESS_LIST", $list);
@@ -34,9 +34,9 @@ macro_rules! settles {
     };
 }
 
-settles!(the_first_of_a_list, "lz4 zlib", 0, ["-aiz"]);
-settles!(a_list_with_unknown_names, "brotli ZLIB", 0, ["-aiz"]);
-settles!(a_list_for_each_end, "lz4 zlibx zlib & zlib zlibx", 0, ["-aiz"]);
-settles!(a_list_of_nothing, "none", 0, ["-aiz"]);
-settles!(a_list_that_is_not_asked, "lz4&", 0, ["-ai", "--zc=zlib"]);
-settles!(a_list_without_z, "lz4", 0, ["-ai"]);
+negotiates!(the_first_of_a_list, "lz4 zlib", 0, ["-aiz"]);
+negotiates!(a_list_with_unknown_names, "brotli ZLIB", 0, ["-aiz"]);
+negotiates!(a_list_for_each_end, "lz4 zlibx zlib & zlib zlibx", 0, ["-aiz"]);
+negotiates!(a_list_of_nothing, "none", 0, ["-aiz"]);
+negotiates!(list_is_ignored_with_an_explicit_choice, "lz4&", 0, ["-ai", "--zc=zlib"]);
+negotiates!(a_list_without_z, "lz4", 0, ["-ai"]);

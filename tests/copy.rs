@@ -6,17 +6,17 @@ const TREE: &str = "a b=text d/x d/y/z empty/ l->a dangling->nowhere p|";
 
 synctest!(first_copy_is_complete, as both, |w: World| {
     w.source(TREE).dest("");
-    w.agree(&["-ai"]).exits(0).says(">f+++++++++ d/y/z");
+    w.agree(&["-ai"]).exits(0).prints(">f+++++++++ d/y/z");
 });
 
 synctest!(missing_destination_is_created, |w: World| {
     w.source(TREE);
-    w.agree(&["-ai"]).says("created directory dst");
+    w.agree(&["-ai"]).prints("created directory dst");
 });
 
 synctest!(destination_is_created_silently_without_v, |w: World| {
     w.source(TREE);
-    w.agree(&["-a"]).exits(0).never_says("created");
+    w.agree(&["-a"]).exits(0).never_prints("created");
 });
 
 synctest!(an_empty_source, |w: World| {
@@ -31,49 +31,49 @@ synctest!(an_empty_file_and_an_empty_directory, |w: World| {
 
 synctest!(a_changed_file_is_updated, |w: World| {
     w.source("a=longer b=same@5 c").dest("a=old b=same c");
-    w.agree(&["-ai"]).says(">f.s....... a");
+    w.agree(&["-ai"]).prints(">f.s....... a");
 });
 
 synctest!(without_recursion_a_directory_is_skipped, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-i"], &["src/a", "src/d", "dst/"]).exits(0).says("skipping directory d");
+    w.agree_paths(&["-i"], &["src/a", "src/d", "dst/"]).exits(0).prints("skipping directory d");
 });
 
 synctest!(without_recursion_a_source_with_a_slash_is_skipped, |w: World| {
     w.source(TREE).dest("");
-    w.agree(&["-lpti"]).says("skipping directory .");
+    w.agree(&["-lpti"]).prints("skipping directory .");
 });
 
 synctest!(relative_path_with_dot_marker_needs_recursion, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).says("skipping directory .");
-    w.agree_paths(&["-Ri"], &["src/d/./", "src/./a", "dst/"]).exits(0).says("skipping directory .");
+    w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).prints("skipping directory .");
+    w.agree_paths(&["-Ri"], &["src/d/./", "src/./a", "dst/"]).exits(0).prints("skipping directory .");
 });
 
 synctest!(source_without_a_slash_keeps_its_name, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-ai"], &["src", "dst"]).says("cd+++++++++ src/");
+    w.agree_paths(&["-ai"], &["src", "dst"]).prints("cd+++++++++ src/");
 });
 
 synctest!(a_source_that_ends_in_a_dot_is_its_content, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-ai"], &["src/.", "dst"]).says(">f+++++++++ a");
+    w.agree_paths(&["-ai"], &["src/.", "dst"]).prints(">f+++++++++ a");
 });
 
 synctest!(a_source_that_ends_in_dot_slash_is_its_content, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-ai"], &["src/d/./", "dst"]).says(">f+++++++++ x");
+    w.agree_paths(&["-ai"], &["src/d/./", "dst"]).prints(">f+++++++++ x");
 });
 
 synctest!(a_source_that_ends_in_two_dots, |w: World| {
-    w.not_pulled("rsync refuses what its own far end makes of two dots");
+    w.not_pulled("rsync rejects the path to which its server resolves `..`");
     w.source(TREE).dest("");
-    w.agree_paths(&["-ai"], &["src/d/y/..", "dst"]).says("y/z");
+    w.agree_paths(&["-ai"], &["src/d/y/..", "dst"]).prints("y/z");
 });
 
 synctest!(repeated_slashes_count_as_one, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-ai"], &["src//d///", "dst//"]).says(">f+++++++++ x");
+    w.agree_paths(&["-ai"], &["src//d///", "dst//"]).prints(">f+++++++++ x");
 });
 
 synctest!(absolute_operands, |w: World| {
@@ -83,17 +83,17 @@ synctest!(absolute_operands, |w: World| {
 
 synctest!(a_single_file_is_renamed, |w: World| {
     w.source("a");
-    w.agree_paths(&["-ai"], &["src/a", "renamed"]).says(">f+++++++++ a");
+    w.agree_paths(&["-ai"], &["src/a", "renamed"]).prints(">f+++++++++ a");
 });
 
 synctest!(a_single_file_into_a_directory, |w: World| {
     w.source("a").dest("");
-    w.agree_paths(&["-ai"], &["src/a", "dst"]).says(">f+++++++++ a");
+    w.agree_paths(&["-ai"], &["src/a", "dst"]).prints(">f+++++++++ a");
 });
 
 synctest!(single_file_into_a_new_directory, |w: World| {
     w.source("a");
-    w.agree_paths(&["-ai"], &["src/a", "new/"]).says("created directory new");
+    w.agree_paths(&["-ai"], &["src/a", "new/"]).prints("created directory new");
 });
 
 synctest!(a_single_file_over_another_name, |w: World| {
@@ -113,12 +113,12 @@ synctest!(a_single_empty_directory_without_a_slash, |w: World| {
 
 synctest!(single_non_empty_directory_is_not_renamed, |w: World| {
     w.source("d/x");
-    w.agree_paths(&["-ai"], &["src/d", "new"]).says("d/x");
+    w.agree_paths(&["-ai"], &["src/d", "new"]).prints("d/x");
 });
 
 synctest!(two_files_make_the_destination_a_directory, |w: World| {
     w.source("a b");
-    w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).says("created directory new");
+    w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).prints("created directory new");
 });
 
 synctest!(two_files_onto_a_file_exit_3, |w: World| {
@@ -158,12 +158,12 @@ synctest!(mkpath_for_a_single_file_with_a_slash, |w: World| {
 
 synctest!(several_sources_are_merged_and_the_first_wins, |w: World| {
     w.source("a=first d/x").tree("two", "a=second! b d/x=other d/y").dest("");
-    w.agree_paths(&["-ai"], &["src/", "two/", "dst/"]).says("d/y");
+    w.agree_paths(&["-ai"], &["src/", "two/", "dst/"]).prints("d/y");
 });
 
 synctest!(several_sources_in_the_other_order, |w: World| {
     w.source("a=first d/x").tree("two", "a=second! b d/x=other d/y").dest("");
-    w.agree_paths(&["-ai"], &["two/", "src/", "dst/"]).says("d/y");
+    w.agree_paths(&["-ai"], &["two/", "src/", "dst/"]).prints("d/y");
 });
 
 synctest!(the_same_source_twice, |w: World| {
@@ -184,12 +184,12 @@ synctest!(a_file_and_a_directory_of_one_name_from_two_sources, |w: World| {
 // ── --relative ──────────────────────────────────────────────────────────────────────────────────
 synctest!(relative_keeps_the_path, |w: World| {
     w.source("d/y/z d/x").dest("");
-    w.agree_paths(&["-aiR"], &["src/d/y", "dst"]).says("src/d/y/z");
+    w.agree_paths(&["-aiR"], &["src/d/y", "dst"]).prints("src/d/y/z");
 });
 
 synctest!(relative_cuts_at_slash_dot_slash, |w: World| {
     w.source("d/y/z d/x").dest("");
-    w.agree_paths(&["-aiR"], &["src/./d/y", "dst"]).says("d/y/z").never_says("src");
+    w.agree_paths(&["-aiR"], &["src/./d/y", "dst"]).prints("d/y/z").never_prints("src");
 });
 
 synctest!(relative_cuts_at_the_first_slash_dot_slash, |w: World| {
@@ -199,7 +199,7 @@ synctest!(relative_cuts_at_the_first_slash_dot_slash, |w: World| {
 
 synctest!(relative_with_an_absolute_source, |w: World| {
     w.source("d/y/z").dest("");
-    w.agree_paths(&["-aiR"], &["{W}/src/./d/y/z", "dst"]).says("d/y/z");
+    w.agree_paths(&["-aiR"], &["{W}/src/./d/y/z", "dst"]).prints("d/y/z");
 });
 
 synctest!(relative_prints_absolute_sources_with_a_leading_slash, |w: World| {
@@ -212,12 +212,12 @@ synctest!(relative_prints_absolute_sources_with_a_leading_slash, |w: World| {
     // A client that receives prints the path without its leading slash.
     let whole = if w.is_pulled() { "{w}" } else { "{W}" };
     for options in [&["-i"][..], &["-v"], &["--out-format=%o %f %n%L"], &["-i", "--log-file=run.log"]] {
-        dry(options, &["{W}/src"]).says(&format!("{whole}/src/d/y/z\n"));
+        dry(options, &["{W}/src"]).prints(&format!("{whole}/src/d/y/z\n"));
     }
-    dry(&["-i"], &["{W}//src/d/y", "{W}/./other"]).says(&format!(" {whole}/src/d/y/z\n")).says(" other/y\n");
-    dry(&["-i"], &["/.{W}/src"]).says(" {w}/src/d/y/z\n");
-    dry(&["-i", "--files-from=list"], &["{W}"]).says(" src/d/y/z\n");
-    w.agree_paths(&["-inR", "--no-implied-dirs", "--list-only"], &["{W}/src"]).says(" {w}/src\n");
+    dry(&["-i"], &["{W}//src/d/y", "{W}/./other"]).prints(&format!(" {whole}/src/d/y/z\n")).prints(" other/y\n");
+    dry(&["-i"], &["/.{W}/src"]).prints(" {w}/src/d/y/z\n");
+    dry(&["-i", "--files-from=list"], &["{W}"]).prints(" src/d/y/z\n");
+    w.agree_paths(&["-inR", "--no-implied-dirs", "--list-only"], &["{W}/src"]).prints(" {w}/src\n");
 });
 
 synctest!(relative_gives_implied_directories_their_attributes, |w: World| {
@@ -227,7 +227,7 @@ synctest!(relative_gives_implied_directories_their_attributes, |w: World| {
         t.file("d/y/z", "z");
     });
     w.dest("d/kept");
-    w.agree_paths(&["-aiR"], &["src/./d/y/z", "dst"]).says("d/y/z");
+    w.agree_paths(&["-aiR"], &["src/./d/y/z", "dst"]).prints("d/y/z");
 });
 
 synctest!(relative_without_implied_directories, |w: World| {
@@ -237,12 +237,12 @@ synctest!(relative_without_implied_directories, |w: World| {
         t.file("d/y/z", "z");
     });
     w.dest("d/kept");
-    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).says("d/y/z");
+    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).prints("d/y/z");
 });
 
 synctest!(implied_parent_may_be_a_symlink_to_a_directory, |w: World| {
     w.source("l/sub/a m/sub/b").dest("real/ l->real other/sub/ m->other");
-    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).says("l/sub/a");
+    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).prints("l/sub/a");
 });
 
 synctest!(relative_with_several_sources_of_one_parent, |w: World| {
@@ -258,17 +258,17 @@ synctest!(relative_with_a_symlink_among_the_parents, |w: World| {
 // ── --dirs ──────────────────────────────────────────────────────────────────────────────────────
 synctest!(dirs_copies_only_the_top_level, |w: World| {
     w.source(TREE).dest("");
-    w.agree(&["-dlpti"]).says("cd+++++++++ d/").never_says("d/x");
+    w.agree(&["-dlpti"]).prints("cd+++++++++ d/").never_prints("d/x");
 });
 
 synctest!(dirs_without_a_slash_creates_the_empty_directory, |w: World| {
     w.source(TREE).dest("");
-    w.agree_paths(&["-di"], &["src/d", "dst"]).says("d/").never_says("d/x");
+    w.agree_paths(&["-di"], &["src/d", "dst"]).prints("d/").never_prints("d/x");
 });
 
 synctest!(old_dirs, |w: World| {
     w.source(TREE).dest("");
-    w.agree(&["--old-dirs", "-lpti"]).never_says("d/x");
+    w.agree(&["--old-dirs", "-lpti"]).never_prints("d/x");
 });
 
 synctest!(archive_without_recursion, |w: World| {
@@ -311,7 +311,7 @@ synctest!(names_that_are_not_utf_8, |w: World| {
         t.file(b"\xf0\x28\x8c\x28/\xff", "garbage");
         t.symlink(b"link\xfe", b"caf\xe9");
     });
-    w.agree(&["-ai"]).says("caf\\#351");
+    w.agree(&["-ai"]).prints("caf\\#351");
 });
 
 synctest!(names_with_newlines_and_controls, |w: World| {
@@ -332,7 +332,7 @@ synctest!(names_with_newlines_and_controls, |w: World| {
         }
         t.dir("dir\nline");
     });
-    w.agree(&["-ai"]).says("new\\#012line");
+    w.agree(&["-ai"]).prints("new\\#012line");
 });
 
 synctest!(names_like_options_and_shell_syntax, |w: World| {
@@ -364,7 +364,7 @@ synctest!(path_longer_than_path_max, |w: World| {
 
 synctest!(path_with_a_colon_after_a_slash_is_local, |w: World| {
     w.source("a:b").dest("");
-    w.agree_paths(&["-ai"], &["./src/a:b", "dst/"]).says("a:b");
+    w.agree_paths(&["-ai"], &["./src/a:b", "dst/"]).prints("a:b");
 });
 
 synctest!(a_source_after_two_dashes, |w: World| {
@@ -405,8 +405,8 @@ synctest!(a_destination_that_is_a_symlink_without_a_slash, |w: World| {
 
 synctest!(a_source_that_is_a_symlink_to_a_directory, |w: World| {
     w.source("d/x l->d").dest("");
-    w.agree_paths(&["-ai"], &["src/l", "dst"]).says("cL");
-    w.agree_paths(&["-ai"], &["src/l/", "dst"]).says("x");
+    w.agree_paths(&["-ai"], &["src/l", "dst"]).prints("cL");
+    w.agree_paths(&["-ai"], &["src/l/", "dst"]).prints("x");
 });
 
 synctest!(large_files_are_copied_completely, |w: World| {
@@ -422,7 +422,7 @@ synctest!(many_files_are_listed_in_order, |w: World| {
 
 synctest!(options_may_follow_the_operands, |w: World| {
     w.source("a d/x").dest("");
-    w.agree_paths(&["-a"], &["src/", "dst/", "-i"]).says(">f+++++++++ a");
+    w.agree_paths(&["-a"], &["src/", "dst/", "-i"]).prints(">f+++++++++ a");
 });
 
 synctest!(a_few_hundred_empty_directories, |w: World| {
@@ -446,7 +446,7 @@ path_below_a_file!(mkpath_far_below_a_file, "src/", "file/x/y/");
 path_below_a_file!(mkpath_for_a_name_below_a_file, "src/a", "file/x");
 path_below_a_file!(mkpath_for_a_name_far_below_a_file, "src/a", "file/x/y");
 
-macro_rules! counts_what_is_named_again {
+macro_rules! counts_repeated_names {
     ($name:ident, [$($option:expr),*], [$($operand:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("a/b/x a/b/z c/d/y t").file("list", "a/b/x\nc/d/y\na/b/z\na/b/x\nc/d\nt\n");
@@ -455,14 +455,26 @@ macro_rules! counts_what_is_named_again {
     };
 }
 
-counts_what_is_named_again!(a_file_that_is_named_twice_counts_twice, ["-a"], ["src/t", "src/t"]);
-counts_what_is_named_again!(a_directory_that_is_named_twice_counts_twice, ["-a"], ["src/c", "src/c"]);
-counts_what_is_named_again!(what_a_list_leads_through_again_counts_again, ["-a", "--files-from=list"], ["src"]);
-counts_what_is_named_again!(what_a_list_does_not_imply, ["-a", "--files-from=list", "--no-implied-dirs"], ["src"]);
-counts_what_is_named_again!(what_arguments_lead_through_again, ["-aR"], ["src/./a/b/x", "src/./c/d/y", "src/./a/b/z"]);
-counts_what_is_named_again!(what_arguments_lead_through_on, ["-aR"], ["src/a/b/x", "src/a/b/z", "src/a/b/x", "src/a"]);
-counts_what_is_named_again!(
-    what_arguments_lead_through_in_a_whole_list,
+counts_repeated_names!(a_file_that_is_named_twice_counts_twice, ["-a"], ["src/t", "src/t"]);
+counts_repeated_names!(a_directory_that_is_named_twice_counts_twice, ["-a"], ["src/c", "src/c"]);
+counts_repeated_names!(implied_directories_of_a_list_count_each_time, ["-a", "--files-from=list"], ["src"]);
+counts_repeated_names!(
+    list_without_implied_directories_counts_names_only,
+    ["-a", "--files-from=list", "--no-implied-dirs"],
+    ["src"]
+);
+counts_repeated_names!(
+    implied_directories_of_arguments_count_each_time,
+    ["-aR"],
+    ["src/./a/b/x", "src/./c/d/y", "src/./a/b/z"]
+);
+counts_repeated_names!(
+    implied_directories_of_nested_arguments,
+    ["-aR"],
+    ["src/a/b/x", "src/a/b/z", "src/a/b/x", "src/a"]
+);
+counts_repeated_names!(
+    implied_directories_without_incremental_recursion,
     ["-aR", "--no-i-r"],
     ["src/a/b/x", "src/c/d/y", "src/a/b/z", "src/a/b/x", "src/c/d"]
 );

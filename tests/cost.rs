@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::kit::{Surroundings, Who, oracle, run, tell_skip};
+use crate::kit::{Surroundings, Who, oracle, report_skip, run};
 
 const DIRS: u64 = 10;
 const FILES: u64 = 1_000;
@@ -43,11 +43,11 @@ fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Call
         counted = lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a count"))).collect();
     }
     if counted.is_empty() {
-        tell_skip(name, "the program under test is a release build, which does not count");
+        report_skip(name, "the program under test is a release build, which does not count");
         return None;
     }
     if counted.contains_key("create") && counted.contains_key("tmpfile") && phases.len() == 1 {
-        tell_skip(name, "the file system of the scratch directory has no unnamed files");
+        report_skip(name, "the file system of the scratch directory has no unnamed files");
         return None;
     }
     Some(counted)
@@ -93,14 +93,14 @@ const PER_DIR: [(&str, u64, &str); 5] = [
 #[test]
 fn idle_run_stats_each_entry_once_and_opens_no_file() {
     let idle = |options: &[&str]| {
-        let Some(calls) = calls("cost::an_idle_run", options, &[&|_| {}, &|_| {}]) else { return };
+        let Some(calls) = calls("cost::idle_run", options, &[&|_| {}, &|_| {}]) else { return };
         let at_most = [&PER_DIR[..], &[("xattr_get", ALL_DIRS, "whether a directory has a default ACL")]].concat();
         pinned(
             &calls,
             &[
-                ("stat", 2 * (FILES + DIRS) + OPERANDS, "each entry once on each side"),
-                ("open", SETTINGS, "no file, but those that may hold settings"),
-                ("read", 0, "not a byte"),
+                ("stat", 2 * (FILES + DIRS) + OPERANDS, "one stat per entry and side"),
+                ("open", SETTINGS, "no file except possible settings files"),
+                ("read", 0, "nothing is read"),
             ],
             &at_most,
         );
@@ -112,13 +112,13 @@ fn idle_run_stats_each_entry_once_and_opens_no_file() {
 
 #[test]
 fn first_copy_makes_seven_calls_per_small_file() {
-    let Some(calls) = calls("cost::a_first_copy", &["-a"], &[&|_| {}]) else { return };
+    let Some(calls) = calls("cost::first_copy", &["-a"], &[&|_| {}]) else { return };
     let at_most = [
         &PER_DIR[..],
         &[
             ("mkdir", ALL_DIRS, "each directory once"),
-            ("chmod", ALL_DIRS, "what mkdir cannot give a directory"),
-            ("chown", ALL_DIRS, "directories whose owner is another"),
+            ("chmod", ALL_DIRS, "mode bits that mkdir cannot set"),
+            ("chown", ALL_DIRS, "directories with another owner"),
             (
                 "xattr_get",
                 ALL_DIRS + 2,
@@ -130,10 +130,10 @@ fn first_copy_makes_seven_calls_per_small_file() {
     pinned(
         &calls,
         &[
-            ("stat", FILES + DIRS + OPERANDS, "1: each entry of the source once, nothing at the destination"),
+            ("stat", FILES + DIRS + OPERANDS, "1: one stat per source entry, none at the destination"),
             ("open", FILES + SETTINGS, "2: the source"),
             ("tmpfile", FILES, "3: the destination, without a name yet"),
-            ("read", FILES, "4: all of it, and being short it is the end"),
+            ("read", FILES, "4: the content; a short read is the end"),
             ("write", FILES, "5: all of it"),
             ("utimes", FILES + ALL_DIRS, "6: its times; a directory's at the end"),
             ("link", FILES, "7: its name"),
@@ -147,13 +147,14 @@ fn update_costs_calls_only_for_changed_files() {
     const CHANGED: u64 = FILES / DIRS;
     let change = |top: &Path| {
         for entry in std::fs::read_dir(top.join("src/d0")).expect("scratch can be read") {
-            std::fs::write(entry.expect("scratch can be read").path(), "longer than it was").expect("our own file");
+            std::fs::write(entry.expect("scratch can be read").path(), "longer than it was")
+                .expect("the test's own file");
         }
     };
-    let Some(calls) = calls("cost::an_update", &["-a"], &[&|_| {}, &change]) else { return };
+    let Some(calls) = calls("cost::update", &["-a"], &[&|_| {}, &change]) else { return };
     let at_most = [
         &[
-            ("fstat", CHANGED + PER_DIR[3].1, "nobody took the temp file for a left-over before it was locked"),
+            ("fstat", CHANGED + PER_DIR[3].1, "the temporary file was not removed before it was locked"),
             ("xattr_get", ALL_DIRS, "whether a directory has a default ACL"),
         ],
         &PER_DIR[..3],
@@ -163,15 +164,15 @@ fn update_costs_calls_only_for_changed_files() {
     pinned(
         &calls,
         &[
-            ("stat", 2 * (FILES + DIRS) + OPERANDS, "each entry once on each side"),
+            ("stat", 2 * (FILES + DIRS) + OPERANDS, "one stat per entry and side"),
             ("open", CHANGED + SETTINGS, "the source"),
             ("create", CHANGED, "the temp file"),
-            ("lock", CHANGED, "the mark that it is somebody's"),
+            ("lock", CHANGED, "the lock that marks it as in use"),
             ("read", CHANGED, "all of it"),
             ("write", CHANGED, "all of it"),
-            ("chmod", CHANGED, "the mode, once the owner is right"),
+            ("chmod", CHANGED, "the mode, after the owner"),
             ("utimes", CHANGED + 1, "its times, and the directory's"),
-            ("close", CHANGED, "a writing that was put off has failed before its name is given away"),
+            ("close", CHANGED, "a delayed write error is seen before the rename"),
             ("rename", CHANGED, "its name"),
         ],
         &at_most,

@@ -12,27 +12,27 @@ macro_rules! mirrors {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             strangers(&w);
-            w.agree(&["-ai", $($option),+]).exits(0).says("*deleting   old");
+            w.agree(&["-ai", $($option),+]).exits(0).prints("*deleting   old");
         });
     };
 }
 
 synctest!(delete_keeps_excluded_files, |w: World| {
     w.source("keep a.o").dest("keep old b.o");
-    w.agree(&["-ai", "--delete", "--exclude=*.o"]).says("*deleting   old").never_says("b.o");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"]).prints("*deleting   old").never_prints("b.o");
 });
 
-mirrors!(delete_takes_children_before_their_directory, ["--delete"]);
+mirrors!(delete_removes_children_before_their_directory, ["--delete"]);
 mirrors!(del_is_delete_during, ["--del"]);
-mirrors!(delete_during_said_in_full, ["--delete-during"]);
-mirrors!(delete_before_deletes_all_first, ["--delete-before"]);
+mirrors!(delete_during_by_its_full_name, ["--delete-during"]);
+mirrors!(delete_before_deletes_before_the_transfer, ["--delete-before"]);
 mirrors!(delete_delay_deletes_at_the_end, ["--delete-delay"]);
 mirrors!(delete_after_deletes_at_the_end, ["--delete-after"]);
 mirrors!(delete_excluded_alone_means_delete, ["--delete-excluded"]);
 mirrors!(delete_without_incremental_recursion, ["--delete", "--no-inc-recursive"]);
 mirrors!(delete_with_prune_empty_dirs, ["--delete", "-m"]);
 mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
-mirrors!(delete_told_verbosely, ["--delete", "-v"]);
+mirrors!(delete_with_v, ["--delete", "-v"]);
 
 synctest!(delete_as_root_and_as_user, as both, |w: World| {
     strangers(&w);
@@ -41,12 +41,12 @@ synctest!(delete_as_root_and_as_user, as both, |w: World| {
 
 synctest!(delete_prints_names_with_v, |w: World| {
     strangers(&w);
-    w.agree(&["-av", "--delete"]).says("deleting x/y/z\n");
+    w.agree(&["-av", "--delete"]).prints("deleting x/y/z\n");
 });
 
 synctest!(delete_is_silent_without_v, |w: World| {
     strangers(&w);
-    w.agree(&["-a", "--delete"]).never_says("x");
+    w.agree(&["-a", "--delete"]).never_prints("x");
 });
 
 synctest!(delete_of_every_kind, as root, |w: World| {
@@ -56,12 +56,12 @@ synctest!(delete_of_every_kind, as root, |w: World| {
         t.block_device("loop", 7, 0);
         t.socket("sock");
     });
-    w.agree(&["-ai", "--delete", "--stats"]).says("Number of deleted files: 10 (reg: 3, dir: 1, link: 2, dev: 2, special: 2)");
+    w.agree(&["-ai", "--delete", "--stats"]).prints("Number of deleted files: 10 (reg: 3, dir: 1, link: 2, dev: 2, special: 2)");
 });
 
 synctest!(delete_does_not_follow_symlinks, |w: World| {
     w.source("a").dest("l->../outside d/m->../../outside").tree("outside", "precious");
-    w.agree(&["-ai", "--delete"]).says("*deleting   l");
+    w.agree(&["-ai", "--delete"]).prints("*deleting   l");
 });
 
 synctest!(delete_without_recursion_exits_1, |w: World| {
@@ -74,27 +74,29 @@ synctest!(delete_without_recursion_exits_1, |w: World| {
 
 synctest!(delete_with_dirs_affects_only_the_top_level, |w: World| {
     strangers(&w);
-    w.agree(&["-dti", "--delete"]).says("*deleting   old").never_says("m/old");
+    w.agree(&["-dti", "--delete"]).prints("*deleting   old").never_prints("m/old");
 });
 
 synctest!(delete_keeps_entries_outside_the_sources, |w: World| {
     strangers(&w);
-    w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).says("*deleting   m/old").never_says("   old");
+    w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).prints("*deleting   m/old").never_prints("   old");
 });
 
 synctest!(a_single_file_deletes_nothing, |w: World| {
     strangers(&w);
-    w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_says("deleting");
+    w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_prints("deleting");
 });
 
 synctest!(several_sources_delete_entries_missing_from_all, |w: World| {
     w.source("a d/x").tree("more", "b d/y").dest("a b c d/x d/y d/z");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"]).says("*deleting   d/z");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "more/", "dst/"]).prints("*deleting   d/z");
 });
 
 synctest!(relative_deletes_only_below_named_directories, |w: World| {
     w.source("m/n/c").dest("src/old src/m/old src/m/n/old src/m/n/c");
-    w.agree_paths(&["-aiR", "--delete"], &["src/m/n", "dst"]).says("*deleting   src/m/n/old").never_says("m/old\n*");
+    w.agree_paths(&["-aiR", "--delete"], &["src/m/n", "dst"])
+        .prints("*deleting   src/m/n/old")
+        .never_prints("m/old\n*");
 });
 
 synctest!(max_delete_stops_and_exits_25, |w: World| {
@@ -139,34 +141,34 @@ synctest!(max_delete_without_delete_has_no_effect, |w: World| {
 
 synctest!(a_directory_with_protected_content_stays, |w: World| {
     w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
-    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+    w.agree(&["-ai", "--delete", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
 });
 
 synctest!(a_directory_with_protected_content_stays_when_quiet, |w: World| {
     w.source("a").dest("a gone/x gone/y.o");
-    w.agree(&["-a", "--delete", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+    w.agree(&["-a", "--delete", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
 });
 
 synctest!(protected_content_with_delete_delay, |w: World| {
     w.source("a").dest("a gone/x gone/y.o gone/in/z.o");
-    w.agree(&["-ai", "--delete-delay", "--exclude=*.o"]).exits(0).says("cannot delete non-empty directory: gone");
+    w.agree(&["-ai", "--delete-delay", "--exclude=*.o"]).exits(0).prints("cannot delete non-empty directory: gone");
 });
 
 synctest!(unreadable_source_directory_disables_deletion, as user, |w: World| {
     w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
     w.build("src", |t| drop(t.dir("closed").mode(0o000)));
-    w.agree(&["-ai", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
+    w.agree(&["-ai", "--delete"]).exits(23).prints("IO error encountered -- skipping file deletion");
 });
 
 synctest!(ignore_errors_deletes_despite_io_errors, as user, |w: World| {
     w.source("a closed/x open/y").dest("a old open/old closed/x closed/old");
     w.build("src", |t| drop(t.dir("closed").mode(0o000)));
-    w.agree(&["-ai", "--delete", "--ignore-errors"]).exits(23).says("*deleting   old");
+    w.agree(&["-ai", "--delete", "--ignore-errors"]).exits(23).prints("*deleting   old");
 });
 
 synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| {
     w.source("a b").dest("old").build("src", |t| drop(t.file("shut", "x").mode(0)));
-    w.agree(&["-ai", "--delete"]).exits(23).says("*deleting   old");
+    w.agree(&["-ai", "--delete"]).exits(23).prints("*deleting   old");
 });
 
 synctest!(unreadable_source_file_disables_delete_after, as user, |w: World| {
@@ -176,9 +178,9 @@ synctest!(unreadable_source_file_disables_delete_after, as user, |w: World| {
         ("--delete-before", "*deleting   d/old"),
     ] {
         w.source("a d/b").dest("old d/old").build("src", |t| drop(t.file("shut", "x").mode(0)));
-        w.stderr_unordered().once().agree(&["-ai", option]).exits(23).says(told);
+        w.stderr_unordered().once().agree(&["-ai", option]).exits(23).prints(told);
     }
-    w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_says("IO error");
+    w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_prints("IO error");
 });
 
 macro_rules! meets_a_closed_dir_before_the_copy {
@@ -196,7 +198,7 @@ synctest!(errors_may_be_ignored_before_the_copy, as user, |w: World| {
     w.agree(&["-rpi", "--delete-before", "--ignore-errors"]).exits(23);
 });
 
-macro_rules! meets_a_closed_dir {
+macro_rules! has_an_inaccessible_dir {
     ($name:ident, $option:expr) => {
         synctest!($name, as user, |w: World| {
             w.source("a d/e/f").dest("a x d/x d/e/y z/closed/f").build("dst", |t| drop(t.dir("z/closed").mode(0)));
@@ -205,14 +207,14 @@ macro_rules! meets_a_closed_dir {
     };
 }
 
-meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_in_others, "--delete");
-meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_before, "--delete-before");
-meets_a_closed_dir!(a_closed_extra_directory_stops_deletion_after, "--delete-after");
-meets_a_closed_dir!(a_closed_extra_directory_stops_no_delayed_deletion, "--delete-delay");
+has_an_inaccessible_dir!(inaccessible_extra_directory_stops_deletion_in_others, "--delete");
+has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_before, "--delete-before");
+has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_after, "--delete-after");
+has_an_inaccessible_dir!(inaccessible_extra_directory_with_delete_delay, "--delete-delay");
 
 synctest!(a_missing_argument_does_not_stop_deletion, |w: World| {
     w.source("a").dest("a old");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).says("*deleting   old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "nowhere", "dst/"]).exits(23).prints("*deleting   old");
 });
 
 synctest!(ignore_missing_args_is_no_error, |w: World| {
@@ -222,7 +224,9 @@ synctest!(ignore_missing_args_is_no_error, |w: World| {
 
 synctest!(delete_missing_args_deletes_them, |w: World| {
     w.source("a").dest("a gone old");
-    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"]).exits(0).says("*deleting   gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/a", "src/gone", "dst/"])
+        .exits(0)
+        .prints("*deleting   gone");
 });
 
 /// Missing arguments before, after and between existing ones, and extra entries.
@@ -231,7 +235,7 @@ fn missing_among_others(w: &World) {
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\nnone/x\nzz/y\n");
 }
 
-macro_rules! goes_missing {
+macro_rules! deletes_missing_args {
     ($name:ident, [$($option:expr),*]) => {
         synctest!($name, |w: World| {
             missing_among_others(&w);
@@ -240,27 +244,27 @@ macro_rules! goes_missing {
     };
 }
 
-goes_missing!(missing_arguments_in_list_order, []);
-goes_missing!(missing_arguments_of_a_whole_tree, ["-r"]);
+deletes_missing_args!(missing_arguments_in_list_order, []);
+deletes_missing_args!(missing_arguments_of_a_whole_tree, ["-r"]);
 synctest!(missing_arguments_with_vv, |w: World| {
     missing_among_others(&w);
     // No names in missing directories: rsync reports those as vanished, after an empty line.
     w.file("list", "a\nb\nc\nd/gone\nd/x\nk\nl\nzd\ne\nm\nnever\n");
     w.once().agree(&["-avv", "--delete-missing-args", "--files-from=list"]).exits(0);
 });
-goes_missing!(missing_arguments_with_force, ["--force"]);
-goes_missing!(missing_arguments_with_backups, ["-b"]);
-goes_missing!(missing_arguments_and_extras, ["-r", "--delete"]);
-goes_missing!(missing_arguments_after_extras, ["-r", "--delete-before"]);
-goes_missing!(missing_arguments_before_extras, ["-r", "--delete-after", "--max-delete=4"]);
-goes_missing!(missing_arguments_and_a_limit, ["--max-delete=3"]);
-goes_missing!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
-goes_missing!(missing_arguments_in_a_listing, ["--list-only"]);
+deletes_missing_args!(missing_arguments_with_force, ["--force"]);
+deletes_missing_args!(missing_arguments_with_backups, ["-b"]);
+deletes_missing_args!(missing_arguments_and_extras, ["-r", "--delete"]);
+deletes_missing_args!(missing_arguments_after_extras, ["-r", "--delete-before"]);
+deletes_missing_args!(missing_arguments_before_extras, ["-r", "--delete-after", "--max-delete=4"]);
+deletes_missing_args!(missing_arguments_and_a_limit, ["--max-delete=3"]);
+deletes_missing_args!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
+deletes_missing_args!(missing_arguments_in_a_listing, ["--list-only"]);
 
 synctest!(name_from_another_argument_is_not_missing, |w: World| {
     w.source("a b").tree("other", "x").dest("a b gone");
     let operands = ["src/", "other/a", "other/gone", "other/b", "dst/"];
-    w.agree_paths(&["-ai", "--delete-missing-args"], &operands).exits(0).says("*deleting   gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &operands).exits(0).prints("*deleting   gone");
 });
 
 synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
@@ -270,7 +274,8 @@ synctest!(delete_missing_args_keeps_a_full_directory, |w: World| {
 
 synctest!(delete_missing_args_with_force_deletes_a_full_directory, |w: World| {
     w.source("a").dest("a gone/x");
-    w.agree_paths(&["-ai", "--delete-missing-args", "--force"], &["src/a", "src/gone", "dst/"]).says("deleting   gone");
+    w.agree_paths(&["-ai", "--delete-missing-args", "--force"], &["src/a", "src/gone", "dst/"])
+        .prints("deleting   gone");
 });
 
 synctest!(full_directory_is_not_replaced_without_force, |w: World| {
@@ -292,7 +297,7 @@ synctest!(an_empty_directory_is_replaced_by_a_file, |w: World| {
 
 synctest!(force_replaces_a_full_directory_by_a_file, |w: World| {
     w.source("a b").dest("a/x a/y/z");
-    w.agree(&["-ai", "--force"]).exits(0).says("a/y/z");
+    w.agree(&["-ai", "--force"]).exits(0).prints("a/y/z");
 });
 
 synctest!(delete_replaces_a_full_directory_by_a_file, |w: World| {
@@ -327,26 +332,26 @@ synctest!(file_types_replace_each_other, |w: World| {
 
 synctest!(existing_does_not_stop_deletion, |w: World| {
     strangers(&w);
-    w.agree(&["-ai", "--delete", "--existing"]).says("*deleting   old");
+    w.agree(&["-ai", "--delete", "--existing"]).prints("*deleting   old");
 });
 
 synctest!(deletions_are_counted_by_kind, |w: World| {
     strangers(&w);
-    w.agree(&["-a", "--delete", "--stats"]).says("Number of deleted files: 13 (reg: 9, dir: 4)");
+    w.agree(&["-a", "--delete", "--stats"]).prints("Number of deleted files: 13 (reg: 9, dir: 4)");
 });
 
 synctest!(deletions_are_ordered_by_name_not_by_type, |w: World| {
     w.source("k").dest("k b a/x c/y d e/ foo foo-bar/f foo.x foo0");
-    w.agree(&["-ai", "--delete-before"]).says("deleting");
+    w.agree(&["-ai", "--delete-before"]).prints("deleting");
 });
 
 synctest!(delete_is_printed_with_info_del, |w: World| {
     strangers(&w);
-    w.agree(&["-a", "--delete", "--info=del"]).says("deleting x/w");
+    w.agree(&["-a", "--delete", "--info=del"]).prints("deleting x/w");
 });
 
 /// Declares a case with an argument that does not exist, in addition to one with a tree.
-macro_rules! leads_nowhere {
+macro_rules! has_a_missing_dir {
     ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?], $code:expr) => {
         synctest!($name, |w: World| {
             w.source("z/f z/k/ nodir").dest("XD f z/old");
@@ -355,64 +360,74 @@ macro_rules! leads_nowhere {
     };
 }
 
-leads_nowhere!(a_missing_directory_stops_deletion, ["--delete"], ["src/nope/", "src/z/"], 23);
-leads_nowhere!(
-    a_missing_directory_stops_deletion_wherever_it_is_said,
-    ["--delete-before"],
-    ["src/z/", "src/nope/"],
-    23
-);
-leads_nowhere!(a_missing_directory_stops_deletion_after, ["--delete-after"], ["src/z/", "src/nope/"], 23);
-leads_nowhere!(a_file_with_a_slash_stops_deletion, ["--delete"], ["src/z/", "src/nodir/"], 23);
-leads_nowhere!(a_name_in_a_file_stops_deletion, ["--delete"], ["src/z/", "src/nodir/f"], 23);
-leads_nowhere!(a_name_in_a_missing_directory_stops_deletion, ["--delete-delay"], ["src/z/", "src/nope/XD"], 23);
-leads_nowhere!(a_missing_name_does_not_stop_deletion, ["--delete"], ["src/z/", "src/XD"], 23);
-leads_nowhere!(a_missing_base_stops_deletion, ["-R", "--delete"], ["src/./z/", "src/nope/./x"], 23);
-leads_nowhere!(
+has_a_missing_dir!(a_missing_directory_stops_deletion, ["--delete"], ["src/nope/", "src/z/"], 23);
+has_a_missing_dir!(missing_directory_stops_deletion_in_any_position, ["--delete-before"], ["src/z/", "src/nope/"], 23);
+has_a_missing_dir!(a_missing_directory_stops_deletion_after, ["--delete-after"], ["src/z/", "src/nope/"], 23);
+has_a_missing_dir!(a_file_with_a_slash_stops_deletion, ["--delete"], ["src/z/", "src/nodir/"], 23);
+has_a_missing_dir!(a_name_in_a_file_stops_deletion, ["--delete"], ["src/z/", "src/nodir/f"], 23);
+has_a_missing_dir!(a_name_in_a_missing_directory_stops_deletion, ["--delete-delay"], ["src/z/", "src/nope/XD"], 23);
+has_a_missing_dir!(a_missing_name_does_not_stop_deletion, ["--delete"], ["src/z/", "src/XD"], 23);
+has_a_missing_dir!(a_missing_base_stops_deletion, ["-R", "--delete"], ["src/./z/", "src/nope/./x"], 23);
+has_a_missing_dir!(
     ignore_errors_deletes_after_a_missing_directory,
     ["--delete", "--ignore-errors"],
     ["src/z/", "src/nope/"],
     23
 );
-leads_nowhere!(a_missing_directory_is_not_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/nope/"], 23);
-leads_nowhere!(a_name_in_a_file_is_not_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/nodir/f"], 23);
-leads_nowhere!(
+has_a_missing_dir!(
+    a_missing_directory_is_not_ignored,
+    ["--delete", "--ignore-missing-args"],
+    ["src/z/", "src/nope/"],
+    23
+);
+has_a_missing_dir!(
+    a_name_in_a_file_is_not_ignored,
+    ["--delete", "--ignore-missing-args"],
+    ["src/z/", "src/nodir/f"],
+    23
+);
+has_a_missing_dir!(
     a_name_in_a_missing_directory_is_not_ignored,
     ["--delete", "--ignore-missing-args"],
     ["src/z/", "src/nope/f"],
     23
 );
-leads_nowhere!(a_missing_name_is_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/XD"], 0);
-leads_nowhere!(a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/XD/"], 23);
-leads_nowhere!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nodir/XD"], 23);
-leads_nowhere!(a_name_in_a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nope/XD"], 23);
-leads_nowhere!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);
+has_a_missing_dir!(a_missing_name_is_ignored, ["--delete", "--ignore-missing-args"], ["src/z/", "src/XD"], 0);
+has_a_missing_dir!(a_missing_directory_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/XD/"], 23);
+has_a_missing_dir!(a_name_in_a_file_is_not_deleted, ["--delete-missing-args"], ["src/z/", "src/nodir/XD"], 23);
+has_a_missing_dir!(
+    a_name_in_a_missing_directory_is_not_deleted,
+    ["--delete-missing-args"],
+    ["src/z/", "src/nope/XD"],
+    23
+);
+has_a_missing_dir!(a_missing_name_is_deleted, ["--delete-missing-args"], ["src/z/", "src/XD"], 0);
 
 synctest!(skipped_deletion_is_reported_even_if_nothing_changes, |w: World| {
     w.source("d/f z/").dest("d/old d/f");
     for when in ["--delete", "--delete-delay", "--delete-before", "--delete-after"] {
         // The second run finds everything up to date, except for the entries that it may not delete.
         w.stderr_unordered();
-        w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"]).exits(23).says("IO error encountered");
-        w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"]).exits(23).says("IO error encountered");
+        w.agree_paths(&["-ai", when], &["src/nope/x", "src/", "dst/"]).exits(23).prints("IO error encountered");
+        w.agree_paths(&["-ai", when], &["src/nope/x", "src/d", "dst/"]).exits(23).prints("IO error encountered");
     }
 });
 
-macro_rules! knows_no_types {
+macro_rules! has_untyped_entries {
     ($name:ident, $($option:expr),+) => {
         synctest!($name, |w: World| {
             // Makes debug builds of the program under test list names without types, as some file systems do.
             w.env("SPARSYNC_UNTYPED", "1");
             w.source("a d/b l->a x.o/in").dest("a=old old/sub/f gone l2->a d/old d/dir/ x.o=file");
-            w.agree(&["-ai", $($option),+]).exits(0).says("deleting   old/sub/f");
+            w.agree(&["-ai", $($option),+]).exits(0).prints("deleting   old/sub/f");
         });
     };
 }
 
-knows_no_types!(types_are_looked_up_for_deletion, "--delete");
-knows_no_types!(types_are_looked_up_for_deletion_before, "--delete-before");
-knows_no_types!(types_are_looked_up_for_deletion_after, "--delete-after", "--exclude=d/dir/");
-knows_no_types!(types_are_looked_up_for_delayed_deletion, "--delete-delay");
+has_untyped_entries!(untyped_entries_are_checked_for_deletion, "--delete");
+has_untyped_entries!(untyped_entries_are_checked_for_delete_before, "--delete-before");
+has_untyped_entries!(untyped_entries_are_checked_for_delete_after, "--delete-after", "--exclude=d/dir/");
+has_untyped_entries!(untyped_entries_are_checked_for_delete_delay, "--delete-delay");
 
 synctest!(untyped_entries_are_checked_for_directory_excludes, |w: World| {
     w.env("SPARSYNC_UNTYPED", "1");
@@ -420,7 +435,7 @@ synctest!(untyped_entries_are_checked_for_directory_excludes, |w: World| {
     w.agree_paths(&["-ai", "--exclude=d/*/"], &["src/d", "new"]).exits(0);
 });
 
-macro_rules! loses_one {
+macro_rules! has_a_missing_arg {
     ($name:ident, [$($from:expr),+], $dest:expr, $code:expr) => {
         synctest!($name, |w: World| {
             w.source("f").dest("nope=old").file("file", "x").once();
@@ -436,25 +451,25 @@ synctest!(missing_argument_creates_no_implied_directories, |w: World| {
     w.agree_paths(&options, &["src/x", "src/./f", "dst/"]).exits(0);
 });
 
-loses_one!(a_missing_argument_alone_is_a_name_for_a_file, ["src/nope"], "file", 0);
-loses_one!(a_missing_argument_alone_makes_no_directory, ["src/nope"], "new", 0);
-loses_one!(a_missing_argument_alone_makes_one_that_ends_in_a_slash, ["src/nope"], "new/", 0);
-loses_one!(a_missing_argument_alone_needs_its_parent, ["src/nope"], "nodir/new", 3);
-loses_one!(a_missing_argument_alone_in_a_directory, ["src/nope"], "dst", 0);
-loses_one!(missing_arguments_need_a_directory, ["src/nope", "src/nope2"], "file", 3);
-loses_one!(a_missing_argument_and_another, ["src/nope", "src/f"], "new", 0);
+has_a_missing_arg!(missing_argument_with_a_file_as_destination, ["src/nope"], "file", 0);
+has_a_missing_arg!(missing_argument_creates_no_directory, ["src/nope"], "new", 0);
+has_a_missing_arg!(missing_argument_creates_a_destination_with_a_slash, ["src/nope"], "new/", 0);
+has_a_missing_arg!(missing_argument_needs_the_parent_of_the_destination, ["src/nope"], "nodir/new", 3);
+has_a_missing_arg!(missing_argument_with_a_directory_as_destination, ["src/nope"], "dst", 0);
+has_a_missing_arg!(missing_arguments_need_a_directory, ["src/nope", "src/nope2"], "file", 3);
+has_a_missing_arg!(a_missing_argument_and_another, ["src/nope", "src/f"], "new", 0);
 
-macro_rules! nothing_goes_after_what_cannot_be_read {
+macro_rules! has_an_unreadable_dir {
     ($name:ident, $($option:expr),+) => {
         synctest!($name, |w: World| {
             w.source("a/b z/l->nowhere").dest("a/old old/x z/old");
-            w.stderr_unordered().agree(&["-aiL", "--delete", $($option),+]).exits(23).says("IO error");
+            w.stderr_unordered().agree(&["-aiL", "--delete", $($option),+]).exits(23).prints("IO error");
         });
     };
 }
 
-nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_in_a_whole_list, "--no-i-r");
-nothing_goes_after_what_cannot_be_read!(what_cannot_be_read_stops_all_deletion_with_delayed_updates, "--delay-updates");
+has_an_unreadable_dir!(unreadable_directory_stops_deletion_with_no_inc_recursive, "--no-i-r");
+has_an_unreadable_dir!(unreadable_directory_stops_deletion_with_delay_updates, "--delay-updates");
 
 synctest!(protect_rule_is_reported_only_for_deletions, |w: World| {
     w.source("d/b").dest("a d/a");

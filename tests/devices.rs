@@ -3,7 +3,7 @@
 //! Most cases use devices without content and need only root. Cases with a device that has a length need a loop device;
 //! they run only the program under test, because the two twins could not share the device.
 
-use crate::kit::{World, oracle, synctest, tell_skip};
+use crate::kit::{World, oracle, report_skip, synctest};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ synctest!(copied_device_is_transferred_as_a_file_every_time, as root, |w: World|
         t.fifo("pipe");
     });
     // A second run within the same second would consider the copies up to date.
-    w.once().agree(&["-aiH", "--delete", "--copy-devices"]).exits(0).says("cS+++++++++ pipe");
+    w.once().agree(&["-aiH", "--delete", "--copy-devices"]).exits(0).prints("cS+++++++++ pipe");
 });
 
 synctest!(copied_device_is_compared_like_a_file, as root, |w: World| {
@@ -29,8 +29,8 @@ synctest!(copied_device_is_compared_like_a_file, as root, |w: World| {
         t.symlink("link", "null");
     });
     w.dest("null zero=longer link");
-    w.agree(&["-riL", "--copy-devices", "--size-only"]).exits(0).says(">f.sT...... zero");
-    w.dest("null= zero=longer").once().agree(&["-rtic", "--copy-devices", "--existing"]).exits(0).says(">fcst...... zero");
+    w.agree(&["-riL", "--copy-devices", "--size-only"]).exits(0).prints(">f.sT...... zero");
+    w.dest("null= zero=longer").once().agree(&["-rtic", "--copy-devices", "--existing"]).exits(0).prints(">fcst...... zero");
     w.agree_paths(&["-i", "-I", "--copy-devices"], &["src/null", "dst/new"]).exits(0);
 });
 
@@ -49,7 +49,7 @@ synctest!(remove_source_files_keeps_devices, as root, |w: World| {
 synctest!(fake_super_device_is_copied_as_a_file, as root, |w: World| {
     w.needs_xattrs().source("f").dest("");
     w.build("src", |t| drop(t.file("fake", "content").xattr("user.rsync.%stat", "20644 1,3 0:0")));
-    w.once().agree(&["-ai", "--fake-super", "--copy-devices"]).exits(0).says(">f+++++++++ fake");
+    w.once().agree(&["-ai", "--fake-super", "--copy-devices"]).exits(0).prints(">f+++++++++ fake");
 });
 
 // ── devices as destinations ─────────────────────────────────────────────────────────────────────
@@ -73,41 +73,41 @@ macro_rules! written {
     };
 }
 
-written!(content_goes_into_devices, ["-ai"]);
-written!(content_goes_into_devices_without_times, ["-rci", "--stats"]);
-written!(differences_go_into_devices, ["-aic", "--no-whole-file"]);
+written!(content_is_written_to_devices, ["-ai"]);
+written!(content_is_written_to_devices_without_times, ["-rci", "--stats"]);
+written!(deltas_are_written_to_devices, ["-aic", "--no-whole-file"]);
 written!(content_is_appended_to_devices, ["-ai", "--append-verify"]);
-written!(devices_that_are_there_are_left, ["-ai", "--ignore-existing"]);
+written!(ignore_existing_skips_devices, ["-ai", "--ignore-existing"]);
 
 synctest!(device_content_is_backed_up_as_a_file, as root, |w: World| {
     w.source("a=content%640").build("dst", |t| drop(t.char_device("a", 1, 5).mode(0o604)));
     // Not compared: rsync would back up an endless device until the disk is full, and fails to truncate the device.
-    w.alone(&["-aib", "--write-devices"]).exits(0).says(">f.s.p..... a");
+    w.alone(&["-aib", "--write-devices"]).exits(0).prints(">f.s.p..... a");
     let kept = std::fs::symlink_metadata(w.tested().join("dst/a~")).unwrap();
     assert!(kept.is_file() && kept.len() == 0);
 });
 
 synctest!(update_option_does_not_skip_devices, as root, |w: World| {
     w.source("a=content@-100").build("dst", |t| drop(t.char_device("a", 1, 3)));
-    w.agree(&["-aiu", "--write-devices"]).exits(0).says(">f.st...... a");
+    w.agree(&["-aiu", "--write-devices"]).exits(0).prints(">f.st...... a");
 });
 
 synctest!(without_the_option_a_file_replaces_a_device, as root, |w: World| {
     over_devices(&w);
-    w.agree(&["-ai", "--inplace", "--write-devices", "--no-write-devices"]).exits(0).says(">f+++++++++ a");
+    w.agree(&["-ai", "--inplace", "--write-devices", "--no-write-devices"]).exits(0).prints(">f+++++++++ a");
 });
 
 synctest!(device_over_device_is_created_as_a_node, as root, |w: World| {
     for (tree, minor) in [("src", 3), ("dst", 5)] {
         w.build(tree, |t| drop(t.char_device("a", 1, minor)));
     }
-    w.agree(&["-ai", "--write-devices"]).exits(0).says("cDc");
-    w.once().agree(&["-ri", "--write-devices", "--copy-devices"]).exits(0).says(">f..T...... a");
+    w.agree(&["-ai", "--write-devices"]).exits(0).prints("cDc");
+    w.once().agree(&["-ri", "--write-devices", "--copy-devices"]).exits(0).prints(">f..T...... a");
 });
 
 synctest!(device_as_the_destination_operand, as root, |w: World| {
     w.source("f=content").build("dst", |t| drop(t.char_device("null", 1, 3)));
-    w.agree_paths(&["-ti", "--write-devices"], &["src/f", "dst/null"]).exits(0).says(">f.s....... f");
+    w.agree_paths(&["-ti", "--write-devices"], &["src/f", "dst/null"]).exits(0).prints(">f.s....... f");
 });
 
 /// Drops the line that rsync's sender prints if its receiver exits before the sender has finished writing. Whether it
@@ -142,7 +142,7 @@ impl Disk {
         {
             Some(node) => Some(Disk { node, dir }),
             None => {
-                tell_skip(test, "there are no loop devices to be had");
+                report_skip(test, "no loop devices are available");
                 None
             }
         }
@@ -155,11 +155,11 @@ impl Disk {
     /// Creates another node for the device, at a path below the directory.
     fn node(&self, name: &str) {
         let copied = Command::new("cp").arg("-a").arg(&self.node).arg(self.path(name)).status();
-        assert!(copied.expect("coreutils are there").success());
+        assert!(copied.expect("coreutils are installed").success());
     }
 
     fn content(&self) -> Vec<u8> {
-        std::fs::read(&self.node).expect("who may attach a device may read it")
+        std::fs::read(&self.node).expect("an attached device can be read")
     }
 
     /// Runs the program in the directory of the image.
@@ -212,16 +212,16 @@ fn disk_content_is_copied_over_every_route() {
     for (from, to) in [("src/", "local/"), ("src/", "far:PWD/push/"), ("far:PWD/src/", "pull/")] {
         let top = disk.dir.path().to_str().unwrap();
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
-        let told = disk.tells(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
-        assert!(told.contains("f+++++++++ disk"), "{told}");
+        let printed = disk.tells(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
+        assert!(printed.contains("f+++++++++ disk"), "{printed}");
         let copy = Path::new(to.trim_start_matches("far:")).join("disk");
         assert!(std::fs::read(disk.path("").join(copy)).unwrap() == content, "{to}");
         // The copy is identical byte for byte.
         assert_eq!(disk.tells(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
     }
     assert!(disk.tells(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
-    let told = disk.tells(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
-    assert!(told.contains("Matched data: 1,048,576 bytes"), "{told}");
+    let printed = disk.tells(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
+    assert!(printed.contains("Matched data: 1,048,576 bytes"), "{printed}");
 }
 
 #[test]
@@ -238,17 +238,20 @@ fn files_are_written_to_a_disk_over_every_route() {
         // First the whole device, then a shorter file of which only a little is new.
         let mut content = noise(DISK_BYTES, seed);
         std::fs::write(disk.path("src/disk"), &content).unwrap();
-        let told = disk.tells(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
-        assert!(told.contains("f..T...... disk"), "{told}");
+        let printed = disk.tells(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
+        assert!(printed.contains("f..T...... disk"), "{printed}");
         assert!(disk.content() == content, "{to}");
         content[300_000] ^= 1;
         std::fs::write(disk.path("src/disk"), &content[..DISK_BYTES / 2]).unwrap();
-        let told = disk.tells(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
-        assert!(told.contains("f.sT...... disk") && told.contains("Total transferred file size: 524,288"), "{told}");
-        let literal = told.lines().find_map(|line| line.strip_prefix("Literal data: ")).unwrap();
+        let printed = disk.tells(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
+        assert!(
+            printed.contains("f.sT...... disk") && printed.contains("Total transferred file size: 524,288"),
+            "{printed}"
+        );
+        let literal = printed.lines().find_map(|line| line.strip_prefix("Literal data: ")).unwrap();
         let literal: usize = literal.trim_end_matches(" bytes").replace(',', "").parse().unwrap();
-        assert!((1..10_000).contains(&literal), "{told}");
-        assert!(disk.content() == content, "{to}: what is behind the file stays");
+        assert!((1..10_000).contains(&literal), "{printed}");
+        assert!(disk.content() == content, "{to}: data after the file is kept");
         content[300_000] ^= 1;
         assert!(std::fs::read(disk.path("dst/disk~")).unwrap() == content, "{to}: the backup");
         std::fs::remove_file(disk.path("dst/disk~")).unwrap();
@@ -267,6 +270,6 @@ fn files_are_written_to_a_disk_over_every_route() {
     // More than the device can hold.
     std::fs::write(disk.path("src/disk"), noise(DISK_BYTES + 1, 9)).unwrap();
     let output = disk.run(&["-r", "--write-devices", "src/", "dst/"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(11) && told.contains("No space left on device (28)"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(11) && printed.contains("No space left on device (28)"), "{printed}");
 }

@@ -24,7 +24,7 @@ fn enroll(scene: &Scene, words: &str) -> Output {
 }
 
 #[track_caller]
-fn told(output: &Output, code: i32, words: &[&str]) {
+fn assert_output(output: &Output, code: i32, words: &[&str]) {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -46,32 +46,44 @@ fn met() -> Scene {
 #[test]
 fn host_is_enrolled_used_and_revoked() {
     let scene = met();
-    told(&enroll(&scene, "localhost --dry-run"), 0, &["would run", "server grant SHA256:"]);
-    assert!(!scene.path("client").exists(), "nothing was done");
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "QUIC", "SHA256:"]);
+    assert_output(&enroll(&scene, "localhost --dry-run"), 0, &["would run", "server grant SHA256:"]);
+    assert!(!scene.path("client").exists(), "the dry run changed nothing");
+    assert_output(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "QUIC", "SHA256:"]);
     let known = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
-    told(&enroll(&scene, "localhost"), 0, &["already enrolled; nothing changed"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["already enrolled; nothing changed"]);
     assert_eq!(std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap(), known);
-    told(&copy(&scene, "enroll --list"), 0, &["localhost  SHA256:"]);
+    assert_output(&copy(&scene, "enroll --list"), 0, &["localhost  SHA256:"]);
 
     for (words, way) in
         [("-a", "using QUIC"), ("-a --transport=tls", "using TLS"), ("-a --transport=quic", "using QUIC")]
     {
         let output = copy(&scene, &format!("{words} -vv src/ localhost:TOP/got/"));
-        told(&output, 0, &[way]);
+        assert_output(&output, 0, &[way]);
         assert_eq!(std::fs::read(scene.path("got/new")).unwrap(), b"what src/new holds\n");
         std::fs::remove_dir_all(scene.path("got")).unwrap();
     }
-    told(&copy(&scene, "-a sparsync://localhostTOP/in/ back"), 0, &[]);
+    assert_output(&copy(&scene, "-a sparsync://localhostTOP/in/ back"), 0, &[]);
     assert_eq!(std::fs::read(scene.path("back/f")).unwrap(), b"what in/f holds\n");
 
-    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here", "revoked the grant of this machine's key"]);
-    told(&enroll(&scene, "--revoke localhost"), 0, &["was not enrolled here", "had no grant for this machine's key"]);
-    told(&copy(&scene, "enroll --list"), 0, &["no enrolled hosts"]);
-    told(&copy(&scene, "-a src/ sparsync://localhostTOP/got/"), 5, &["sparsync enroll localhost"]);
+    assert_output(
+        &enroll(&scene, "--revoke localhost"),
+        0,
+        &["removed here", "revoked the grant of this machine's key"],
+    );
+    assert_output(
+        &enroll(&scene, "--revoke localhost"),
+        0,
+        &["was not enrolled here", "had no grant for this machine's key"],
+    );
+    assert_output(&copy(&scene, "enroll --list"), 0, &["no enrolled hosts"]);
+    assert_output(&copy(&scene, "-a src/ sparsync://localhostTOP/got/"), 5, &["sparsync enroll localhost"]);
     // A client that still has the old entry is rejected.
     std::fs::write(scene.path("client/hosts.toml"), known).unwrap();
-    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 10, &["this machine's key has no grant there"]);
+    assert_output(
+        &copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"),
+        10,
+        &["this machine's key has no grant there"],
+    );
     assert!(!scene.path("got").exists());
 }
 
@@ -79,18 +91,26 @@ fn host_is_enrolled_used_and_revoked() {
 #[test]
 fn revoking_one_name_of_a_host_keeps_the_other() {
     let scene = met();
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
-    told(&enroll(&scene, "127.0.0.1"), 0, &["127.0.0.1 is enrolled\n"]);
-    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here", "the same server is enrolled as 127.0.0.1"]);
-    told(&copy(&scene, "-a --transport=quic src/ 127.0.0.1:TOP/got/"), 0, &[]);
-    told(&enroll(&scene, "--revoke 127.0.0.1"), 0, &["removed here", "revoked the grant of this machine's key"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    assert_output(&enroll(&scene, "127.0.0.1"), 0, &["127.0.0.1 is enrolled\n"]);
+    assert_output(
+        &enroll(&scene, "--revoke localhost"),
+        0,
+        &["removed here", "the same server is enrolled as 127.0.0.1"],
+    );
+    assert_output(&copy(&scene, "-a --transport=quic src/ 127.0.0.1:TOP/got/"), 0, &[]);
+    assert_output(
+        &enroll(&scene, "--revoke 127.0.0.1"),
+        0,
+        &["removed here", "revoked the grant of this machine's key"],
+    );
 }
 
 /// The record that only ssh reached a host is removed once its server is known to answer.
 #[test]
 fn ssh_only_record_is_removed_when_the_server_answers() {
     let scene = met();
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n"]);
     let (hosts, port) = (scene.path("client/hosts.toml"), scene.status("port"));
     let known = std::fs::read_to_string(&hosts).unwrap();
     let program = oracle::under_test().display();
@@ -100,17 +120,17 @@ fn ssh_only_record_is_removed_when_the_server_answers() {
     for learns in again {
         std::fs::write(&hosts, format!("{known}last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\n"))
             .unwrap();
-        told(&learns(), 0, &[]);
+        assert_output(&learns(), 0, &[]);
         assert_eq!(std::fs::read_to_string(&hosts).unwrap(), known);
     }
     // A server that was started for an enrollment does not restart with its machine.
     scene.well("stop");
     let words = ["started   its server", "`sparsync server install localhost`"];
-    told(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
+    assert_output(&enroll(&scene, &format!("localhost --port {port}")), 0, &words);
     // Its port does not have to be given again.
     for again in [&again[0], &(&(|| server("start")) as &dyn Fn() -> Output)] {
         scene.well("stop");
-        told(&again(), 0, &[]);
+        assert_output(&again(), 0, &[]);
         assert_eq!(scene.status("port"), port);
     }
 }
@@ -121,73 +141,73 @@ fn enroll_works_with_a_program_named_rsync() {
     let scene = met();
     std::os::unix::fs::symlink(oracle::under_test(), scene.path("rsync")).unwrap();
     let output = copy(&scene, "enroll -e TOP/far --rsync-path=TOP/rsync localhost");
-    told(&output, 0, &["localhost is enrolled\n"]);
-    told(&copy(&scene, "server status -e TOP/far localhost"), 0, &[&scene.status("pid")]);
+    assert_output(&output, 0, &["localhost is enrolled\n"]);
+    assert_output(&copy(&scene, "server status -e TOP/far localhost"), 0, &[&scene.status("pid")]);
     // Called as rsync, the program takes `server` for a file name, as rsync does.
     let alias =
         Command::new(scene.path("rsync")).args(["server", "status"]).current_dir(scene.path("in")).output().unwrap();
-    told(&alias, 23, &["link_stat"]);
+    assert_output(&alias, 23, &["link_stat"]);
 }
 
 #[test]
 fn grant_has_exactly_the_requested_rights() {
     let scene = met();
     let limits = ["grant     reads ", "an ssh login keeps all rights"];
-    told(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
-    told(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
+    assert_output(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
+    assert_output(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
     assert!(!copy(&scene, "-a --transport=quic localhost:TOP/out/ back2").status.success());
     assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
     assert!(!scene.path("back2/f").exists() && !scene.path("in/new").exists());
     assert!(scene.well("grants").contains("laptop"));
     // Rights that are not named stay, and changes are printed.
-    told(&enroll(&scene, "localhost"), 0, &["is already enrolled; nothing changed\n", "grant     reads "]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["is already enrolled; nothing changed\n", "grant     reads "]);
     let after = enroll(&scene, "localhost --expires 2099-01-01");
-    told(&after, 0, &["/in, until 2099-01-02T00:00:00Z (before: reads ", "/in)"]);
+    assert_output(&after, 0, &["/in, until 2099-01-02T00:00:00Z (before: reads ", "/in)"]);
     assert!(scene.well("grants").starts_with("laptop  SHA256:"));
     let widened = enroll(&scene, "localhost --root=/ --read-write --no-expiry");
-    told(&widened, 0, &["grant     reads and writes / (before: reads ", "until 2099"]);
-    told(&enroll(&scene, "localhost --root TOP/in --read-only"), 0, &["grant     reads "]);
-    told(
+    assert_output(&widened, 0, &["grant     reads and writes / (before: reads ", "until 2099"]);
+    assert_output(&enroll(&scene, "localhost --root TOP/in --read-only"), 0, &["grant     reads "]);
+    assert_output(
         &enroll(&scene, "localhost --expires 2020-01-01"),
         5,
         &["`2020-01-01` is in the past", "failed there with exit code 1"],
     );
     shell_to_server(&scene, "echo asked >&2");
     let output = enroll(&scene, "localhost --expires soon");
-    told(&output, 1, &["sparsync enroll: --expires: invalid date `soon`"]);
+    assert_output(&output, 1, &["sparsync enroll: --expires: invalid date `soon`"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("asked"), "{output:?}");
 }
 
 #[test]
 fn changed_server_key_is_rejected_on_every_transport() {
     let scene = met();
-    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     let port = scene.status("port");
     scene.well("stop --now");
     std::fs::remove_file(scene.path("server/identity.pem")).unwrap();
     scene.well(&format!("start --port {port}"));
     let words =
         ["cannot trust localhost: its key has changed", "enroll --revoke localhost && sparsync enroll localhost"];
-    told(&enroll(&scene, "localhost"), 5, &words);
+    assert_output(&enroll(&scene, "localhost"), 5, &words);
     // A remote shell would work, but is not even tried.
     for transport in ["auto", "quic", "tls"] {
         let output = copy(&scene, &format!("-a --transport={transport} src/ localhost:TOP/got/"));
-        told(&output, 5, &words);
+        assert_output(&output, 5, &words);
     }
     assert!(!scene.path("got").exists());
-    told(&enroll(&scene, "--revoke localhost"), 0, &["removed here"]);
-    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    assert_output(&enroll(&scene, "--revoke localhost"), 0, &["removed here"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
 }
 
 #[test]
 fn lost_client_key_is_created_again() {
     let scene = met();
-    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     std::fs::remove_file(scene.path("client/identity.pem")).unwrap();
     let output = copy(&scene, "-a --transport=quic src/ localhost:TOP/got/");
-    told(&output, 10, &["this machine's key has no grant there"]);
-    told(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "also has a grant for SHA256:"]);
-    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
+    assert_output(&output, 10, &["this machine's key has no grant there"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "also has a grant for SHA256:"]);
+    assert_output(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
 }
 
 #[test]
@@ -196,17 +216,17 @@ fn enroll_install_copies_the_program_to_the_host() {
     let line = |words: &str| {
         scene.command("client", &format!("enroll -e TOP/far {words}")).env("PATH", "/usr/bin:/bin").output()
     };
-    told(&line("localhost").unwrap(), 5, &["sparsync not found there", "--install"]);
-    told(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
+    assert_output(&line("localhost").unwrap(), 5, &["sparsync not found there", "--install"]);
+    assert_output(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
     let there = Command::new(scene.path("home/.local/bin/sparsync")).arg("--version").output().unwrap();
     assert!(there.status.success());
     let left = std::fs::read_dir(scene.path("home/.local/bin")).unwrap().count();
-    assert_eq!(left, 1, "nothing is left beside it");
-    told(&line("localhost").unwrap(), 0, &["nothing changed"]);
+    assert_eq!(left, 1, "no other file is left");
+    assert_output(&line("localhost").unwrap(), 0, &["nothing changed"]);
     // Every command uses the remembered path of the program.
     let usual = |words: &str| scene.command("client", words).env("PATH", "/usr/bin:/bin").output().unwrap();
-    told(&usual("server status -e TOP/far localhost"), 0, &[" is running: process "]);
-    told(&usual("-a --debug=cmd1 -e TOP/far src/ localhost:TOP/got/"), 0, &[" .local/bin/sparsync --server "]);
+    assert_output(&usual("server status -e TOP/far localhost"), 0, &[" is running: process "]);
+    assert_output(&usual("-a --debug=cmd1 -e TOP/far src/ localhost:TOP/got/"), 0, &[" .local/bin/sparsync --server "]);
     assert!(scene.path("got/new").exists());
 }
 
@@ -214,15 +234,15 @@ fn enroll_install_copies_the_program_to_the_host() {
 fn shell_noise_and_failures_have_clear_errors() {
     let scene = met();
     shell_to_server(&scene, "echo Welcome; echo to this machine >&2");
-    told(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["is enrolled"]);
     shell_to_server(&scene, "exit 255");
-    told(&enroll(&scene, "localhost"), 5, &["cannot enroll localhost: ssh failed"]);
+    assert_output(&enroll(&scene, "localhost"), 5, &["cannot enroll localhost: ssh failed"]);
     shell_to_server(&scene, "echo something else; exit 0");
-    told(&enroll(&scene, "localhost"), 5, &["unexpected answer from its sparsync"]);
+    assert_output(&enroll(&scene, "localhost"), 5, &["unexpected answer from its sparsync"]);
     let output = copy(&scene, "enroll -e TOP/no-such-shell localhost");
-    told(&output, 5, &["cannot start", "no-such-shell"]);
+    assert_output(&output, 5, &["cannot start", "no-such-shell"]);
     shell_to_server(&scene, "exit 255");
-    told(
+    assert_output(
         &enroll(&scene, "--revoke localhost"),
         5,
         &["removed here", "run on localhost: sparsync server revoke SHA256:"],
@@ -242,17 +262,17 @@ fn a_server_whose_port_is_taken_gets_another_and_keeps_it() {
     std::fs::write(scene.path("server/state/server.port"), format!("{port}\n")).unwrap();
     // A port that the user names is used or is an error.
     let named = enroll(&scene, &format!("localhost --port {port}"));
-    told(&named, 5, &[&format!("cannot listen on port {port}"), &format!("(process {})", std::process::id())]);
+    assert_output(&named, 5, &[&format!("cannot listen on port {port}"), &format!("(process {})", std::process::id())]);
     let output = enroll(&scene, "localhost");
     let chosen = scene.status("port");
     assert_ne!(chosen, port.to_string());
     let words = format!("warning: port {port} is in use by ");
-    told(&output, 0, &["localhost is enrolled\n", &words, &format!("; the server uses port {chosen}\n")]);
+    assert_output(&output, 0, &["localhost is enrolled\n", &words, &format!("; the server uses port {chosen}\n")]);
     scene.well("stop");
     scene.well("start");
     assert_eq!(scene.status("port"), chosen);
-    told(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
-    told(&enroll(&scene, "localhost"), 0, &["nothing changed"]);
+    assert_output(&copy(&scene, "-a --transport=quic src/ localhost:TOP/got/"), 0, &[]);
+    assert_output(&enroll(&scene, "localhost"), 0, &["nothing changed"]);
     scene.well("stop");
     drop(taken);
     scene.well("start");
@@ -268,16 +288,20 @@ fn a_server_that_listens_everywhere_is_mentioned() {
     scene.well("start --port 0");
     let port = scene.status("port");
     scene.well("stop");
-    told(&enroll(&scene, "localhost --dry-run"), 0, &["a server that it starts listens on all addresses"]);
-    told(&enroll(&scene, "localhost"), 0, &[WARNING, "hint: `sparsync server restart --listen=ADDRESS localhost`"]);
+    assert_output(&enroll(&scene, "localhost --dry-run"), 0, &["a server that it starts listens on all addresses"]);
+    assert_output(
+        &enroll(&scene, "localhost"),
+        0,
+        &[WARNING, "hint: `sparsync server restart --listen=ADDRESS localhost`"],
+    );
     let again = enroll(&scene, "localhost");
     assert!(!String::from_utf8_lossy(&again.stderr).contains("warning"), "{again:?}");
     scene.well("stop");
     let output = enroll(&scene, "localhost --listen=127.0.0.1 --listen=::1");
-    told(&output, 0, &["started   its server"]);
+    assert_output(&output, 0, &["started   its server"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("warning"), "{output:?}");
     assert!(scene.well("status").contains(&format!("addresses  127.0.0.1:{port}, [::1]:{port}\n")));
-    told(&enroll(&scene, "localhost --listen=host"), 1, &["invalid --listen value `host`"]);
+    assert_output(&enroll(&scene, "localhost --listen=host"), 1, &["invalid --listen value `host`"]);
 }
 
 #[test]
@@ -286,14 +310,18 @@ fn an_owner_is_enrolled_as_any_right() {
     let user = if rustix::process::geteuid().is_root() { "daemon" } else { "no-such-user" };
     let output = enroll(&scene, &format!("localhost --owner={user}"));
     if user == "daemon" {
-        told(&output, 0, &["grant     reads and writes / as daemon\n", "an ssh login keeps all rights"]);
-        told(
+        assert_output(&output, 0, &["grant     reads and writes / as daemon\n", "an ssh login keeps all rights"]);
+        assert_output(
             &enroll(&scene, "localhost --no-owner"),
             0,
             &["grant     reads and writes / (before: reads and writes / as daemon)"],
         );
     } else {
-        told(&output, 5, &["no such user"]);
+        assert_output(&output, 5, &["no such user"]);
     }
-    told(&enroll(&scene, "localhost --owner=daemon --no-owner"), 1, &["--owner cannot be used with --no-owner"]);
+    assert_output(
+        &enroll(&scene, "localhost --owner=daemon --no-owner"),
+        1,
+        &["--owner cannot be used with --no-owner"],
+    );
 }

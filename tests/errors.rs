@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::faults::{Scene, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, Output, oracle, snapshot, tell_skip};
+use crate::kit::{Lens, Output, oracle, report_skip, snapshot};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
 /// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.
@@ -156,20 +156,20 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
     let output = run(&stage, case, place, Some((CALL, format!("{n}:{error}"))));
     let Ok(call) = std::fs::read_to_string(stage.top.join("fault")) else { return false };
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let told = format!(
+    let printed = format!(
         "{:?} {place:?}: {error} at call {}: exit {}\n{stderr}",
         case.options,
         call.trim().replace('\n', ", "),
         output.exit
     );
-    assert!(output.exit < 1000 && output.exit != 15, "it crashed: {told}");
+    assert!(output.exit < 1000 && output.exit != 15, "the program crashed: {printed}");
     let got = trees(&stage.top);
     // A directory whose listing is denied is made readable when it is entered, which is too late for --delete-before.
     let is_opened_up = error == "EACCES" && ["GetDents", "Seek"].iter().any(|name| call.contains(name));
     if output.exit == 0 && !is_opened_up {
-        differ(&told, wanted, &got);
+        differ(&printed, wanted, &got);
     } else if output.exit != 0 {
-        assert!(stderr.contains("rsync") && stderr.contains(number), "no word of it: {told}");
+        assert!(stderr.contains("rsync") && stderr.contains(number), "the error is not reported: {printed}");
     }
     for (path, content) in files(&stage.top.join("dst")) {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -178,46 +178,50 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
         let original = name.strip_suffix('~').map(|name| path.with_file_name(name));
         let is_backup = original.is_some_and(|original| before.get(&original) == Some(&content));
         let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content) || is_backup;
-        assert!(is_whole || is_temp(&name) || is_staged || case.laws.in_place, "{} is torn: {told}", path.display());
+        assert!(
+            is_whole || is_temp(&name) || is_staged || case.laws.in_place,
+            "{} is incomplete: {printed}",
+            path.display()
+        );
     }
     if case.laws.keeps_old {
         let kept = contents(&stage.top, &["dst", "old"]);
-        assert!(old_contents.is_subset(&kept), "an old content is lost: {told}");
+        assert!(old_contents.is_subset(&kept), "old content is lost: {printed}");
     }
     if case.laws.changes_nothing_old {
         let after: BTreeMap<PathBuf, Vec<u8>> = files(&stage.top.join("dst"));
         assert!(
             before.iter().all(|(path, content)| after.get(path) == Some(content)),
-            "something old is changed: {told}"
+            "an old file is changed: {printed}"
         );
     }
     if case.options.contains(&"--remove-source-files") {
         let kept = contents(&stage.top, &["src", "dst"]);
-        assert!(source_contents.is_subset(&kept), "a content is lost: {told}");
+        assert!(source_contents.is_subset(&kept), "content is lost: {printed}");
     } else {
-        assert_eq!(files(&stage.top.join("src")), new, "the source is changed: {told}");
+        assert_eq!(files(&stage.top.join("src")), new, "the source is changed: {printed}");
     }
     // A file whose time could not be set is newer than the source, as with rsync.
     let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
     let is_repeatable = !case.laws.keeps_old && !is_newer && !case.options.contains(&"--remove-source-files");
     let again = run(&stage, case, place, None);
     if is_repeatable {
-        assert_eq!(again.exit, 0, "run again: {}: {told}", again.stderr.escape_ascii());
-        differ(&format!("run again: {told}"), wanted, &trees(&stage.top));
+        assert_eq!(again.exit, 0, "run again: {}: {printed}", again.stderr.escape_ascii());
+        differ(&format!("run again: {printed}"), wanted, &trees(&stage.top));
     }
     let left: Vec<_> = files(&stage.top.join("dst"))
         .into_keys()
         .filter(|path| is_temp(&path.file_name().unwrap().to_string_lossy()))
         .collect();
-    assert!(left.is_empty(), "left behind: {left:?}: {told}");
+    assert!(left.is_empty(), "left behind: {left:?}: {printed}");
     true
 }
 
 #[track_caller]
-fn differ(told: &str, wanted: &[String], got: &[String]) {
+fn differ(printed: &str, wanted: &[String], got: &[String]) {
     let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
     let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
-    assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
+    assert!(missing.is_empty() && extra.is_empty(), "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}");
 }
 
 /// Fails the calls of one process, one at a time: a sample of them, or all.
@@ -248,7 +252,7 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
             n += step;
         }
         if n == 1 {
-            tell_skip("errors", "the program under test is a release build, whose calls cannot be failed");
+            report_skip("errors", "the program under test is a release build, in which calls cannot be made to fail");
             return;
         }
     }
@@ -256,7 +260,7 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
 }
 
 #[test]
-fn calls_of_a_local_run() {
+fn failing_calls_in_a_local_run() {
     fails((End::Local, Way::Push), CASES.iter());
 }
 
@@ -291,17 +295,17 @@ fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str)
         return false;
     }
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let told =
+    let printed =
         format!("{end:?} {way:?}: {error} at use {n} of the link: exit {} after {took:?}\n{stderr}", output.exit);
-    assert!(took < ENDS_WITHIN, "{told}");
+    assert!(took < ENDS_WITHIN, "{printed}");
     if output.exit == 0 {
-        differ(&told, wanted, &trees(&stage.top));
+        differ(&printed, wanted, &trees(&stage.top));
     } else {
-        assert!(!["EINTR", "EAGAIN"].contains(&error), "that is no reason to end: {told}");
+        assert!(!["EINTR", "EAGAIN"].contains(&error), "the run must not end for this: {printed}");
         // A server that cannot write cannot report the cause to its client.
         let is_told = end == End::Server && stderr.contains("rsync error")
             || ["connection unexpectedly closed", "could not be read"].iter().any(|words| stderr.contains(words));
-        assert!(output.exit < 1000 && is_told, "{told}");
+        assert!(output.exit < 1000 && is_told, "{printed}");
     }
     true
 }
@@ -320,7 +324,7 @@ fn failing_link_ends_the_run() {
             for error in ["EIO", "EAGAIN"] {
                 let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
                 if uses == 0 {
-                    tell_skip("errors::failing_link_ends_the_run", "the program under test is a release build");
+                    report_skip("errors::failing_link_ends_the_run", "the program under test is a release build");
                     return;
                 }
             }
@@ -335,7 +339,8 @@ fn hanging_server_ends_with_the_timeout() {
         let mut held = 0;
         for n in [20, 60] {
             let stage = Stage::new(&Scene { options, build: both, backups: &[] });
-            fs::mknodat(fs::CWD, stage.top.join("hold"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+            fs::mknodat(fs::CWD, stage.top.join("hold"), FileType::Fifo, 0o600.into(), 0)
+                .expect("scratch supports fifos");
             let hold = ("SPARSYNC_HOLD_AT", format!("{n}:{}", stage.top.join("hold").display()));
             let output = run(&stage, &case(options), (end, way), Some(hold));
             // Releases a server that still waits.

@@ -1,6 +1,6 @@
 //! Bad input and failures: the message, what the run does nevertheless, and the exit code.
 
-use crate::kit::{World, oracle, synctest, tell_skip};
+use crate::kit::{World, oracle, report_skip, synctest};
 use std::process::Command;
 
 /// Declares a case with a command line that is rejected before anything is touched.
@@ -16,24 +16,29 @@ macro_rules! refuses {
 refuses!(an_unknown_option, 1, "rsync: --bogus: unknown option", ["-a", "--bogus"]);
 refuses!(an_unknown_letter, 1, "unknown option", ["-aG"]);
 refuses!(an_abbreviated_option, 1, "rsync: --arch: unknown option", ["--arch"]);
-refuses!(an_option_with_an_argument_it_has_not, 1, "--archive", ["--archive=yes"]);
+refuses!(switch_with_an_argument, 1, "--archive", ["--archive=yes"]);
 refuses!(a_bad_max_size, 1, "--max-size=foo is invalid", ["-a", "--max-size=foo"]);
 refuses!(a_bad_min_size, 1, "--min-size=1X is invalid", ["-a", "--min-size=1X"]);
 refuses!(a_bad_modify_window, 1, "--modify-window=x: invalid numeric value", ["-a", "--modify-window=x"]);
 refuses!(a_bad_max_delete, 1, "--max-delete=x: invalid numeric value", ["-a", "--delete", "--max-delete=x"]);
 refuses!(a_bad_timeout, 1, "--timeout=x: invalid numeric value", ["-a", "--timeout=x"]);
 refuses!(a_bad_bwlimit, 1, "--bwlimit=foo is invalid", ["-a", "--bwlimit=foo"]);
-refuses!(a_bwlimit_below_its_least, 1, "--bwlimit=100b is too small", ["-a", "--bwlimit=100b"]);
+refuses!(bwlimit_below_its_minimum, 1, "--bwlimit=100b is too small", ["-a", "--bwlimit=100b"]);
 refuses!(a_bad_chmod, 1, "Invalid argument passed to --chmod (zz)", ["-a", "--chmod=zz"]);
 refuses!(a_bad_octal_chmod, 1, "--chmod (999)", ["-a", "--chmod=999"]);
 refuses!(a_bad_filter, 1, "Unknown filter rule: bogus x", ["-a", "--filter=bogus x"]);
 refuses!(a_filter_without_its_pattern, 1, "unexpected end of filter rule: - ", ["-a", "--filter=- "]);
-refuses!(a_filter_of_no_known_kind, 1, "Unknown filter rule", ["-a", "--delete", "-f +"]);
-refuses!(rules_from_nowhere, 11, "failed to open exclude file nowhere: No such file", ["-a", "--exclude-from=nowhere"]);
-refuses!(rules_to_include_from_nowhere, 11, "failed to open include file nowhere", ["-a", "--include-from=nowhere"]);
-refuses!(rules_to_merge_from_nowhere, 11, "failed to open exclude file nowhere", ["-a", "-f. nowhere"]);
-refuses!(a_bad_time_to_stop, 1, "invalid --stop-at format: foo", ["-a", "--stop-at=foo"]);
-refuses!(a_bad_while_to_stop, 1, "invalid --stop-after value: x", ["-a", "--stop-after=x"]);
+refuses!(unknown_kind_of_filter, 1, "Unknown filter rule", ["-a", "--delete", "-f +"]);
+refuses!(
+    missing_exclude_file,
+    11,
+    "failed to open exclude file nowhere: No such file",
+    ["-a", "--exclude-from=nowhere"]
+);
+refuses!(missing_include_file, 11, "failed to open include file nowhere", ["-a", "--include-from=nowhere"]);
+refuses!(missing_merge_file, 11, "failed to open exclude file nowhere", ["-a", "-f. nowhere"]);
+refuses!(invalid_stop_at, 1, "invalid --stop-at format: foo", ["-a", "--stop-at=foo"]);
+refuses!(invalid_stop_after, 1, "invalid --stop-after value: x", ["-a", "--stop-after=x"]);
 refuses!(a_suffix_with_a_slash, 1, "--suffix cannot contain slashes: a/b", ["-ab", "--suffix=a/b"]);
 refuses!(an_empty_suffix, 1, "--suffix cannot be empty without a --backup-dir", ["-ab", "--suffix="]);
 refuses!(a_bad_outbuf, 1, "Invalid --outbuf setting", ["-a", "--outbuf=z"]);
@@ -43,10 +48,10 @@ refuses!(
     "--inplace cannot be used with --partial-dir",
     ["-a", "--inplace", "--partial-dir=x"]
 );
-refuses!(inplace_with_delayed_updates, 1, "cannot be used with", ["-a", "--inplace", "--delay-updates"]);
-refuses!(append_of_whole_files, 1, "--append cannot be used with --whole-file", ["-a", "--append", "-W"]);
+refuses!(inplace_with_delay_updates, 1, "cannot be used with", ["-a", "--inplace", "--delay-updates"]);
+refuses!(append_with_whole_file, 1, "--append cannot be used with --whole-file", ["-a", "--append", "-W"]);
 refuses!(
-    two_times_of_deletion,
+    two_delete_timings,
     1,
     "You may not combine multiple --delete-WHEN options.",
     ["-a", "--delete-before", "--delete-after"]
@@ -61,7 +66,7 @@ refuses!(an_unknown_stderr_mode, 1, "stderr", ["-a", "--stderr=nowhere"]);
 refuses!(an_unknown_debug_word, 1, "nonsense", ["-a", "--debug=nonsense"]);
 
 synctest!(checksum_comparison_without_a_checksum_exits_4, |w: World| {
-    w.not_pulled("rsync's client loses the connection before it can tell");
+    w.not_pulled("rsync's client loses the connection before it prints the error");
     w.source("a").dest("");
     for options in [&["-ac", "--cc=none"], &["-ac", "--cc=md5,none"]] {
         // Each of rsync's processes reports its exit, in any order.
@@ -93,7 +98,7 @@ synctest!(missing_source_exits_23_and_the_rest_is_copied, |w: World| {
     w.source("a").dest("");
     w.agree_paths(&["-ai"], &["nowhere", "src/", "dst/"])
         .exits(23)
-        .says(">f+++++++++ a")
+        .prints(">f+++++++++ a")
         .warns("link_stat \"{W}/nowhere\" failed");
 });
 
@@ -262,7 +267,7 @@ fn thread_limit_exits_22_or_the_run_succeeds() {
     use std::os::unix::process::CommandExt as _;
     const NAME: &str = "thread_limit_exits_22_or_the_run_succeeds";
     if !rustix::process::geteuid().is_root() {
-        return tell_skip(NAME, "only root can run a program as somebody who is alone");
+        return report_skip(NAME, "only root can run a program as a user without other processes");
     }
     // No other process runs as this user: the limit counts all threads of the user.
     const ALONE: u32 = 54_322;
@@ -271,7 +276,7 @@ fn thread_limit_exits_22_or_the_run_succeeds() {
     std::fs::create_dir(&source).expect("scratch can be written");
     std::fs::write(source.join("a"), "a").expect("scratch can be written");
     for path in [dir.path().to_owned(), source.clone(), source.join("a")] {
-        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).expect("root may");
+        std::os::unix::fs::chown(path, Some(ALONE), Some(ALONE)).expect("root can change the owner");
     }
     let mut ends = std::collections::BTreeSet::new();
     // Up to the number of threads of a run and beyond: two per processor, up to a bound, and a few more.
@@ -280,7 +285,7 @@ fn thread_limit_exits_22_or_the_run_succeeds() {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=1", "60", "prlimit", &format!("--nproc={most}")]);
         command.arg(oracle::under_test()).args(["-a", "--no-D"]).arg(source.join("")).arg(&dest);
-        let output = command.uid(ALONE).gid(ALONE).output().expect("these programs are here");
+        let output = command.uid(ALONE).gid(ALONE).output().expect("timeout and prlimit are installed");
         let end = output.status.code();
         assert!(matches!(end, Some(0 | 22)), "with {most} threads: {output:?}");
         ends.insert(end);

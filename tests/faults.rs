@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, run, tell_skip};
+use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, report_skip, run};
 
 /// A run that is killed: its options and the trees before it.
 pub struct Scene {
@@ -89,7 +89,7 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
             let told = format!("{words:?}: {}: {}", copied.exit, copied.stderr.escape_ascii());
             assert_eq!(copied.exit, 0, "{told}");
             let Ok(calls) = std::fs::read_to_string(&log) else {
-                return tell_skip("faults", "the program under test is a release build, which logs no calls");
+                return report_skip("faults", "the program under test is a release build, which logs no calls");
             };
             let mut unsynced = BTreeMap::new();
             let (mut named, mut synced) = (0, 0);
@@ -165,7 +165,7 @@ fn every_call(scene: &Scene) {
         n += 1;
     }
     if n == 1 {
-        tell_skip("faults", "the program under test is a release build, which cannot be told to die");
+        report_skip("faults", "the program under test is a release build, without SPARSYNC_KILL_AT");
     }
 }
 
@@ -205,7 +205,7 @@ fn die_at(scene: &Scene, twin: &Stage, n: u64) -> bool {
     // `--backup` without `--backup-dir` implies `-O`; see rsync(1).
     let options: &[&str] = if scene.backups.is_empty() { &[] } else { &["-O"] };
     let differs = stage.differs(options, &stage.top.join("src"), "dst");
-    assert_eq!(differs, "", "killed at call {n}, run again: the source is not all there");
+    assert_eq!(differs, "", "killed at call {n}, run again: the source is incomplete");
     true
 }
 
@@ -272,7 +272,8 @@ impl Stage {
     pub fn script(&self, name: &str, text: &str) {
         let path = self.top.join(name);
         std::fs::write(&path, text).expect("scratch can be written");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own file");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("the test's own file");
     }
 
     /// Returns the number of system calls on files of a complete run.
@@ -317,7 +318,7 @@ pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 let target = std::fs::read_link(entry.path()).expect("scratch can be read");
                 [b"-> ", target.as_os_str().as_encoded_bytes()].concat()
             } else {
-                entry.metadata().expect("it is there").mode().to_string().into_bytes()
+                entry.metadata().expect("the file exists").mode().to_string().into_bytes()
             };
             found.insert(path, content);
         }
@@ -357,11 +358,11 @@ fn source(src: &Path, version: u64) {
     write(&src.join("large"), &text("large").repeat(20_000), version);
     write(&src.join("dir/b"), &text("b"), version);
     write(&src.join("dir/deep/c"), &text("c"), version);
-    symlink(format!("to{version}"), src.join("dir/link")).expect("scratch takes symlinks");
+    symlink(format!("to{version}"), src.join("dir/link")).expect("scratch supports symlinks");
     write(&src.join("first"), &text("group"), version);
-    std::fs::hard_link(src.join("first"), src.join("second")).expect("scratch takes hard links");
+    std::fs::hard_link(src.join("first"), src.join("second")).expect("scratch supports hard links");
     rustix::fs::mknodat(rustix::fs::CWD, src.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("scratch takes fifos");
+        .expect("scratch supports fifos");
 }
 
 /// Creates a source, and a destination with an older version of it and extra entries.
@@ -372,9 +373,9 @@ pub fn both(top: &Path) {
     write(&top.join("dst/gone/deep/x"), "x", 1);
     // Entries that change their kind.
     write(&top.join("src/was_link"), "a file now", 2);
-    symlink("somewhere", top.join("dst/was_link")).expect("scratch takes symlinks");
+    symlink("somewhere", top.join("dst/was_link")).expect("scratch supports symlinks");
     write(&top.join("dst/dir/was_file"), "a file once", 1);
-    symlink("elsewhere", top.join("src/dir/was_file")).expect("scratch takes symlinks");
+    symlink("elsewhere", top.join("src/dir/was_file")).expect("scratch supports symlinks");
 }
 
 /// An entry of a random tree.
@@ -392,18 +393,18 @@ impl Node {
             Node::File { text, mode, time } => {
                 write(path, text, *time);
                 let mode = std::os::unix::fs::PermissionsExt::from_mode(*mode);
-                std::fs::set_permissions(path, mode).expect("our own file");
+                std::fs::set_permissions(path, mode).expect("the test's own file");
                 // Some files get a second name.
                 if at.is_multiple_of(3) {
                     let name = path.file_name().expect("it has a name").to_string_lossy();
                     std::fs::hard_link(path, path.with_file_name(format!("{name}=")))
-                        .expect("scratch takes hard links");
+                        .expect("scratch supports hard links");
                 }
             }
-            Node::Link { target } => symlink(target, path).expect("scratch takes symlinks"),
+            Node::Link { target } => symlink(target, path).expect("scratch supports symlinks"),
             Node::Fifo => {
                 rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-                    .expect("scratch takes fifos");
+                    .expect("scratch supports fifos");
             }
         }
     }

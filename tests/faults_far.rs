@@ -13,7 +13,7 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::{Scene, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, Output, Request, World, oracle, snapshot, ssh, synctest, tell_skip};
+use crate::kit::{Lens, Output, Request, World, oracle, report_skip, snapshot, ssh, synctest};
 
 /// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Outp
     let begun = Instant::now();
     // All processes of the run share its standard error, so they are gone when it has ended.
     let output = stage.run_words(oracle::under_test(), &[&words[..], &way.operands()].concat(), &env);
-    assert!(begun.elapsed() < PROMPTLY, "{death:?}: somebody stayed for {:?}", begun.elapsed());
+    assert!(begun.elapsed() < PROMPTLY, "{death:?}: a process remained for {:?}", begun.elapsed());
     output
 }
 
@@ -114,7 +114,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     // The run was complete; it only reports the exit status of the shell.
     if matches!(death, Death::ShellThere(_) | Death::ShellBack(_)) && broken.exit == SHELL_KILLED {
         let [wanted, got] = trees();
-        assert_eq!(got, wanted, "{way:?}, {death:?}, at its end: the destination is not as the source");
+        assert_eq!(got, wanted, "{way:?}, {death:?}, at the end: source and destination differ");
         return false;
     }
     match death {
@@ -137,7 +137,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
     let after = copy(&stage, scene.options, way, None);
     assert_eq!((after.exit, after.stderr.escape_ascii().to_string()), (0, String::new()), "{}", said(&broken));
     let [wanted, got] = trees();
-    assert_eq!(got, wanted, "{way:?}, {death:?}, run again: the destination is not as the source");
+    assert_eq!(got, wanted, "{way:?}, {death:?}, run again: source and destination differ");
     assert_eq!(files(&stage.top.join("src")), new, "{way:?}, {death:?}: the source has changed");
     true
 }
@@ -147,7 +147,7 @@ fn dies_at_each(way: Way, points: usize, at: impl IntoIterator<Item = Death>) {
     let scene = Scene { options: &["-aH", "--delete"], build: both, backups: &[] };
     let died = at.into_iter().take_while(|&death| dies(&scene, way, death)).count();
     if died == 0 {
-        tell_skip("faults_far", "the program under test is a release build, which cannot be told to die");
+        report_skip("faults_far", "the program under test is a release build, without SPARSYNC_KILL_AT");
         return;
     }
     assert!(died >= points, "{way:?}: only {died} points");
@@ -210,15 +210,15 @@ fn large(top: &Path) {
 /// Creates two sparse files of 1 TiB. Only reading them shows that their contents are equal.
 fn endless(top: &Path) {
     for tree in ["src", "dst"] {
-        std::fs::create_dir_all(top.join(tree)).expect("a place for it");
-        let file = std::fs::File::create(top.join(tree).join("big")).expect("it is ours");
-        file.set_len(1 << 40).expect("scratch takes sparse files");
+        std::fs::create_dir_all(top.join(tree)).expect("the directory can be created");
+        let file = std::fs::File::create(top.join(tree).join("big")).expect("the test's own file");
+        file.set_len(1 << 40).expect("scratch supports sparse files");
     }
 }
 
 /// Returns whether any process has a file open.
 fn is_open(path: &Path) -> bool {
-    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let processes = std::fs::read_dir("/proc").expect("the file exists").flatten();
     // Processes may exit meanwhile.
     let files = processes.filter_map(|process| std::fs::read_dir(process.path().join("fd")).ok()).flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|open| open == path)
@@ -239,7 +239,7 @@ const COPYING: Busy = Busy {
     options: ["-a", "--bwlimit=600"],
     build: large,
     begun: |top| {
-        let entries = std::fs::read_dir(top.join("dst")).expect("it is there");
+        let entries = std::fs::read_dir(top.join("dst")).expect("the file exists");
         let begun = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() > 3);
         entries.flatten().any(begun)
     },
@@ -252,9 +252,9 @@ const COMPARING: Busy = Busy {
     build: endless,
     begun: |top| is_open(&top.join("src/big")),
     undone: |top| {
-        let there = std::fs::read_dir(top.join("dst")).expect("it is there").flatten();
+        let there = std::fs::read_dir(top.join("dst")).expect("the file exists").flatten();
         there
-            .map(|entry| (entry.file_name(), entry.metadata().expect("it is there").len()))
+            .map(|entry| (entry.file_name(), entry.metadata().expect("the file exists").len()))
             .eq([("big".into(), 1 << 40)])
     },
 };
@@ -266,8 +266,8 @@ fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
     stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
     // The server holds this fifo open while it lives. Opening it does not block, because the read end is open.
     let fifo = stage.top.join("alive");
-    fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
-    let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("it is ours");
+    fs::mknodat(fs::CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
+    let alive = fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("the test's own file");
     let top = stage.top.display();
     let program = format!("--rsync-path=cd {top} && exec 9>alive && exec {}", oracle::under_test().display());
     let shell = format!("--rsh={shell}");
@@ -280,12 +280,12 @@ fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
     assert!(output.exit == 20 && stderr.contains("(code 20)"), "{way:?}: exit {}: {stderr}", output.exit);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        fs::fcntl_setfl(&alive, OFlags::empty()).expect("it is ours");
+        fs::fcntl_setfl(&alive, OFlags::empty()).expect("the test's own file");
         let _ = tell.send(std::fs::File::from(alive).read_to_end(&mut Vec::new()));
     });
     let left = told.recv_timeout(PROMPTLY);
-    assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the far end is still there: {left:?}");
-    assert!((busy.undone)(&stage.top), "{way:?}, {shell}: the destination is another one");
+    assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the server still runs: {left:?}");
+    assert!((busy.undone)(&stage.top), "{way:?}, {shell}: the destination has changed");
 }
 
 #[test]
@@ -331,9 +331,9 @@ const TRICKLE: &str =
     "rest() { while [ -e silence ] && dd bs=1 count=1 status=none 2>&- && sleep 0.2; do :; done; } 2>&-\n";
 
 /// Checks that both ends time out when a direction carries nothing, or next to nothing, after some bytes.
-fn gives_up(way: Way, direction: &str, bytes: u64, rest: &str) {
+fn times_out(way: Way, direction: &str, bytes: u64, rest: &str) {
     let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
-    fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+    fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
     let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{rest}{MUTE}");
     stage.script("shell", &[FAKE, &script].concat());
     let program = format!("--rsync-path={}", oracle::under_test().display());
@@ -346,7 +346,7 @@ fn gives_up(way: Way, direction: &str, bytes: u64, rest: &str) {
     let said = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
     assert!(output.exit == 30 && said.contains("timeout"), "{said}");
     assert!(begun.elapsed() < PROMPTLY, "{:?}: {said}", begun.elapsed());
-    let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has left");
+    let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has exited");
     assert_eq!(server, "30\n", "{said}");
 }
 
@@ -358,7 +358,7 @@ fn gives_up_each(rest: &'static str) {
             (Way::Pull, "there", 300),
             (Way::Pull, "back", 20_000),
         ] {
-            scope.spawn(move || gives_up(way, direction, bytes, rest));
+            scope.spawn(move || times_out(way, direction, bytes, rest));
         }
     });
 }
@@ -418,14 +418,14 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     // Opened for reading and writing, so that `open` does not block. `heard` ends when this handle is dropped.
     let [mut said, mut heard] = ["said", "heard"].map(|name| {
         let path = stage.top.join(name);
-        fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
-        std::fs::File::options().read(true).write(true).open(path).expect("it is ours")
+        fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
+        std::fs::File::options().read(true).write(true).open(path).expect("the test's own file")
     });
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let [source, dest] = way.operands();
     let words = [&["--rsh=./shell", &program, "-a", "--stats"], options, &[source, dest]].concat();
     let landed = || {
-        let entries = std::fs::read_dir(stage.top.join("dst")).expect("it is there");
+        let entries = std::fs::read_dir(stage.top.join("dst")).expect("the file exists");
         entries.flatten().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() >= large_bytes * 9 / 10))
     };
     std::thread::scope(|scope| {
@@ -442,7 +442,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
         let joined = joined.join();
         let pid = std::fs::read_to_string(stage.top.join(at)).expect("the shell has written it");
         let pid = Pid::from_raw(pid.trim().parse().expect("a number")).expect("not 0");
-        kill_process(pid, Signal::KILL).expect("it is under way");
+        kill_process(pid, Signal::KILL).expect("the copy is in progress");
         drop(joined);
         let exit = run.join().expect("it ends").exit;
         assert!([12, KILLED].contains(&exit), "{way:?} {options:?} {victim:?}: {exit}");
@@ -453,7 +453,10 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     assert_eq!(again.exit, 0, "{}", again.stderr.escape_ascii());
     let names: Vec<_> = files(&stage.top.join("dst")).into_keys().collect();
     assert_eq!(names, [Path::new("a"), Path::new("big")], "{way:?} {options:?} {victim:?}");
-    assert!(std::fs::read(stage.top.join("dst/big")).expect("it is there") == noise, "{way:?} {options:?} {victim:?}");
+    assert!(
+        std::fs::read(stage.top.join("dst/big")).expect("the file exists") == noise,
+        "{way:?} {options:?} {victim:?}"
+    );
     let count = |line: &str| {
         let count = line.strip_prefix("Total bytes sent: ").or(line.strip_prefix("Total bytes received: "))?;
         count.replace(',', "").parse::<u64>().ok()
@@ -494,10 +497,10 @@ fn over_a_link_of(w: &World, bytes: &str) {
     w.env("SPARSYNC_LINK_BYTES", bytes).once().no_dry_run();
     let files: Vec<String> = (0..60).map(|n| format!("d{}/f{n}*{}", n % 7, n * 10)).collect();
     w.source(&files.join(" ")).source("same*9000 new*20000 l->same").dest("same*9000 d1/f1=old d3/gone gone/deep/x");
-    w.agree(&["-aHi", "--delete"]).exits(0).says("deleting");
+    w.agree(&["-aHi", "--delete"]).exits(0).prints("deleting");
     w.agree(&["-aHic", "--delete-before"]).exits(0);
     w.source("big*30000 d2/late").dest("d9/gone");
-    w.agree(&["-aHi", "--delete-after", "--delay-updates", "-z"]).exits(0).says("d2/late");
+    w.agree(&["-aHi", "--delete-after", "--delay-updates", "-z"]).exits(0).prints("d2/late");
 }
 
 synctest!(over_a_link_of_one_byte, between machines, |w: World| over_a_link_of(&w, "1"));

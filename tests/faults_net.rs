@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::faults::{Scene as Trees, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, snapshot, tell_skip, until};
+use crate::kit::{Lens, report_skip, snapshot, until};
 use crate::reconnect::sessions_of;
 use crate::server::Scene;
 
@@ -180,7 +180,7 @@ fn dies_at_each(transport: &'static str, way: Way, victim: Victim, sample: &[u64
     let all: &mut dyn Iterator<Item = u64> = if is_whole { &mut (1..) } else { &mut sample.iter().copied() };
     let died = all.take_while(|&at| dies(transport, way, victim, at)).count();
     if died == 0 {
-        return tell_skip("faults_net", "the program under test is a release build, which cannot be told to die");
+        return report_skip("faults_net", "the program under test is a release build, which cannot be told to die");
     }
     assert!(is_whole || died == sample.len(), "{transport} {way:?} {victim:?}: only {died} points");
     if is_whole {

@@ -16,25 +16,25 @@ macro_rules! lists {
 
 lists!(the_names_in_a_list, "a\nd/x\n", ["-ai"]);
 lists!(names_in_any_order_are_sorted, "e/f\nb\nd/x\na\n", ["-ai"]);
-lists!(names_said_twice_count_once, "a\na\nd/x\n./a\n", ["-ai"]);
-lists!(a_directory_alone_is_made_empty, "d\n", ["-ai"]);
-lists!(a_directory_with_a_slash_brings_its_content, "d/\n", ["-ai"]);
+lists!(duplicate_names_count_once, "a\na\nd/x\n./a\n", ["-ai"]);
+lists!(directory_without_a_slash_is_created_empty, "d\n", ["-ai"]);
+lists!(directory_with_a_slash_includes_its_content, "d/\n", ["-ai"]);
 lists!(a_directory_with_recursion, "d\n", ["-air"]);
-lists!(the_top_itself, ".\n", ["-ai"]);
-lists!(the_top_with_a_slash, "./\n", ["-ai"]);
-lists!(the_top_with_recursion, "/\n", ["-air"]);
+lists!(dot_in_the_list, ".\n", ["-ai"]);
+lists!(dot_slash_in_the_list, "./\n", ["-ai"]);
+lists!(slash_in_the_list_with_recursion, "/\n", ["-air"]);
 lists!(comments_and_blank_lines, "# comment\n; comment\n\na\n#h\n", ["-ai"]);
 lists!(leading_slashes_are_dropped, "/a\n//d/x\n", ["-ai"]);
 synctest!(two_dots_stay_inside, |w: World| {
-    w.not_pulled("rsync refuses what its own far end makes of two dots");
+    w.not_pulled("rsync rejects the path to which its server resolves `..`");
     w.source(TREE).dest("old d/old").file("list", "../a\nd/../b\nd/y/../x\n");
     w.agree(&["--files-from=list", "-ai"]);
 });
-lists!(a_dot_in_the_middle_is_a_cut, "top/./in/deep\n", ["-ai"]);
+lists!(dot_element_is_a_marker, "top/./in/deep\n", ["-ai"]);
 lists!(carriage_returns_end_lines_too, "a\r\nd/x\r\n", ["-ai"]);
 lists!(no_last_newline, "a\nd/x", ["-ai"]);
 lists!(an_empty_list, "", ["-ai"]);
-lists!(missing_names_are_told, "a\nnowhere\nd/gone\n", ["-ai"]);
+lists!(missing_names_exit_23, "a\nnowhere\nd/gone\n", ["-ai"]);
 lists!(missing_names_ignored, "a\nnowhere\n", ["-ai", "--ignore-missing-args"]);
 lists!(missing_names_deleted, "a\nold\n", ["-ai", "--delete-missing-args"]);
 lists!(separated_by_nul, "a\0d/x\0#h\0", ["-ai", "--from0"]);
@@ -42,26 +42,22 @@ lists!(without_relative_names_are_flat, "d/x\nd/y/z\na\n", ["-ai", "--no-R"]);
 lists!(without_implied_directories, "d/x\ne/f\n", ["-ai", "--no-implied-dirs"]);
 lists!(with_rules, "a\nb\nd/x\nd/y/z\n", ["-ai", "--exclude=b", "--exclude=z"]);
 synctest!(with_an_excluded_parent, |w: World| {
-    w.not_pulled("rsync refuses what its own far end sends");
+    w.not_pulled("rsync rejects entries of its own sender");
     w.source(TREE).dest("old d/old").file("list", "d/x\nd/y/z\n");
     w.agree(&["--files-from=list", "-ai", "--exclude=d"]);
 });
 lists!(with_deletion_and_recursion, "d\n", ["-air", "--delete"]);
 lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
 lists!(symlinks_in_a_list, "l\n", ["-ai"]);
-lists!(told_verbosely, "a\nd/x\n", ["-av"]);
-lists!(blanks_belong_to_names, " a\nb \n", ["-ai"]);
-lists!(
-    paths_of_the_sender_begin_in_the_list_s_directory,
-    "./a\nd/x\ntop/./in/deep\ne/\n",
-    ["-a", "--out-format=%f|%n"]
-);
-lists!(paths_of_the_sender_without_relative_names, "a\nd/y/z\ne/\n", ["-a", "--no-R", "--out-format=%f|%n"]);
+lists!(list_with_v, "a\nd/x\n", ["-av"]);
+lists!(spaces_belong_to_names, " a\nb \n", ["-ai"]);
+lists!(sender_paths_begin_in_the_base_directory, "./a\nd/x\ntop/./in/deep\ne/\n", ["-a", "--out-format=%f|%n"]);
+lists!(sender_paths_without_relative, "a\nd/y/z\ne/\n", ["-a", "--no-R", "--out-format=%f|%n"]);
 lists!(listed_only, "a\nd/x\n", ["-a", "--list-only"]);
 
 synctest!(a_list_from_stdin, |w: World| {
     w.source(TREE).dest("").stdin("a\nd/x\n");
-    w.agree(&["-ai", "--files-from=-"]).says("d/x");
+    w.agree(&["-ai", "--files-from=-"]).prints("d/x");
 });
 
 synctest!(list_with_non_ascii_names, |w: World| {
@@ -73,7 +69,7 @@ synctest!(list_with_non_ascii_names, |w: World| {
 synctest!(a_list_with_newlines_in_names, |w: World| {
     w.build("src", |t| drop(t.file("new\nline", "1")));
     w.dest("").file("list", "new\nline\0");
-    w.agree(&["-ai0", "--files-from=list"]).says("new\\#012line");
+    w.agree(&["-ai0", "--files-from=list"]).prints("new\\#012line");
 });
 
 synctest!(list_relative_to_a_source_without_a_slash, |w: World| {
@@ -83,7 +79,7 @@ synctest!(list_relative_to_a_source_without_a_slash, |w: World| {
 
 synctest!(a_list_with_a_new_destination, |w: World| {
     w.source(TREE).file("list", "d/x\n");
-    w.agree(&["-ai", "--files-from=list"]).says("created directory dst");
+    w.agree(&["-ai", "--files-from=list"]).prints("created directory dst");
 });
 
 synctest!(a_list_that_cannot_be_read, |w: World| {
@@ -112,16 +108,16 @@ synctest!(a_long_list, |w: World| {
 // ── a list on the other machine ─────────────────────────────────────────────────────────────────
 synctest!(remote_list, between machines, |w: World| {
     w.source(TREE).dest("old d/old").file("list", "a\n# a comment\nd/x\nnowhere\n");
-    w.agree(&["-ai", "--files-from=:list"]).exits(23).says(">f+++++++++ d/x");
+    w.agree(&["-ai", "--files-from=:list"]).exits(23).prints(">f+++++++++ d/x");
 });
 
 synctest!(remote_list_separated_by_nul, between machines, |w: World| {
     w.source(TREE).dest("old d/old").file("list", "a\0#h\0d/y/z");
-    w.agree(&["-ai0", "--files-from=far:list"]).exits(0).says(">f+++++++++ d/y/z");
+    w.agree(&["-ai0", "--files-from=far:list"]).exits(0).prints(">f+++++++++ d/y/z");
 });
 
 synctest!(missing_base_directory_exits_3, |w: World| {
-    w.not_pulled("rsync's client loses the connection before it can tell");
+    w.not_pulled("rsync's client loses the connection before it prints the error");
     w.source("a").dest("").file("list", "a\n");
     // rsync also reports the end of its other process, before or after this.
     w.once().no_dry_run().mask_with(|line| (!line.starts_with("rsync error:")).then(|| line.to_owned()));
@@ -131,7 +127,7 @@ synctest!(missing_base_directory_exits_3, |w: World| {
 });
 
 /// Declares a case with a list in which one line names a missing entry.
-macro_rules! leads_nowhere {
+macro_rules! has_missing_names {
     ($name:ident, $list:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("z/f z/k/ nodir").dest("XD f").file("list", $list);
@@ -140,12 +136,12 @@ macro_rules! leads_nowhere {
     };
 }
 
-leads_nowhere!(a_cut_below_a_missing_directory, "z/f\nnope/./x\n", ["-r"]);
-leads_nowhere!(a_cut_below_a_missing_directory_stops_deletion, "z/\nnope/./x\n./\n", ["-r", "--delete"]);
-leads_nowhere!(a_cut_below_a_file, "nodir/./x\nz/f\n", ["--ignore-missing-args"]);
-leads_nowhere!(a_missing_directory_without_relative, "z/\nnope/\n", ["--no-R", "-r", "--delete"]);
-leads_nowhere!(a_name_in_a_file_without_relative, "z/\nnodir/x\n", ["--no-R", "--ignore-missing-args"]);
+has_missing_names!(marker_below_a_missing_directory, "z/f\nnope/./x\n", ["-r"]);
+has_missing_names!(marker_below_a_missing_directory_stops_deletion, "z/\nnope/./x\n./\n", ["-r", "--delete"]);
+has_missing_names!(marker_below_a_file, "nodir/./x\nz/f\n", ["--ignore-missing-args"]);
+has_missing_names!(a_missing_directory_without_relative, "z/\nnope/\n", ["--no-R", "-r", "--delete"]);
+has_missing_names!(a_name_in_a_file_without_relative, "z/\nnodir/x\n", ["--no-R", "--ignore-missing-args"]);
 synctest!(dot_in_the_list_without_relative, |w: World| {
     w.source(TREE).dest("").file("list", ".\na\n");
-    w.agree_paths(&["-ai", "--no-R", "--files-from=list"], &["src", "dst"]).exits(0).never_says("src");
+    w.agree_paths(&["-ai", "--no-R", "--files-from=list"], &["src", "dst"]).exits(0).never_prints("src");
 });

@@ -20,20 +20,20 @@ macro_rules! agrees {
 }
 
 agrees!(similar_files, ["-aiy", "--no-whole-file"]);
-agrees!(similar_files_where_files_go_whole, ["-aiy", "-W"]);
+agrees!(similar_files_with_whole_file, ["-aiy", "-W"]);
 agrees!(similar_files_by_default, ["-avy"]);
-agrees!(similar_files_that_are_deleted_meanwhile, ["-aiy", "--no-whole-file", "--delete"]);
-agrees!(similar_files_that_are_deleted_before, ["-aiy", "--no-whole-file", "--delete-before"]);
-agrees!(similar_files_that_are_deleted_after, ["-aiy", "--no-whole-file", "--delete-after"]);
-agrees!(similar_files_that_are_deleted_with_delay, ["-aiy", "--no-whole-file", "--delete-delay"]);
+agrees!(similar_files_with_delete, ["-aiy", "--no-whole-file", "--delete"]);
+agrees!(similar_files_with_delete_before, ["-aiy", "--no-whole-file", "--delete-before"]);
+agrees!(similar_files_with_delete_after, ["-aiy", "--no-whole-file", "--delete-after"]);
+agrees!(similar_files_with_delete_delay, ["-aiy", "--no-whole-file", "--delete-delay"]);
 agrees!(similar_files_in_place, ["-aiy", "--no-whole-file", "--inplace"]);
-agrees!(similar_files_whose_updates_are_delayed, ["-aiy", "--no-whole-file", "--delay-updates"]);
+agrees!(similar_files_with_delay_updates, ["-aiy", "--no-whole-file", "--delay-updates"]);
 agrees!(similar_files_and_sparse_ones, ["-aiyS", "--no-whole-file"]);
 agrees!(similar_files_and_hard_links, ["-aiyH", "--no-whole-file"]);
 agrees!(similar_files_and_backups, ["-aiyb", "--no-whole-file"]);
-agrees!(similar_files_and_digests, ["-aiyc", "--no-whole-file"]);
+agrees!(similar_files_with_checksum, ["-aiyc", "--no-whole-file"]);
 agrees!(similar_files_and_small_blocks, ["-aiy", "--no-whole-file", "-B700"]);
-agrees!(no_similar_files_after_all, ["-aiy", "--no-fuzzy", "--no-whole-file"]);
+agrees!(no_fuzzy_overrides_fuzzy, ["-aiy", "--no-fuzzy", "--no-whole-file"]);
 
 synctest!(debug_fuzzy_prints_the_chosen_file, |w: World| {
     w.source("report-2.txt*70000").dest("report-1.txt*70001 report-x.doc*70000@5");
@@ -47,7 +47,7 @@ synctest!(file_of_same_length_and_time_is_preferred, |w: World| {
 
 synctest!(partial_file_is_preferred_to_a_similar_file, |w: World| {
     w.source("abc*70000").dest("abd*69000 .part/abc*40000");
-    w.agree(&["-aiy", "--no-whole-file", "--partial-dir=.part", "--debug=fuzzy"]).exits(0).never_says("fuzzy");
+    w.agree(&["-aiy", "--no-whole-file", "--partial-dir=.part", "--debug=fuzzy"]).exits(0).never_prints("fuzzy");
 });
 
 synctest!(fuzzy_basis_if_another_type_has_the_name, |w: World| {
@@ -64,10 +64,7 @@ macro_rules! alternates {
     };
 }
 
-alternates!(
-    similar_files_in_trees_to_copy_from,
-    ["-aiyy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]
-);
-alternates!(similar_files_in_trees_to_link_to, ["-aiyy", "--no-whole-file", "--link-dest={W}/a", "--link-dest={W}/b"]);
-alternates!(similar_files_in_trees_to_compare, ["-aiyy", "--no-whole-file", "--compare-dest={W}/a"]);
-alternates!(similar_files_in_no_other_trees, ["-aiy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]);
+alternates!(similar_files_in_copy_dest, ["-aiyy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]);
+alternates!(similar_files_in_link_dest, ["-aiyy", "--no-whole-file", "--link-dest={W}/a", "--link-dest={W}/b"]);
+alternates!(similar_files_in_compare_dest, ["-aiyy", "--no-whole-file", "--compare-dest={W}/a"]);
+alternates!(fuzzy_once_ignores_alternate_trees, ["-aiy", "--no-whole-file", "--copy-dest={W}/a", "--copy-dest={W}/b"]);

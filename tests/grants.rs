@@ -1,6 +1,6 @@
 //! What a session of a server may access, whatever its client sends. A fake remote shell starts each session.
 
-use crate::kit::{oracle, tell_skip};
+use crate::kit::{oracle, report_skip};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -65,7 +65,7 @@ impl Scene {
     fn is_kept_out(&self, line: &str) -> String {
         let before = self.outside();
         let output = self.run(line);
-        assert!(!output.status.success(), "{line} went well: {output:?}");
+        assert!(!output.status.success(), "{line} succeeded: {output:?}");
         assert!(output.status.code().is_some_and(|code| code != 15), "{line}: {output:?}");
         self.holds_nothing_of_outside(line, &before);
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -143,10 +143,10 @@ fn paths_outside_the_roots_are_not_accessed() {
         "-a --delete src/ host:TOP/",
         "-a --delete src/ host:/",
     ] {
-        let told = scene.is_kept_out(line);
+        let printed = scene.is_kept_out(line);
         // "No such file": as in rsync, leading `..` of a requested name are removed, and there is no `in/out`.
         let words = ["granted", "Permission denied", "symlink has no referent", "No such file", "found \"..\" dir"];
-        assert!(words.iter().any(|words| told.contains(words)), "{line}: {told}");
+        assert!(words.iter().any(|words| printed.contains(words)), "{line}: {printed}");
     }
 }
 
@@ -161,7 +161,7 @@ fn option_directories_outside_the_roots_are_not_accessed() {
     for option in ["--link-dest", "--copy-dest", "--compare-dest"] {
         let output = scene.run(&format!("-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"));
         let made = scene.path(&format!("in/made{option}/f"));
-        assert!(made.exists(), "{option}: it came over the link, as nothing outside can be looked at: {output:?}");
+        assert!(made.exists(), "{option}: not sent over the link: {output:?}");
         use std::os::unix::fs::MetadataExt as _;
         assert_eq!(std::fs::metadata(made).unwrap().nlink(), 1, "{option}");
         assert_eq!(scene.outside(), before, "{option}");
@@ -205,16 +205,16 @@ fn option_directories_outside_the_roots_are_not_accessed() {
 #[test]
 fn links_of_other_users_are_not_followed_within_a_root() {
     let scene = Scene::new("--root TOP/in");
-    let told = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
-    assert!(told.contains("--insecure-links is not supported"), "{told}");
+    let printed = scene.is_kept_out("-a -M--insecure-links src/ host:TOP/in/tree/");
+    assert!(printed.contains("--insecure-links is not supported"), "{printed}");
     symlink("tree", scene.path("in/link")).unwrap();
     scene.succeeds("-a src/ host:TOP/in/link/");
     if std::os::unix::fs::lchown(scene.path("in/link"), Some(12345), None).is_err() {
-        return tell_skip("grants::links_of_others", "only the super-user can give links away");
+        return report_skip("grants::links_of_other_users", "only root can change the owner of links");
     }
     for line in ["-a src/ host:TOP/in/link/", "-a -M--files-from=TOP/in/link/f host:TOP/in/tree/ got/"] {
-        let told = scene.is_kept_out(line);
-        assert!(told.contains("refusing to follow a symlink owned by an untrusted user"), "{line}: {told}");
+        let printed = scene.is_kept_out(line);
+        assert!(printed.contains("refusing to follow a symlink owned by an untrusted user"), "{line}: {printed}");
     }
 }
 
@@ -238,8 +238,8 @@ fn read_only_grant_permits_no_change() {
             "-a -M--remove-source-files host:TOP/in/tree/ got/",
             "-a --mkpath src/ host:TOP/in/a/b/",
         ] {
-            let told = scene.is_kept_out(line);
-            assert!(told.contains("the grant of this machine's key is read-only"), "{line}: {told}");
+            let printed = scene.is_kept_out(line);
+            assert!(printed.contains("the grant of this machine's key is read-only"), "{line}: {printed}");
         }
         scene.run("-a -M--log-file=TOP/in/log host:TOP/in/tree/ got/");
         assert_eq!(all(), before, "{granted}");
@@ -254,15 +254,15 @@ fn devices_are_not_created_within_a_root() {
     let scene = Scene::new("--root TOP/in");
     for node in [&["f", "p"][..], &["zero", "c", "1", "5"], &["disk", "b", "7", "0"]] {
         let made =
-            Command::new("mknod").args(node).current_dir(scene.path("src")).status().expect("coreutils are there");
+            Command::new("mknod").args(node).current_dir(scene.path("src")).status().expect("coreutils are installed");
         if !made.success() {
-            return crate::kit::tell_skip("devices_are_not_created_within_a_root", "devices cannot be made here");
+            return crate::kit::report_skip("devices_are_not_created_within_a_root", "devices cannot be created here");
         }
     }
     let output = scene.run("-a src/ host:TOP/in/");
     assert_eq!(output.status.code(), Some(23), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("mknod") && told.contains("zero") && told.contains("disk"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("mknod") && printed.contains("zero") && printed.contains("disk"), "{printed}");
     assert!(
         std::fs::symlink_metadata(scene.path("in/f")).unwrap().file_type().is_fifo() && scene.path("in/new").exists()
     );
@@ -281,8 +281,8 @@ fn devices_are_not_accessed_within_a_root() {
     let lines = ["-r --write-devices src/ host:TOP/in/", "-r --copy-devices host:TOP/in/ got/"];
     let scene = Scene::new("--root TOP/in");
     for line in lines {
-        let told = scene.is_kept_out(line);
-        assert!(told.contains("is not permitted by a grant with --root"), "{line}: {told}");
+        let printed = scene.is_kept_out(line);
+        assert!(printed.contains("is not permitted by a grant with --root"), "{line}: {printed}");
         assert_eq!(scene.run(line).status.code(), Some(4), "{line}");
     }
     // Devices at the client are not restricted.
@@ -298,8 +298,8 @@ fn devices_are_not_accessed_within_a_root() {
 #[test]
 fn missing_root_is_reported() {
     let scene = Scene::new("--root TOP/none");
-    let told = scene.is_kept_out("-a host:TOP/in/ got/");
-    assert!(told.contains("cannot open any granted directory"), "{told}");
+    let printed = scene.is_kept_out("-a host:TOP/in/ got/");
+    assert!(printed.contains("cannot open any granted directory"), "{printed}");
     // The client receives the error; the connection does not just break.
     assert_eq!(scene.run("-a src/ host:TOP/in/").status.code(), Some(3));
     let scene = Scene::new("--root /");
@@ -333,16 +333,16 @@ fn kernel_without_openat2_rejects_limited_grants() {
         command.env("SPARSYNC_CONFIG_DIR", "config").output().unwrap()
     };
     if sh("true").status.code() != Some(0) {
-        return tell_skip("a_kernel_that_cannot_hold", "perl cannot forbid a system call here");
+        return report_skip("grants::kernel_without_openat2", "perl cannot block a system call here");
     }
     let shell = std::fs::read_to_string(scene.path("shell")).unwrap();
     std::fs::write(scene.path("shell"), shell.replace("exec ", &format!("exec {before} "))).unwrap();
-    let told = scene.is_kept_out("-a host:TOP/in/tree got/");
-    assert!(told.contains("openat2: Function not implemented (38)"), "{told}");
+    let printed = scene.is_kept_out("-a host:TOP/in/tree got/");
+    assert!(printed.contains("openat2: Function not implemented (38)"), "{printed}");
     let grant = "server grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x";
     let output = sh(&format!("{} {grant} --root /home", oracle::under_test().display()));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(4) && told.contains("a grant without --root works"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && printed.contains("a grant without --root works"), "{printed}");
     let output = sh(&format!("{} {grant}", oracle::under_test().display()));
     assert!(output.status.success(), "{output:?}");
 }
@@ -352,7 +352,7 @@ fn kernel_without_openat2_rejects_limited_grants() {
 fn files_within_a_root_get_no_privileged_attributes() {
     const NAME: &str = "files_within_a_root_get_no_privileged_attributes";
     if !rustix::process::geteuid().is_root() {
-        return tell_skip(NAME, "only root can make such things");
+        return report_skip(NAME, "only root can create such files");
     }
     let scene = crate::server::Scene::new();
     let sh = |line: &str| {
@@ -369,7 +369,7 @@ fn files_within_a_root_get_no_privileged_attributes() {
         .unwrap()
         .success()
     {
-        return tell_skip(NAME, "the scratch directory takes no security attributes");
+        return report_skip(NAME, "the scratch directory does not support security attributes");
     }
     let copy = |line: &str| {
         let output = scene.command("client", &format!("--transport=quic -aX {line}")).output().unwrap();
@@ -399,7 +399,7 @@ fn files_within_a_root_get_no_privileged_attributes() {
 fn an_owner_gets_what_its_key_writes() {
     const NAME: &str = "an_owner_gets_what_its_key_writes";
     if !rustix::process::geteuid().is_root() {
-        return tell_skip(NAME, "only root can give files to others");
+        return report_skip(NAME, "only root can give files to others");
     }
     let scene = crate::server::Scene::new();
     let sh = |line: &str| {
@@ -434,11 +434,11 @@ fn an_owner_gets_what_its_key_writes() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("link_stat \"/"), "{output:?}");
     // The right stays until it is changed by name.
     let pin = crate::server::field_of(&scene.well("grants --json"), "pin");
-    let told = scene.well(&format!("grant {pin} --read-only"));
-    assert!(told.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"), "{told}");
+    let printed = scene.well(&format!("grant {pin} --read-only"));
+    assert!(printed.contains("reads and writes / as nobody:daemon -> reads / as nobody:daemon"), "{printed}");
     assert!(scene.well("grants --json").contains(r#""owner":"nobody:daemon""#));
-    let told = scene.well(&format!("grant {pin} --read-write --no-owner"));
-    assert!(told.contains("reads / as nobody:daemon -> reads and writes /\n"), "{told}");
+    let printed = scene.well(&format!("grant {pin} --read-write --no-owner"));
+    assert!(printed.contains("reads / as nobody:daemon -> reads and writes /\n"), "{printed}");
     let output = scene.command("client", "--transport=quic -a src/ host:TOP/in/root/").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(sh("stat -c %u:%g in/root/d/tool"), "12345:12346\n");
@@ -451,8 +451,8 @@ fn an_owner_that_no_session_can_be_is_refused() {
     let scene = crate::server::Scene::new();
     let refused = |command: &mut Command, code: i32, words: &str| {
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && told.contains(words), "{words}: {output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && printed.contains(words), "{words}: {output:?}");
     };
     let grant = |owner: &str| scene.command("server", &format!("{GRANT} --owner={owner}"));
     refused(&mut grant("no-such-user"), 5, "cannot run sessions as no-such-user: no such user");
@@ -462,7 +462,7 @@ fn an_owner_that_no_session_can_be_is_refused() {
     }
     assert!(scene.well("grants").contains("no grants"));
     if !rustix::process::geteuid().is_root() {
-        return tell_skip("an_owner_that_no_session_can_be", "only root can log in as others");
+        return report_skip("an_owner_that_no_session_can_be", "only root can log in as others");
     }
     // A user that was removed after the grant, or a grant that another program has written.
     scene.enroll("--owner=nobody");
@@ -508,13 +508,13 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
         let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
         let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap_or_default();
         let _ = std::fs::remove_file(scene.path("sshed"));
-        let told = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), sshed.matches("--server").count(), String::from_utf8(told).unwrap())
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), sshed.matches("--server").count(), String::from_utf8(printed).unwrap())
     };
     let goes = |line: &str, want: (i32, usize)| {
-        let (code, sshed, told) = copy(line);
-        assert_eq!((code, sshed), want, "{line}: {told}");
-        told
+        let (code, sshed, printed) = copy(line);
+        assert_eq!((code, sshed), want, "{line}: {printed}");
+        printed
     };
     goes("-a host:TOP/in/ got", (0, 0));
     for line in [
@@ -530,17 +530,21 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
     use std::os::unix::fs::MetadataExt as _;
     assert_eq!(std::fs::metadata(scene.path("in/linked/new")).unwrap().nlink(), 2);
     // The fallback prints no message twice and does not change errors that are unrelated to roots.
-    let told = goes("-avv src/ none host:TOP/out/again/", (23, 1));
+    let printed = goes("-avv src/ none host:TOP/out/again/", (23, 1));
     assert!(
-        told.contains("using a remote shell: its server denies access: \"") && told.contains("using QUIC"),
-        "{told}"
+        printed.contains("using a remote shell: its server denies access: \"") && printed.contains("using QUIC"),
+        "{printed}"
     );
-    assert_eq!((told.matches("link_stat").count(), told.matches("sending incremental").count()), (1, 1), "{told}");
+    assert_eq!(
+        (printed.matches("link_stat").count(), printed.matches("sending incremental").count()),
+        (1, 1),
+        "{printed}"
+    );
     assert!(goes("-a host:TOP/in/none got4", (23, 0)).contains("No such file"));
     goes("-a host:TOP/in/ got5", (0, 0));
     for operand in ["--transport=quic host:", "--transport=tls host:", "sparsync://host"] {
-        let told = goes(&format!("-a src/ {operand}TOP/out/none/"), (3, 0));
-        assert!(told.contains("copy over ssh, or grant more: `sparsync enroll --root"), "{told}");
+        let printed = goes(&format!("-a src/ {operand}TOP/out/none/"), (3, 0));
+        assert!(printed.contains("copy over ssh, or grant more: `sparsync enroll --root"), "{printed}");
     }
     let grants = std::fs::read_to_string(scene.path("server/grants.toml")).unwrap();
     std::fs::write(scene.path("server/grants.toml"), grants.replace("read_only = false", "read_only = true")).unwrap();
@@ -548,7 +552,7 @@ fn request_beyond_the_grant_falls_back_to_ssh() {
     goes("-a --remove-source-files host:TOP/in/new got6", (0, 1));
     assert!(goes("-a --transport=quic src/ host:TOP/in/", (3, 0)).contains("copy over ssh"));
     scene.script("ssh", "#!/bin/sh\necho --server >>sshed\nexit 255\n");
-    let told = goes("-a src/ host:TOP/in/none/", (255, 1));
-    assert!(told.contains("is read-only\n") && told.contains("connection unexpectedly"), "{told}");
+    let printed = goes("-a src/ host:TOP/in/none/", (255, 1));
+    assert!(printed.contains("is read-only\n") && printed.contains("connection unexpectedly"), "{printed}");
     assert!(!scene.path("out/none").exists() && !scene.path("in/none").exists());
 }

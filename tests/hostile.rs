@@ -154,12 +154,12 @@ impl Far {
         let mut far = Far { top, child, stdin, heard, silent, peak_kib, said_bytes: 0 };
         // The program greets first. A client that sends earlier could be rejected before memory was sampled.
         until(|| !far.heard.lock().unwrap().is_empty());
-        far.say(&greeting());
+        far.send(&greeting());
         far
     }
 
     /// Sends bytes. Returns `false` if the program has closed its input.
-    fn say(&mut self, said: &[u8]) -> bool {
+    fn send(&mut self, said: &[u8]) -> bool {
         let Some(stdin) = &mut self.stdin else { return false };
         for piece in said.chunks(PIECE_BYTES) {
             look(self.child.id(), &self.peak_kib);
@@ -176,8 +176,8 @@ impl Far {
     }
 
     /// Sends each item until the program closes its input.
-    fn say_on(&mut self, said: impl IntoIterator<Item = Vec<u8>>) {
-        let _ = said.into_iter().all(|said| self.say(&said));
+    fn send_until_closed(&mut self, said: impl IntoIterator<Item = Vec<u8>>) {
+        let _ = said.into_iter().all(|said| self.send(&said));
     }
 
     /// Waits until the program has sent these bytes.
@@ -227,7 +227,7 @@ impl Ended {
 
     #[track_caller]
     fn is_small(&self, max_mib: u64) {
-        assert!(self.peak_kib > 1000, "nobody looked");
+        assert!(self.peak_kib > 1000, "the peak memory was not measured");
         let (peak_mib, said_mib) = (self.peak_kib >> 10, self.said_bytes >> 20);
         assert!(peak_mib < max_mib, "its peak was {peak_mib} MiB of {max_mib}, after {said_mib} MiB from its peer");
     }
@@ -236,20 +236,20 @@ impl Ended {
 /// Starts a receiver, sends it a setup, roots and these messages until it rejects them.
 fn pushed(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(false);
-    far.say(&plain_setup(false));
-    far.say(&chunks(&roots()));
-    far.say_on(said.into_iter().map(|said| chunks(&said)));
+    far.send(&plain_setup(false));
+    far.send(&chunks(&roots()));
+    far.send_until_closed(said.into_iter().map(|said| chunks(&said)));
     far.ends()
 }
 
 /// Starts a sender, waits until it has sent its listing, and sends it these messages until it rejects them.
 fn pulled(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(true);
-    far.say(&plain_setup(true));
+    far.send(&plain_setup(true));
     // Makes the program send the root in any case.
-    far.say(&frame(DIGESTS, &[1, 1, 0]));
+    far.send(&frame(DIGESTS, &[1, 1, 0]));
     far.hears(b"known");
-    far.say_on(said);
+    far.send_until_closed(said);
     far.ends()
 }
 
@@ -309,7 +309,7 @@ fn largest_setup_uses_bounded_memory() {
     let words = [&many[..], &bytes(b"--exclude=*.o").repeat(1 << 20)].concat();
     let rules = [&many[..], &[4].repeat(1 << 20)].concat();
     let mut far = Far::start(false);
-    far.say(&setup(false, [&words, &words, &rules, &words]));
+    far.send(&setup(false, [&words, &words, &rules, &words]));
     far.ends().refuses("the paths differ from", SETUP_MAX_MIB);
 }
 
@@ -359,13 +359,13 @@ fn compression_bombs_use_bounded_memory() {
             chunk(kind, &out[..len])
         };
         let mut far = Far::start(false);
-        far.say(&plain_setup(false));
-        far.say(&squeeze(&first));
+        far.send(&plain_setup(false));
+        far.send(&squeeze(&first));
         let bomb: Vec<_> =
             (0..256).flat_map(|_| zeros.chunks(PIECE_MAX_BYTES).map(&mut squeeze).collect::<Vec<_>>()).collect();
         let said: usize = bomb.iter().map(Vec::len).sum();
-        assert!(said * 50 < 256 * zeros.len(), "{said} bytes are no bomb");
-        far.say_on(bomb);
+        assert!(said * 50 < 256 * zeros.len(), "{said} bytes are not a compression bomb");
+        far.send_until_closed(bomb);
         let ended = far.ends();
         ended.breaks_off();
         ended.is_small(32);
@@ -378,8 +378,8 @@ fn huge_zstd_window_is_rejected() {
     let head = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
     let block = [0x02, 0x00, 0x10, 0x00];
     let mut far = Far::start(false);
-    far.say(&plain_setup(false));
-    far.say(&chunk(1, &[&head[..], &block].concat()));
+    far.send(&plain_setup(false));
+    far.send(&chunk(1, &[&head[..], &block].concat()));
     far.ends().refuses("", IDLE_MIB);
 }
 
@@ -400,13 +400,13 @@ fn endless_requests_are_rejected() {
     let short = frame(WANT, &[0, 0, 1, 0]).repeat(1000);
     for (want, max_mib) in [(long, 160), (short, MAX_MIB)] {
         let mut far = Far::start(true);
-        far.say(&plain_setup(true));
-        far.say(&frame(DIGESTS, &[1, 1, 0]));
+        far.send(&plain_setup(true));
+        far.send(&frame(DIGESTS, &[1, 1, 0]));
         far.hears(b"known");
         // The first request is answered, which shows that the program has processed it.
-        far.say(&want);
+        far.send(&want);
         far.hears(&[b'k'; 100]);
-        far.say_on(std::iter::repeat(want));
+        far.send_until_closed(std::iter::repeat(want));
         far.ends().refuses("Wants messages exceed", max_mib);
     }
 }

@@ -1,6 +1,6 @@
 //! What a package installs beside the program: man pages and completions, and the version that other programs read.
 
-use crate::kit::{oracle, tell_skip};
+use crate::kit::{oracle, report_skip};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -30,7 +30,7 @@ fn run(test: &str, program: &str, args: &[&str], input: &str) -> Option<String> 
     let mut child = match child {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            tell_skip(&format!("install::{test}"), &format!("{program} is not installed"));
+            report_skip(&format!("install::{test}"), &format!("{program} is not installed"));
             return None;
         }
         Err(error) => panic!("{program} cannot be started: {error}"),

@@ -9,7 +9,7 @@ fn partly(w: &World) {
     w.source(TREE).dest("a b=change d/%700 d/y/z=old d/old l->b gone/in m->b p|");
 }
 
-macro_rules! tells {
+macro_rules! prints {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             partly(&w);
@@ -19,16 +19,16 @@ macro_rules! tells {
 }
 
 // ── itemized ────────────────────────────────────────────────────────────────────────────────────
-tells!(itemized_once, ["-ai"]);
-tells!(itemized_twice_tells_the_unchanged_too, ["-aii"]);
-tells!(itemized_with_deletions, ["-ai", "--delete"]);
-tells!(itemized_and_verbose, ["-aiv"]);
-tells!(itemized_and_very_verbose, ["-aivv"]);
-tells!(itemized_without_times, ["-rlpi"]);
-tells!(itemized_with_checksums, ["-aic"]);
-tells!(itemized_with_ignored_times, ["-aiI"]);
-tells!(itemized_taken_back, ["-ai", "--no-i"]);
-tells!(itemized_and_quiet, ["-aiq"]);
+prints!(itemized_once, ["-ai"]);
+prints!(itemized_twice_prints_unchanged_entries, ["-aii"]);
+prints!(itemized_with_deletions, ["-ai", "--delete"]);
+prints!(itemized_and_verbose, ["-aiv"]);
+prints!(itemized_and_very_verbose, ["-aivv"]);
+prints!(itemized_without_times, ["-rlpi"]);
+prints!(itemized_with_checksums, ["-aic"]);
+prints!(itemized_with_ignored_times, ["-aiI"]);
+prints!(no_itemize_overrides_itemize, ["-ai", "--no-i"]);
+prints!(itemized_and_quiet, ["-aiq"]);
 
 synctest!(itemized_letters_for_every_attribute, as root, |w: World| {
     w.build("src", |t| {
@@ -43,38 +43,38 @@ synctest!(itemized_letters_for_every_attribute, as root, |w: World| {
         t.fifo("fifo").mode(0o600).mtime(9);
     });
     w.dest("mode=1 user=1 group=1 time=1 size=1 all=1 dir/ link->mode fifo|");
-    w.agree(&["-ai"]).says(".f...p..... mode").says(">f.stpog... all");
+    w.agree(&["-ai"]).prints(".f...p..... mode").prints(">f.stpog... all");
 });
 
 // ── verbose ─────────────────────────────────────────────────────────────────────────────────────
-tells!(verbose_once, ["-av"]);
-tells!(verbose_twice, ["-avv"]);
-tells!(verbose_with_deletions, ["-av", "--delete"]);
-tells!(verbose_without_incremental_recursion, ["-av", "--no-inc-recursive"]);
-tells!(verbose_and_quiet, ["-avq"]);
-tells!(verbose_taken_back, ["-av", "--no-v"]);
-tells!(info_name, ["-a", "--info=name"]);
-tells!(info_name_twice, ["-a", "--info=name2"]);
-tells!(info_copy_del_and_misc, ["-a", "--delete", "--info=copy,del,misc"]);
-tells!(info_skip, ["-av", "--info=skip", "--existing"]);
-tells!(info_skip_twice, ["-a", "--info=skip2", "--ignore-existing"]);
-tells!(info_flist, ["-a", "--info=flist"]);
-tells!(info_flist_off, ["-av", "--info=flist0"]);
-tells!(info_name_off_under_v, ["-av", "--info=name0"]);
-tells!(info_nonreg_off, ["-rt", "--info=nonreg0"]);
-tells!(info_stats, ["-a", "--info=stats"]);
-tells!(info_stats_twice, ["-a", "--info=stats2"]);
-tells!(info_none, ["-av", "--info=none"]);
-tells!(info_symsafe, ["-a", "--safe-links", "--info=symsafe"]);
-tells!(info_remove, ["-a", "--remove-source-files", "--info=remove"]);
-tells!(info_skip_twice_with_checksums, ["-ac", "--info=skip2", "--ignore-existing"]);
-tells!(info_backup_to_a_directory, ["-ab", "--backup-dir=../kept", "--delete", "--info=backup"]);
-tells!(info_backup, ["-ab", "--info=backup"]);
-tells!(info_mount_is_quiet_without_mounts, ["-ax", "--info=mount2"]);
+prints!(verbose_once, ["-av"]);
+prints!(verbose_twice, ["-avv"]);
+prints!(verbose_with_deletions, ["-av", "--delete"]);
+prints!(verbose_without_incremental_recursion, ["-av", "--no-inc-recursive"]);
+prints!(verbose_and_quiet, ["-avq"]);
+prints!(no_verbose_overrides_verbose, ["-av", "--no-v"]);
+prints!(info_name, ["-a", "--info=name"]);
+prints!(info_name_twice, ["-a", "--info=name2"]);
+prints!(info_copy_del_and_misc, ["-a", "--delete", "--info=copy,del,misc"]);
+prints!(info_skip, ["-av", "--info=skip", "--existing"]);
+prints!(info_skip_twice, ["-a", "--info=skip2", "--ignore-existing"]);
+prints!(info_flist, ["-a", "--info=flist"]);
+prints!(info_flist_off, ["-av", "--info=flist0"]);
+prints!(info_name_off_under_v, ["-av", "--info=name0"]);
+prints!(info_nonreg_off, ["-rt", "--info=nonreg0"]);
+prints!(info_stats, ["-a", "--info=stats"]);
+prints!(info_stats_twice, ["-a", "--info=stats2"]);
+prints!(info_none, ["-av", "--info=none"]);
+prints!(info_symsafe, ["-a", "--safe-links", "--info=symsafe"]);
+prints!(info_remove, ["-a", "--remove-source-files", "--info=remove"]);
+prints!(info_skip_twice_with_checksums, ["-ac", "--info=skip2", "--ignore-existing"]);
+prints!(info_backup_to_a_directory, ["-ab", "--backup-dir=../kept", "--delete", "--info=backup"]);
+prints!(info_backup, ["-ab", "--info=backup"]);
+prints!(info_mount_is_quiet_without_mounts, ["-ax", "--info=mount2"]);
 
 synctest!(verbose_with_a_new_destination, |w: World| {
     w.source("a d/x");
-    w.agree(&["-av"]).says("created directory dst");
+    w.agree(&["-av"]).prints("created directory dst");
 });
 
 synctest!(verbose_with_several_sources, |w: World| {
@@ -84,11 +84,11 @@ synctest!(verbose_with_several_sources, |w: World| {
 
 synctest!(verbose_with_nothing_to_do, |w: World| {
     w.source("a d/x").dest("a d/x");
-    w.agree(&["-av"]).says("sending incremental file list\n\nsent");
+    w.agree(&["-av"]).prints("sending incremental file list\n\nsent");
 });
 
 synctest!(info_help_is_a_list, |w: World| {
-    w.once().no_dry_run().agree_paths(&["--info=help"], &[""; 0]).exits(0).says("PROGRESS");
+    w.once().no_dry_run().agree_paths(&["--info=help"], &[""; 0]).exits(0).prints("PROGRESS");
 });
 
 synctest!(an_unknown_info_word, |w: World| {
@@ -97,14 +97,14 @@ synctest!(an_unknown_info_word, |w: World| {
 });
 
 // ── formats ─────────────────────────────────────────────────────────────────────────────────────
-tells!(format_name_and_link, ["-a", "--out-format=%n%L"]);
-tells!(format_itemize_and_more, ["-a", "--delete", "--out-format=%i|%o|%n|%L"]);
-tells!(format_without_itemize_has_plain_deletions, ["-a", "--delete", "--out-format=<%n>"]);
-tells!(format_length_and_permissions, ["-a", "--out-format=%l %B %n"]);
-tells!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"]);
-tells!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
-tells!(format_times_of_files, ["-a", "--out-format=%M %n"]);
-tells!(format_owner, ["-a", "--out-format=%U:%G %n"]);
+prints!(format_name_and_link, ["-a", "--out-format=%n%L"]);
+prints!(format_itemize_and_more, ["-a", "--delete", "--out-format=%i|%o|%n|%L"]);
+prints!(format_without_itemize_has_plain_deletions, ["-a", "--delete", "--out-format=<%n>"]);
+prints!(format_length_and_permissions, ["-a", "--out-format=%l %B %n"]);
+prints!(format_with_widths, ["-a", "--out-format=[%10l][%-10l][%'l][%20n][%-20n]"]);
+prints!(format_with_digit_groups, ["-a", "--out-format=%'l %''l %'''l"]);
+prints!(format_times_of_files, ["-a", "--out-format=%M %n"]);
+prints!(format_owner, ["-a", "--out-format=%U:%G %n"]);
 synctest!(format_prints_mapped_owners, as root, |w: World| {
     w.source("a d/b l->a").dest("a=old");
     for map in ["--usermap=*:7", "--groupmap=*:8", "--chown=3:4"] {
@@ -114,10 +114,10 @@ synctest!(format_prints_mapped_owners, as root, |w: World| {
 });
 synctest!(format_prints_owners_that_cannot_be_set, as user, |w: World| {
     w.source("a d/b l->a").dest("a=old");
-    w.agree(&["-a", "--out-format=%U:%G %n"]).never_says("4294967295");
+    w.agree(&["-a", "--out-format=%U:%G %n"]).never_prints("4294967295");
     w.agree(&["-ai", "--usermap=*:7", "--out-format=%i %U:%G %n", "--ignore-times"]).exits(0);
 });
-tells!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
+prints!(format_path_of_the_sender, ["-a", "--out-format=%f"]);
 synctest!(format_path_of_the_root, |w: World| {
     w.source("a d/b").agree(&["-a", "--out-format=%f"]).exits(0);
     w.build("src", |t| drop(t.dir(".").mtime(9)));
@@ -131,14 +131,14 @@ synctest!(format_path_of_the_root, |w: World| {
     w.build("10", |t| drop(t.dir(".").mtime(9)));
     w.agree_paths(&["-aR", "--out-format=%f"], &["src/./d", "./src/a", "10/"]).exits(0);
 });
-tells!(format_percent, ["-a", "--out-format=100%% %n"]);
-tells!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
-tells!(format_longest_width, ["-a", "--out-format=%00000000000000000000005n %-0000000000000000000005n"]);
-tells!(format_width_too_long, ["-a", "--out-format=%000000000000000000000005n %-00000000000000000000005n"]);
-tells!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
+prints!(format_percent, ["-a", "--out-format=100%% %n"]);
+prints!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);
+prints!(format_longest_width, ["-a", "--out-format=%00000000000000000000005n %-0000000000000000000005n"]);
+prints!(format_width_too_long, ["-a", "--out-format=%000000000000000000000005n %-00000000000000000000005n"]);
+prints!(format_unknown_letters, ["-a", "--out-format=%q %z %n"]);
 synctest!(format_with_bytes_is_printed_after_the_transfer, |w: World| {
     partly(&w);
-    w.only_local("%b counts what went over the wire, and ours is another one");
+    w.only_local("%b counts bytes on the wire, which differ from rsync's");
     w.agree(&["-a", "--out-format=%b %n"]).exits(0);
 });
 synctest!(format_digest_of_delayed_files, |w: World| {
@@ -147,28 +147,28 @@ synctest!(format_digest_of_delayed_files, |w: World| {
 });
 synctest!(format_digest, |w: World| {
     partly(&w);
-    w.only_local("with a basis rsync counts the sums of its blocks in %c");
+    w.only_local("with a basis, rsync counts its block sums in %c");
     w.agree(&["-a", "--out-format=%C %c %n"]).exits(0);
 });
-tells!(format_checksum_of_nothing_but_width, ["-a", "--no-p", "--out-format=%n"]);
-tells!(format_old_name, ["-a", "--log-format=%n"]);
-tells!(format_empty, ["-a", "--out-format="]);
-tells!(format_now, ["-a", "--out-format=%t %n"]);
-tells!(format_with_v, ["-av", "--out-format=%n"]);
-tells!(format_with_i_after_it, ["-a", "--out-format=%n!", "-i"]);
+prints!(format_checksum_of_nothing_but_width, ["-a", "--no-p", "--out-format=%n"]);
+prints!(format_old_name, ["-a", "--log-format=%n"]);
+prints!(format_empty, ["-a", "--out-format="]);
+prints!(format_now, ["-a", "--out-format=%t %n"]);
+prints!(format_with_v, ["-av", "--out-format=%n"]);
+prints!(format_with_i_after_it, ["-a", "--out-format=%n!", "-i"]);
 
 // ── statistics ──────────────────────────────────────────────────────────────────────────────────
-tells!(statistics, ["-a", "--stats"]);
-tells!(statistics_with_deletions, ["-a", "--stats", "--delete"]);
-tells!(statistics_in_plain_digits, ["-a", "--stats", "--no-h"]);
-tells!(statistics_in_units, ["-a", "--stats", "-h"]);
-tells!(statistics_in_binary_units, ["-a", "--stats", "-hh"]);
-tells!(statistics_with_v, ["-av", "--stats"]);
-tells!(statistics_with_upper_h, ["-aH", "--stats", "-i"]);
+prints!(statistics, ["-a", "--stats"]);
+prints!(statistics_with_deletions, ["-a", "--stats", "--delete"]);
+prints!(statistics_in_plain_digits, ["-a", "--stats", "--no-h"]);
+prints!(statistics_in_units, ["-a", "--stats", "-h"]);
+prints!(statistics_in_binary_units, ["-a", "--stats", "-hh"]);
+prints!(statistics_with_v, ["-av", "--stats"]);
+prints!(statistics_with_upper_h, ["-aH", "--stats", "-i"]);
 
 synctest!(statistics_of_nothing, |w: World| {
     w.source("").dest("");
-    w.agree(&["-a", "--stats"]).says("Number of files: 1 (dir: 1)");
+    w.agree(&["-a", "--stats"]).prints("Number of files: 1 (dir: 1)");
 });
 
 synctest!(sizes_at_unit_boundaries, |w: World| {
@@ -179,19 +179,19 @@ synctest!(sizes_at_unit_boundaries, |w: World| {
 // ── progress ────────────────────────────────────────────────────────────────────────────────────
 synctest!(progress_of_files, |w: World| {
     w.source("a b=text d/x big*300000").dest("a");
-    w.agree(&["-a", "--progress", "--no-inc-recursive"]).says("to-chk=");
+    w.agree(&["-a", "--progress", "--no-inc-recursive"]).prints("to-chk=");
 });
 
 synctest!(progress_with_partial_progress_option, |w: World| {
     w.source("a b=text").dest("");
-    w.agree(&["-aP", "--no-inc-recursive"]).says("to-chk=");
+    w.agree(&["-aP", "--no-inc-recursive"]).prints("to-chk=");
 });
 
 // In a local copy the list may still grow while the first files are copied. Between machines, copying waits for the
 // first part of the list.
 synctest!(incremental_list_progress_counts_per_directory, between machines, |w: World| {
     w.source("l->t t a/b/x a/b/z c/d/y c/s e/f g/").dest("t g/old c/");
-    w.agree(&["-a", "--progress"]).says("to-chk=");
+    w.agree(&["-a", "--progress"]).prints("to-chk=");
 });
 
 synctest!(progress2_of_the_whole_run, |w: World| {
@@ -232,12 +232,12 @@ lists!(list_only_with_a_destination, ["-a", "--list-only"], ["src/", "dst/"]);
 lists!(list_only_in_plain_digits, ["-a", "--list-only", "--no-h"], ["src/"]);
 lists!(list_only_in_units, ["-a", "--list-only", "-h"], ["src/"]);
 lists!(list_only_without_links_has_no_targets, ["-r", "--list-only"], ["src/"]);
-lists!(list_only_obeys_rules, ["-a", "--list-only", "--exclude=d"], ["src/"]);
+lists!(list_only_respects_filter_rules, ["-a", "--list-only", "--exclude=d"], ["src/"]);
 lists!(list_only_very_verbose, ["-avv", "--list-only"], ["src/"]);
 lists!(list_only_with_statistics, ["-a", "--list-only", "--stats"], ["src/"]);
 lists!(list_only_has_links_in_place, ["-aH", "--list-only"], ["src/"]);
-lists!(list_only_whatever_may_be_copied, ["-a", "--list-only", "--existing", "--max-size=3"], ["src/"]);
-lists!(list_only_where_nothing_could_be, ["-a", "--list-only"], ["src/", "kept/no/where"]);
+lists!(list_only_ignores_existing_and_max_size, ["-a", "--list-only", "--existing", "--max-size=3"], ["src/"]);
+lists!(list_only_with_an_impossible_destination, ["-a", "--list-only"], ["src/", "kept/no/where"]);
 lists!(list_only_verbose, ["-av", "--list-only"], ["src/"]);
 lists!(list_only_with_itemize, ["-ai", "--list-only"], ["src/"]);
 
@@ -296,7 +296,7 @@ macro_rules! logs {
     };
 }
 
-logs!(a_log_tells_what_v_would, ["-a"]);
+logs!(log_file_of_a_silent_run, ["-a"]);
 logs!(a_log_beside_itemized_lines, ["-ai"]);
 logs!(a_log_with_a_format, ["-a", "--log-file-format=%o %n %l"]);
 logs!(a_log_of_a_dry_run, ["-an"]);
@@ -367,7 +367,7 @@ synctest!(format_prints_digests_of_listed_files, |w: World| {
 });
 
 synctest!(dry_run_prints_digests_of_listed_files, |w: World| {
-    w.only_local("the digest of a file that is only there is not told");
+    w.only_local("the digest of a file that only the server has is not sent");
     sums(&w);
     for (number, choice) in ["auto", "sha1", "md5,xxh3"].iter().enumerate() {
         show_sums(&w, &["-naciiH", &format!("--cc={choice}")], number);

@@ -26,19 +26,19 @@ macro_rules! follows {
     };
 }
 
-follows!(symlinks_are_skipped_aloud_unless_asked_for, ["-rti"]);
+follows!(symlinks_are_skipped_with_a_notice, ["-rti"]);
 follows!(symlinks_are_skipped_quietly_with_q, ["-rtq"]);
 follows!(symlinks_are_copied_as_symlinks, ["-rlti"]);
 follows!(symlinks_without_times, ["-rli"]);
-follows!(safe_links_skips_what_leads_outside, ["-rlti", "--safe-links"]);
-follows!(safe_links_tells_with_v, ["-rltv", "--safe-links"]);
-follows!(copy_unsafe_links_copies_what_leads_outside, ["-rlti", "--copy-unsafe-links"]);
+follows!(safe_links_skips_links_that_lead_outside, ["-rlti", "--safe-links"]);
+follows!(safe_links_with_v, ["-rltv", "--safe-links"]);
+follows!(copy_unsafe_links_copies_targets_outside, ["-rlti", "--copy-unsafe-links"]);
 follows!(copy_unsafe_links_without_links, ["-rti", "--copy-unsafe-links"]);
-follows!(copy_unsafe_links_tells_with_vv, ["-rltvv", "--copy-unsafe-links", "--exclude=outdir"]);
+follows!(copy_unsafe_links_with_vv, ["-rltvv", "--copy-unsafe-links", "--exclude=outdir"]);
 follows!(copy_dirlinks_follows_directories_only, ["-rltik", "--exclude=self"]);
 follows!(munge_links_disarms_symlinks, ["-rlti", "--munge-links"]);
-follows!(archive_takes_links, ["-ai"]);
-follows!(no_links_takes_them_out_of_archive, ["-ai", "--no-links"]);
+follows!(archive_includes_links, ["-ai"]);
+follows!(no_links_overrides_archive, ["-ai", "--no-links"]);
 follows!(links_and_safe_links_and_delete, ["-ai", "--safe-links", "--delete"]);
 
 synctest!(copy_links_follows_everything, |w: World| {
@@ -58,17 +58,17 @@ synctest!(copy_links_replaces_the_symlink_in_the_destination, |w: World| {
 
 synctest!(a_symlink_with_another_target_is_replaced, |w: World| {
     w.source("a b l->b").dest("a b l->a");
-    w.agree(&["-ai"]).says("cL");
+    w.agree(&["-ai"]).prints("cL");
 });
 
 synctest!(symlink_with_another_time_is_updated, |w: World| {
     w.source("a l->a@7").dest("a l->a");
-    w.agree(&["-ai"]).says(".L..t......");
+    w.agree(&["-ai"]).prints(".L..t......");
 });
 
 synctest!(a_symlink_replaces_a_file, |w: World| {
     w.source("a l->a").dest("a l=file");
-    w.agree(&["-ai"]).says("cL");
+    w.agree(&["-ai"]).prints("cL");
 });
 
 synctest!(a_file_replaces_a_symlink_and_not_its_target, |w: World| {
@@ -94,24 +94,27 @@ synctest!(an_unsafe_link_is_not_backed_up_under_safe_links, |w: World| {
     w.agree(&["-ai", "--safe-links", "-b", "--backup-dir=../old", "--delete"]).exits(0);
 });
 
-macro_rules! tells_of_no_backup {
+macro_rules! reports_a_missing_backup {
     ($name:ident, [$($option:expr),+]) => {
         synctest!($name, |w: World| {
             in_the_way(&w);
             // Only early deletions: the order between the lines of rsync's processes is not fixed.
             let rest = ["--backup-dir=../old", "--delete-before", "--filter=- /[fklo]*", "--exclude=/dir"];
-            w.agree(&[&[$($option),+], &rest[..]].concat()).says("gone");
+            w.agree(&[&[$($option),+], &rest[..]].concat()).prints("gone");
         });
     };
 }
 
-tells_of_no_backup!(an_unsafe_link_without_backup_is_told, ["-rltbv", "--safe-links"]);
-tells_of_no_backup!(
-    an_unsafe_link_without_backup_is_told_as_if_it_had_one,
+reports_a_missing_backup!(unsafe_link_without_backup_is_reported, ["-rltbv", "--safe-links"]);
+reports_a_missing_backup!(
+    unsafe_link_without_backup_is_reported_as_backed_up,
     ["-rltbv", "--safe-links", "--info=backup"]
 );
-tells_of_no_backup!(an_unsafe_link_without_backup_is_told_by_its_word, ["-rltb", "--safe-links", "--info=symsafe"]);
-tells_of_no_backup!(an_unsafe_link_that_is_not_kept_is_backed_up, ["-rtbv", "--safe-links", "--info=backup"]);
+reports_a_missing_backup!(
+    unsafe_link_without_backup_is_reported_with_info_symsafe,
+    ["-rltb", "--safe-links", "--info=symsafe"]
+);
+reports_a_missing_backup!(replaced_unsafe_link_is_backed_up, ["-rtbv", "--safe-links", "--info=backup"]);
 
 synctest!(an_unsafe_link_does_not_replace_a_file, |w: World| {
     w.source("l->/dev/null k->ok").dest("l=file");
@@ -148,7 +151,7 @@ synctest!(keep_dirlinks_with_delete, |w: World| {
     // The source must not contain both names of the directory. That is a race in rsync: entries listed under one name
     // may or may not have arrived through the other.
     w.source("d/x").dest("real/old d->real");
-    w.agree(&["-aiKO", "--delete", "--exclude=/real"]).says("*deleting   d/old");
+    w.agree(&["-aiKO", "--delete", "--exclude=/real"]).prints("*deleting   d/old");
 });
 
 synctest!(munged_targets_count_with_their_original_length, |w: World| {
@@ -156,7 +159,7 @@ synctest!(munged_targets_count_with_their_original_length, |w: World| {
     w.agree_paths(&["-a", "--munge-links", "-I", "--out-format=%l %n%L"], &["src/", "dst2"]).exits(0);
 });
 
-macro_rules! loses_what_it_leads_to {
+macro_rules! deletes_the_target_of_a_dirlink {
     ($name:ident, $($when:expr),+) => {
         synctest!($name, |w: World| {
             w.source("d/f d/n/g z").dest("real/old real/n/g=other d->real");
@@ -167,12 +170,12 @@ macro_rules! loses_what_it_leads_to {
 
 // rsync's --delete-after decides about the directory while everything still exists. Both programs then leave the link
 // dangling.
-loses_what_it_leads_to!(keep_dirlinks_loses_the_directory, "--delete");
-loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_before, "--delete-before");
-loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_and_keeps_links, "--delete", "-H");
-loses_what_it_leads_to!(keep_dirlinks_loses_the_directory_after, "--delete-after");
+deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_deleted_target, "--delete");
+deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_target_deleted_before, "--delete-before");
+deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_deleted_target_and_hard_links, "--delete", "-H");
+deletes_the_target_of_a_dirlink!(keep_dirlinks_with_a_target_deleted_after, "--delete-after");
 
-synctest!(keep_dirlinks_refuses_a_link_that_leads_outside, |w: World| {
+synctest!(keep_dirlinks_rejects_a_link_that_leads_outside, |w: World| {
     w.needs_rsync("3.5.0").source("d/x d/y/z e").dest("d->../outside").tree("outside", "old");
     w.stderr_unordered().agree(&["-aiK"]).exits(23).warns("Too many levels of symbolic links");
 });
@@ -203,12 +206,12 @@ synctest!(target_with_non_printable_bytes, |w: World| {
         t.symlink("l", b"caf\xe9\n -> x");
         t.symlink("m", "\x1b[0m\\");
     });
-    w.agree(&["-ai"]).says("cL");
+    w.agree(&["-ai"]).prints("cL");
 });
 
 synctest!(a_named_symlink_is_not_followed, |w: World| {
     w.source("a l->a d/x k->d").dest("");
-    w.agree_paths(&["-ai"], &["src/l", "src/k", "dst/"]).says("cL");
+    w.agree_paths(&["-ai"], &["src/l", "src/k", "dst/"]).prints("cL");
 });
 
 synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
@@ -236,7 +239,7 @@ synctest!(hard_links_of_which_one_name_is_new, |w: World| {
     w.once().agree(&["-aiH", "--delete-delay"]).exits(0);
     w.agree(&["-aiH", "--delete-after"]).exits(0);
 });
-macro_rules! joins {
+macro_rules! hard_links {
     ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source($source).dest($dest);
@@ -245,39 +248,39 @@ macro_rules! joins {
     };
 }
 
-joins!(a_pair_is_joined, "a b==a", "", ["-aiH"]);
-joins!(without_upper_h_names_are_separate, "a b==a", "", ["-ai"]);
-joins!(a_group_across_directories, "a b==a c==a d/e==a d/f/g==a z", "", ["-aiH"]);
-joins!(a_group_only_in_depths, "p/q/a p/r/b==p/q/a s/c==p/q/a", "", ["-aiH"]);
-joins!(two_groups_are_kept_apart, "a b==a c=2 d==c e/f==c e/g==a", "", ["-aiH"]);
-joins!(a_group_without_incremental_recursion, "a b==a d/e==a", "", ["-aiH", "--no-inc-recursive"]);
-joins!(separate_files_become_a_group, "a b==a d/c==a", "a b=a\n d/c=x", ["-aiH"]);
-joins!(a_group_that_is_up_to_date, "a b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
-joins!(a_group_that_is_up_to_date_told_with_ii, "a b==a d/c==a", "a b==a d/c==a", ["-aiiH"]);
-joins!(a_group_of_which_one_is_missing, "a b==a d/c==a", "a d/c==a", ["-aiH"]);
-joins!(a_group_of_which_the_last_is_missing, "a b==a d/c==a", "a b==a", ["-aiH"]);
-joins!(a_group_that_grew_apart, "a=1 b=1", "a=1 b==a", ["-aiH"]);
-joins!(a_joined_destination_stays_joined_without_upper_h, "a=1 b=1", "a=1 b==a", ["-ai"]);
-joins!(one_of_a_joined_destination_changes, "a=new b=1", "a=1 b==a", ["-ai"]);
-joins!(a_group_with_names_to_delete, "a b==a", "a b==a c==a d/e==a", ["-aiH", "--delete"]);
-joins!(a_group_with_excluded_members, "a b==a c.o==a d/e==a", "", ["-aiH", "--exclude=*.o"]);
-joins!(a_group_of_empty_files, "a= b==a c==a", "", ["-aiH"]);
-joins!(a_group_told_verbosely, "a b==a d/c==a", "", ["-avH"]);
-joins!(a_group_told_very_verbosely, "a b==a d/c==a", "", ["-avvH"]);
-joins!(a_group_with_statistics, "a b==a d/c==a", "", ["-aH", "--stats"]);
-joins!(a_group_with_checksums, "a b==a d/c==a", "a b=b\n", ["-aicH"]);
-joins!(a_group_with_inplace, "a=new b==a", "a=old! b==a c==a", ["-aiH", "--inplace"]);
-joins!(a_name_that_is_there_leads, "a b==a c==a d/e==a", "b", ["-aiH"]);
-joins!(a_name_that_is_there_and_differs_leads, "a a1==a b==a c==a d/e==a", "b=old", ["-aiH"]);
-joins!(the_first_of_several_names_leads, "a b==a c==a d/e==a", "b c=old! d/e=older", ["-aiH"]);
-joins!(a_group_without_times, "a b==a c==a", "a b=y@5 c=yy@7", ["-rliH"]);
-joins!(an_existing_name_takes_no_part, "a b==a c==a", "c=q", ["-aiH", "--ignore-existing"]);
-joins!(a_group_of_symlinks_that_are_there, "t l->t k==l", "t l->t", ["-aiH"]);
-joins!(a_group_with_backups, "a=new! b==a", "a=old b=older", ["-aibH"]);
-joins!(a_group_of_symlinks, "t l->t k==l", "", ["-aiH"]);
-joins!(a_group_of_fifos, "p| q==p", "", ["-aiH"]);
-joins!(a_group_whose_mode_changes, "a%600 b==a d/c==a", "a%644 b==a d/c==a", ["-aiH"]);
-joins!(a_group_whose_time_changes, "a@9 b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
+hard_links!(pair_is_hard_linked, "a b==a", "", ["-aiH"]);
+hard_links!(names_are_separate_without_hard_links, "a b==a", "", ["-ai"]);
+hard_links!(a_group_across_directories, "a b==a c==a d/e==a d/f/g==a z", "", ["-aiH"]);
+hard_links!(group_only_in_subdirectories, "p/q/a p/r/b==p/q/a s/c==p/q/a", "", ["-aiH"]);
+hard_links!(two_groups_stay_separate, "a b==a c=2 d==c e/f==c e/g==a", "", ["-aiH"]);
+hard_links!(a_group_without_incremental_recursion, "a b==a d/e==a", "", ["-aiH", "--no-inc-recursive"]);
+hard_links!(separate_files_become_a_group, "a b==a d/c==a", "a b=a\n d/c=x", ["-aiH"]);
+hard_links!(a_group_that_is_up_to_date, "a b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
+hard_links!(group_that_is_up_to_date_with_ii, "a b==a d/c==a", "a b==a d/c==a", ["-aiiH"]);
+hard_links!(a_group_of_which_one_is_missing, "a b==a d/c==a", "a d/c==a", ["-aiH"]);
+hard_links!(a_group_of_which_the_last_is_missing, "a b==a d/c==a", "a b==a", ["-aiH"]);
+hard_links!(hard_linked_destination_of_separate_files, "a=1 b=1", "a=1 b==a", ["-aiH"]);
+hard_links!(destination_stays_hard_linked_without_hard_links_option, "a=1 b=1", "a=1 b==a", ["-ai"]);
+hard_links!(one_name_of_a_hard_linked_destination_changes, "a=new b=1", "a=1 b==a", ["-ai"]);
+hard_links!(a_group_with_names_to_delete, "a b==a", "a b==a c==a d/e==a", ["-aiH", "--delete"]);
+hard_links!(a_group_with_excluded_members, "a b==a c.o==a d/e==a", "", ["-aiH", "--exclude=*.o"]);
+hard_links!(a_group_of_empty_files, "a= b==a c==a", "", ["-aiH"]);
+hard_links!(group_with_v, "a b==a d/c==a", "", ["-avH"]);
+hard_links!(group_with_vv, "a b==a d/c==a", "", ["-avvH"]);
+hard_links!(a_group_with_statistics, "a b==a d/c==a", "", ["-aH", "--stats"]);
+hard_links!(a_group_with_checksums, "a b==a d/c==a", "a b=b\n", ["-aicH"]);
+hard_links!(a_group_with_inplace, "a=new b==a", "a=old! b==a c==a", ["-aiH", "--inplace"]);
+hard_links!(existing_name_leads_the_group, "a b==a c==a d/e==a", "b", ["-aiH"]);
+hard_links!(existing_differing_name_leads_the_group, "a a1==a b==a c==a d/e==a", "b=old", ["-aiH"]);
+hard_links!(first_of_several_existing_names_leads_the_group, "a b==a c==a d/e==a", "b c=old! d/e=older", ["-aiH"]);
+hard_links!(a_group_without_times, "a b==a c==a", "a b=y@5 c=yy@7", ["-rliH"]);
+hard_links!(ignore_existing_excludes_a_name_from_the_group, "a b==a c==a", "c=q", ["-aiH", "--ignore-existing"]);
+hard_links!(group_of_existing_symlinks, "t l->t k==l", "t l->t", ["-aiH"]);
+hard_links!(a_group_with_backups, "a=new! b==a", "a=old b=older", ["-aibH"]);
+hard_links!(a_group_of_symlinks, "t l->t k==l", "", ["-aiH"]);
+hard_links!(a_group_of_fifos, "p| q==p", "", ["-aiH"]);
+hard_links!(a_group_whose_mode_changes, "a%600 b==a d/c==a", "a%644 b==a d/c==a", ["-aiH"]);
+hard_links!(a_group_whose_time_changes, "a@9 b==a d/c==a", "a b==a d/c==a", ["-aiH"]);
 
 synctest!(newer_name_is_not_hard_linked, |w: World| {
     w.source("a b==a c==a").dest("b=q@9");
@@ -324,7 +327,7 @@ synctest!(hard_link_names_beyond_the_lookahead, |w: World| {
     // are within the lookahead.
     let between: Vec<_> = (0..1100).map(|n| format!("d{n}/f")).collect();
     w.source(&format!("a/x z/x==a/x d0/x d0/y==d0/x {}", between.join(" "))).dest("");
-    w.once().agree(&["-aiH"]).says("z/x => a/x").says("d0/x => d0/y");
+    w.once().agree(&["-aiH"]).prints("z/x => a/x").prints("d0/x => d0/y");
     w.agree(&["-aiH"]).exits(0);
 });
 
@@ -335,7 +338,7 @@ synctest!(a_large_group, |w: World| {
 });
 
 /// Declares a case in which arguments under `-R` continue past a symlink, or do not.
-macro_rules! goes_on {
+macro_rules! follows_relative_symlinks {
     ($name:ident, [$($operand:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("a/l->../h h/f h/k/g").dest("");
@@ -344,19 +347,19 @@ macro_rules! goes_on {
     };
 }
 
-goes_on!(relative_a_slash_asks_for_what_a_symlink_leads_to, ["src/a/l/"]);
-goes_on!(relative_a_symlink_and_what_it_leads_to, ["src/a/l", "src/a/l/"]);
-goes_on!(relative_a_symlink_and_a_name_behind_it, ["src/a/l", "src/a/l/f"]);
-goes_on!(relative_a_tree_and_what_a_symlink_in_it_leads_to, ["src/a", "src/a/l/"]);
-goes_on!(relative_a_tree_and_a_name_behind_a_symlink, ["src/a", "src/a/l/f"]);
+follows_relative_symlinks!(relative_symlink_with_a_slash_means_its_target, ["src/a/l/"]);
+follows_relative_symlinks!(relative_symlink_and_its_target, ["src/a/l", "src/a/l/"]);
+follows_relative_symlinks!(relative_symlink_and_a_name_below_its_target, ["src/a/l", "src/a/l/f"]);
+follows_relative_symlinks!(relative_tree_and_the_target_of_a_symlink_in_it, ["src/a", "src/a/l/"]);
+follows_relative_symlinks!(relative_tree_and_a_name_below_a_symlink, ["src/a", "src/a/l/f"]);
 
 synctest!(a_symlink_and_a_directory_of_one_name, |w: World| {
     w.source("d->. e->nowhere").tree("src2", "d/x e/y").dest("old");
-    w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).says("*deleting   old");
+    w.agree_paths(&["-ai", "--delete"], &["src/", "src2/", "dst/"]).exits(0).prints("*deleting   old");
 });
 
 /// Declares a case with symlinks that dangle, form a loop, and lead out of the tree to a missing target.
-macro_rules! loses {
+macro_rules! has_dangling_symlinks {
     ($name:ident, [$($option:expr),+ $(,)?], $code:expr) => {
         synctest!($name, |w: World| {
             w.source("f x.o->nope loop.o->loop.o u.o->../../nope").dest("old");
@@ -365,12 +368,12 @@ macro_rules! loses {
     };
 }
 
-loses!(excluded_symlinks_that_lead_nowhere_are_no_error, ["-L", "--exclude=*.o"], 0);
-loses!(excluded_as_directories_they_are_no_error, ["-L", "-f- */"], 0);
-loses!(included_as_directories_alone_they_are_no_error, ["-L", "-f+ */", "-f+ f", "-f- *"], 0);
-loses!(excluded_unsafe_symlinks_that_lead_nowhere, ["--copy-unsafe-links", "--exclude=*.o"], 0);
-loses!(symlinks_that_lead_nowhere_stop_deletion, ["-L"], 23);
-loses!(unsafe_symlinks_that_lead_nowhere_stop_deletion, ["--copy-unsafe-links"], 23);
+has_dangling_symlinks!(excluded_dangling_symlinks_are_no_error, ["-L", "--exclude=*.o"], 0);
+has_dangling_symlinks!(dangling_symlinks_excluded_as_directories, ["-L", "-f- */"], 0);
+has_dangling_symlinks!(dangling_symlinks_included_only_as_directories, ["-L", "-f+ */", "-f+ f", "-f- *"], 0);
+has_dangling_symlinks!(excluded_dangling_unsafe_symlinks_are_no_error, ["--copy-unsafe-links", "--exclude=*.o"], 0);
+has_dangling_symlinks!(dangling_symlinks_stop_deletion, ["-L"], 23);
+has_dangling_symlinks!(dangling_unsafe_symlinks_stop_deletion, ["--copy-unsafe-links"], 23);
 
 /// Declares a case that removes sources reached through symlinks.
 macro_rules! follows_and_removes {
@@ -383,16 +386,16 @@ macro_rules! follows_and_removes {
 }
 
 follows_and_removes!(sources_behind_symlinks_are_removed, ["-L", "--remove-source-files"]);
-follows_and_removes!(what_was_sent_from_behind_symlinks_is_removed, ["-L", "--remove-sent-files"]);
+follows_and_removes!(remove_sent_files_removes_targets_of_symlinks, ["-L", "--remove-sent-files"]);
 follows_and_removes!(sources_behind_unsafe_symlinks_stay, ["--copy-unsafe-links", "--remove-source-files"]);
 
 synctest!(remove_source_files_keeps_symlinks_to_the_destination, |w: World| {
-    w.only_local("nobody knows that the two are one");
+    w.only_local("the two ends do not know that both trees are the same");
     w.source("d->../dst/d").dest("d=there");
     w.agree(&["-aiL", "--remove-source-files"]).exits(23).warns("of destination file: d");
 });
 
-macro_rules! speaks_of_unsafe_links {
+macro_rules! reports_unsafe_links {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("a l->../../out").dest("");
@@ -401,9 +404,9 @@ macro_rules! speaks_of_unsafe_links {
     };
 }
 
-speaks_of_unsafe_links!(safe_links_tells_where_names_are_told, ["-rlt", "--safe-links", "--info=name"]);
-speaks_of_unsafe_links!(safe_links_tells_under_name_alone, ["-rlt", "--safe-links", "--info=symsafe2"]);
-speaks_of_unsafe_links!(safe_links_tells_in_spite_of_symsafe, ["-rltv", "--safe-links", "--info=symsafe0"]);
+reports_unsafe_links!(safe_links_reports_skipped_links_with_info_name, ["-rlt", "--safe-links", "--info=name"]);
+reports_unsafe_links!(safe_links_is_independent_of_info_symsafe2, ["-rlt", "--safe-links", "--info=symsafe2"]);
+reports_unsafe_links!(safe_links_reports_despite_info_symsafe0, ["-rltv", "--safe-links", "--info=symsafe0"]);
 
 synctest!(dangling_symlink_argument_with_a_slash, |w: World| {
     w.source("d->nowhere e/l->../none").dest("");
@@ -412,18 +415,18 @@ synctest!(dangling_symlink_argument_with_a_slash, |w: World| {
     w.agree_paths(&["-aRiL"], &["src/./d/", "dst3/"]).exits(23);
 });
 
-speaks_of_unsafe_links!(safe_links_is_silent_with_i, ["-rlti", "--safe-links"]);
-speaks_of_unsafe_links!(safe_links_is_silent_with_a_format, ["-rlt", "--safe-links", "--out-format=%n"]);
+reports_unsafe_links!(safe_links_is_silent_with_i, ["-rlti", "--safe-links"]);
+reports_unsafe_links!(safe_links_is_silent_with_a_format, ["-rlt", "--safe-links", "--out-format=%n"]);
 
 synctest!(safe_links_reports_skipped_links_with_progress, |w: World| {
-    w.only_local("rsync's far end does not hear that names are told").source("a l->../../out").dest("");
-    w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"]).says("ignoring");
-    w.agree_paths(&["-rlti", "--safe-links", "--progress", "--no-i-r"], &["src/", "2/"]).never_says("ignoring");
+    w.only_local("rsync does not pass on to its server that names are printed").source("a l->../../out").dest("");
+    w.agree(&["-rlt", "--safe-links", "--progress", "--no-i-r"]).prints("ignoring");
+    w.agree_paths(&["-rlti", "--safe-links", "--progress", "--no-i-r"], &["src/", "2/"]).never_prints("ignoring");
 });
 
 synctest!(no_hard_link_to_a_file_that_was_not_transferred, as user, |w: World| {
     w.not_with_stock("rsync 3.5.0 waits for ever, also with itself");
     w.source("a%0 b==a c d==c").dest("a=old@-9 c=old@-9");
-    w.alone(&["-aiH"]).exits(23).warns("src/a\": Permission denied").warns("src/b\": Permission denied").says("d => c");
-    assert!(!w.tested().join("dst/b").exists(), "b is not what the source has, and not there");
+    w.alone(&["-aiH"]).exits(23).warns("src/a\": Permission denied").warns("src/b\": Permission denied").prints("d => c");
+    assert!(!w.tested().join("dst/b").exists(), "b does not exist, because its content was not transferred");
 });

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::kit::tree::{Lens, snapshot};
-use crate::kit::{diff, oracle, tell_skip};
+use crate::kit::{diff, oracle, report_skip};
 
 /// Writes an executable script in `dir`.
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("scratch can be written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of the test's own file");
     path
 }
 
@@ -24,10 +24,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn older_oracle_is_reported_and_newer_cases_are_skipped() {
-    const NEWER: [&str; 2] = [
-        "links::keep_dirlinks_refuses_a_link_that_leads_outside",
-        "place::a_relative_temporary_directory_may_not_climb",
-    ];
+    const NEWER: [&str; 2] =
+        ["links::keep_dirlinks_rejects_a_link_that_leads_outside", "place::relative_temp_dir_may_not_climb"];
     const OTHER: &str = "copy::a_changed_file_is_updated";
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let real = oracle::rsync().display();
@@ -63,7 +61,7 @@ fn bare_machine(user: u32) -> (Output, String) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for name in USUAL {
         let real = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.exists());
-        symlink(real.expect("a usual tool is there"), bin.join(name)).expect("scratch takes symlinks");
+        symlink(real.expect("a standard tool is installed"), bin.join(name)).expect("scratch supports symlinks");
     }
     script(bin, "id", &format!("echo {user}"));
     script(bin, "cargo", &format!("echo \"cargo $*\" >>{}", log.display()));
@@ -89,12 +87,12 @@ fn bare_machine(user: u32) -> (Output, String) {
 #[test]
 fn missing_packages_are_installed_before_the_tests() {
     let (output, calls) = bare_machine(0);
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    let message = text(&output.stdout);
+    assert!(output.status.success(), "{message}{}", text(&output.stderr));
     let server = if Path::new("/usr/sbin/sshd").exists() { "" } else { " openssh-server" };
     let packages = format!("rsync{server} openssh-client acl attr mandoc zsh fish");
     let install = format!("apt-get install -y -q --no-install-recommends {packages}\n");
-    assert!(said.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{said}");
+    assert!(message.contains(&format!("this machine lacks {packages}; installing with apt-get\n")), "{message}");
     let tests = "cargo test --locked --no-fail-fast --all-targets some::\n";
     assert_eq!(calls, format!("apt-get update -q\n{install}{tests}"));
 }
@@ -102,8 +100,8 @@ fn missing_packages_are_installed_before_the_tests() {
 #[test]
 fn tests_run_without_missing_packages_as_a_user() {
     let (output, calls) = bare_machine(1000);
-    let said = text(&output.stdout);
-    assert!(said.contains("and only root on Debian gets them installed from here"), "{said}");
+    let message = text(&output.stdout);
+    assert!(message.contains("and only root on Debian gets them installed from here"), "{message}");
     assert_eq!(calls, "cargo test --locked --no-fail-fast --all-targets some::\n");
 }
 
@@ -112,7 +110,7 @@ fn both(dir: &Path, line: &str) -> [(Option<i32>, String); 2] {
     [(oracle::rsync(), "rsync"), (oracle::under_test(), "sparsync")].map(|(program, name)| {
         let mut shell = Command::new("sh");
         shell.args(["-c", line]).arg(program).current_dir(dir).env("OUT", name).env("LC_ALL", "C");
-        let output = shell.output().expect("there is a shell");
+        let output = shell.output().expect("a shell is installed");
         (output.status.code(), text(&output.stderr))
     })
 }
@@ -122,8 +120,8 @@ fn file_size_limit_exits_11() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/f"), vec![7; 64 << 10]).unwrap();
-    for (code, said) in both(dir.path(), "ulimit -f 16; exec \"$0\" -a src/ $OUT/") {
-        assert!(code == Some(11) && said.contains("File too large (27)"), "{code:?} {said}");
+    for (code, message) in both(dir.path(), "ulimit -f 16; exec \"$0\" -a src/ $OUT/") {
+        assert!(code == Some(11) && message.contains("File too large (27)"), "{code:?} {message}");
     }
 }
 
@@ -134,13 +132,16 @@ fn removed_working_directory_exits_3_for_relative_paths() {
     std::fs::write(dir.path().join("src/f"), "f").unwrap();
     let gone = "top=$PWD; mkdir gone.$OUT; cd gone.$OUT; rmdir ../gone.$OUT; exec \"$0\" -a";
     for operands in ["\"$top/src/\" to/", ". \"$top/$OUT\""] {
-        for (code, said) in both(dir.path(), &format!("{gone} {operands}")) {
-            assert!(code == Some(3) && said.contains("getcwd(): No such file or directory (2)"), "{code:?} {said}");
+        for (code, message) in both(dir.path(), &format!("{gone} {operands}")) {
+            assert!(
+                code == Some(3) && message.contains("getcwd(): No such file or directory (2)"),
+                "{code:?} {message}"
+            );
         }
     }
     // rsync fails there even if no path depends on the working directory.
-    let [_, (code, said)] = both(dir.path(), &format!("{gone} \"$top/src/\" \"$top/$OUT/\""));
-    assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {said}");
+    let [_, (code, message)] = both(dir.path(), &format!("{gone} \"$top/src/\" \"$top/$OUT/\""));
+    assert!(code == Some(0) && dir.path().join("sparsync/f").exists(), "{code:?} {message}");
 }
 
 /// The deadline ends a run within a file too, by every route, and keeps what `--partial` keeps.
@@ -162,9 +163,12 @@ fn stop_after_ends_a_run_within_a_file() {
         let line = format!("exec timeout -s KILL 60 {program} -a --partial --bwlimit=2000 --stop-after=1 {way}");
         let mut run = Command::new("sh");
         run.args(["-c", &line]).current_dir(dir.path()).env("SPARSYNC_MINUTE_SECS", "6").env("LC_ALL", "C");
-        let output = run.output().expect("there is a shell");
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(30) && said.starts_with("stopping at requested limit\n"), "{to}: {said}");
+        let output = run.output().expect("a shell is installed");
+        let message = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(30) && message.starts_with("stopping at requested limit\n"),
+            "{to}: {message}"
+        );
         let kept = std::fs::metadata(dir.path().join(to).join("f")).expect("the partial file is kept").len();
         assert!(kept > 0 && kept < 64 << 20, "{to}: {kept}");
     };
@@ -178,8 +182,8 @@ fn stop_after_ends_a_run_within_a_file() {
     let mut run = Command::new(oracle::under_test());
     run.args(["-a", "-e", "./mute", "--stop-after=1", "src/", "h:x"]).current_dir(dir.path());
     let output = run.env("SPARSYNC_MINUTE_SECS", "1").env("LC_ALL", "C").output().expect("it can be started");
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(30) && said.starts_with("stopping at requested limit\n"), "{said}");
+    let message = text(&output.stderr);
+    assert!(output.status.code() == Some(30) && message.starts_with("stopping at requested limit\n"), "{message}");
 }
 
 #[test]
@@ -199,14 +203,14 @@ fn run_succeeds_with_few_open_files() {
         format!("{far} h:$PWD/src/ $OUT.pull/"),
     ];
     for way in ways {
-        for (code, said) in both(dir.path(), &format!("ulimit -n 16; exec \"$0\" -a {way}")) {
-            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        for (code, message) in both(dir.path(), &format!("ulimit -n 16; exec \"$0\" -a {way}")) {
+            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
         }
     }
     // The directory of each argument stays open. The hard limit allows more of them than the soft limit of the shell.
     for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
-        for (code, said) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
-            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        for (code, message) in both(dir.path(), &format!("ulimit -S -n 64; exec \"$0\" -a src/*/f* {way}")) {
+            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
         }
     }
 }
@@ -267,8 +271,8 @@ fn deep_trees_need_no_open_files_for_each_level() {
             let files = if options.contains("backup") { 20 } else { 16 };
             let limit = format!("exec 3>&- 4>&- 5>&- 6>&- 7>&-; [ $OUT = rsync ] || ulimit -n {files}");
             let clear = format!("rm -rf $OUT.{to} $OUT.backup; cp -a {before} $OUT.{to}");
-            for (code, said) in both(dir.path(), &format!("{clear}; {limit}; exec \"$0\" {options} {way}")) {
-                assert!(code == Some(0) && said.is_empty(), "{options} {way}: {code:?} {said}");
+            for (code, message) in both(dir.path(), &format!("{clear}; {limit}; exec \"$0\" {options} {way}")) {
+                assert!(code == Some(0) && message.is_empty(), "{options} {way}: {code:?} {message}");
             }
             let [wanted, got] = ["rsync", "sparsync"].map(|name| snapshot(&path(&format!("{name}.{to}")), lens));
             assert_eq!(diff::trees(&wanted, &got), None, "{options} {way}");
@@ -298,8 +302,8 @@ fn hard_links_succeed_with_few_open_files() {
         ("push", format!("{far} src/ h:$PWD/$OUT.push/")),
         ("pull", format!("{far} h:$PWD/src/ $OUT.pull/")),
     ] {
-        for (code, said) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -aH {way}")) {
-            assert!(code == Some(0) && said.is_empty(), "{way}: {code:?} {said}");
+        for (code, message) in both(dir.path(), &format!("ulimit -n 40; exec \"$0\" -aH {way}")) {
+            assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
         }
         let inode = |name: String| std::fs::metadata(dir.path().join(format!("sparsync.{to}/{name}"))).unwrap().ino();
         (0..200).for_each(|number| assert_eq!(inode(format!("d{number}/f")), inode(format!("z/f{number}")), "{way}"));
@@ -322,7 +326,7 @@ fn hand_over_skips_wrappers_of_sparsync() {
         let path = path.replace("TOP", dir.path().to_str().unwrap());
         let mut run = Command::new("/usr/bin/timeout");
         run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(["-a", "host::module", "x"]).env("PATH", path);
-        run.env_remove("SPARSYNC_RSYNC").output().expect("there is a timeout")
+        run.env_remove("SPARSYNC_RSYNC").output().expect("timeout is installed")
     };
     for path in ["TOP/called:TOP/installed", "TOP/started:TOP/called:TOP/installed"] {
         let output = run(path);
@@ -361,8 +365,8 @@ fn local_copy_with_unsupported_options_is_handed_over() {
         assert!(!dir.path().join("d").exists(), "{line}");
     }
     let output = run("-a host::module d/", "/none/rsync");
-    let told = text(&output.stderr);
-    assert!(told.contains("SPARSYNC_RSYNC names: /none/rsync: not") && told.contains("\nhint: "), "{told}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("SPARSYNC_RSYNC names: /none/rsync: not") && printed.contains("\nhint: "), "{printed}");
 }
 
 /// With a low limit on processes, a copy uses the threads that it can start.
@@ -372,7 +376,7 @@ fn local_copy_succeeds_with_two_threads() {
     // No other process on this machine has this user.
     const USER: u32 = 54_321;
     if !rustix::process::geteuid().is_root() {
-        return tell_skip(NAME, "only root can be another user");
+        return report_skip(NAME, "only root can run a program as another user");
     }
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -415,21 +419,21 @@ fn few_files(top: &Path) -> [(&'static str, [String; 2]); 3] {
 
 /// Checks that a copy under a limit has succeeded or failed with a clear error, and that an unlimited one finishes it.
 /// Returns whether it has succeeded.
-fn ends_clearly(top: &Path, dest: &str, told: &str, output: &Output, again: Command) -> bool {
+fn ends_clearly(top: &Path, dest: &str, printed: &str, output: &Output, again: Command) -> bool {
     let mut again = again;
-    let said = text(&output.stderr);
+    let message = text(&output.stderr);
     // The remote shell may be what could not be started (12, 14), or may have lost its program (12).
-    let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && said.contains("rsync error");
-    assert!(output.status.success() || is_clear && !said.contains("panicked"), "{told}: {output:?}");
+    let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && message.contains("rsync error");
+    assert!(output.status.success() || is_clear && !message.contains("panicked"), "{printed}: {output:?}");
     let is_same = || {
         let compared = Command::new("diff").args(["-r", "s", dest]).current_dir(top).output().expect("there is a diff");
-        assert!(compared.status.success(), "{told}: {}", text(&compared.stdout));
+        assert!(compared.status.success(), "{printed}: {}", text(&compared.stdout));
     };
     if output.status.success() {
         is_same();
     }
     let finished = again.output().unwrap();
-    assert!(finished.status.success(), "{told}, then: {finished:?}");
+    assert!(finished.status.success(), "{printed}, then: {finished:?}");
     is_same();
     std::fs::remove_dir_all(top.join(dest)).unwrap();
     output.status.success()
@@ -454,8 +458,8 @@ fn little_address_space_is_enough_or_ends_a_copy_with_an_error() {
         let mut succeeded = 0;
         for limit_mib in (least_mib..least_mib + 32).step_by(4).chain([least_mib + 200]) {
             let output = copy(Some(limit_mib), &words).output().unwrap();
-            let told = format!("{dest} with {limit_mib} MiB");
-            succeeded += u32::from(ends_clearly(dir.path(), dest, &told, &output, copy(None, &words)));
+            let printed = format!("{dest} with {limit_mib} MiB");
+            succeeded += u32::from(ends_clearly(dir.path(), dest, &printed, &output, copy(None, &words)));
         }
         assert!(succeeded > 0, "{dest}");
     }
@@ -467,7 +471,7 @@ fn few_processes_are_enough_or_end_a_copy_with_an_error() {
     // No other process on this machine has this user.
     const USER: u32 = 54_322;
     if !rustix::process::geteuid().is_root() {
-        return tell_skip(NAME, "only root can be another user");
+        return report_skip(NAME, "only root can run a program as another user");
     }
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -484,8 +488,8 @@ fn few_processes_are_enough_or_end_a_copy_with_an_error() {
         let mut succeeded = 0;
         for limit in (1..20).step_by(2).chain([200]) {
             let output = copy(limit, &words).output().unwrap();
-            let told = format!("{dest} with {limit} processes");
-            succeeded += u32::from(ends_clearly(dir.path(), dest, &told, &output, copy(1000, &words)));
+            let printed = format!("{dest} with {limit} processes");
+            succeeded += u32::from(ends_clearly(dir.path(), dest, &printed, &output, copy(1000, &words)));
         }
         assert!(succeeded > 0, "{dest}");
     }
@@ -511,9 +515,9 @@ fn xattrs_and_acls_are_copied_without_proc() {
         setfacl -m u:$(id -u):r src/d/f && ln -s d/f src/l";
     let sh = |script: &str| Command::new("sh").args(["-ec", script]).current_dir(top.path()).output().unwrap();
     if !sh(make).status.success() || !sh("unshare -rm mount -t tmpfs none /proc").status.success() {
-        return tell_skip(
+        return report_skip(
             "xattrs_and_acls_are_copied_without_proc",
-            "there are no attributes here, or /proc cannot be hidden",
+            "attributes are not supported here, or /proc cannot be hidden",
         );
     }
     let program = oracle::under_test().display();
@@ -522,13 +526,13 @@ fn xattrs_and_acls_are_copied_without_proc() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     };
     copies();
-    let told = |tree: &str| {
+    let printed = |tree: &str| {
         let output = sh(&format!("cd {tree} && getfattr -d d d/f && getfacl d d/f"));
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(told("dst"), told("src"));
-    assert!(told("dst").contains("user.a=\"b\""));
+    assert_eq!(printed("dst"), printed("src"));
+    assert!(printed("dst").contains("user.a=\"b\""));
     sh("setfacl -b src/d/f && chmod 4750 src/d/f && chmod 700 src/d");
     copies();
-    assert_eq!(told("dst"), told("src"));
+    assert_eq!(printed("dst"), printed("src"));
 }

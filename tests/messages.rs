@@ -4,12 +4,12 @@ use crate::kit::{World, synctest};
 
 synctest!(nothing_is_printed_without_v, as both, |w: World| {
     w.source("a d/b l->a").dest("old");
-    w.agree(&["-a", "--delete"]).exits(0).never_says("a");
+    w.agree(&["-a", "--delete"]).exits(0).never_prints("a");
 });
 
-synctest!(quiet_silences_remarks, |w: World| {
+synctest!(quiet_suppresses_notices, |w: World| {
     w.source("a l->a").dest("");
-    w.agree(&["-rtvq"]).exits(0).never_says("skipping");
+    w.agree(&["-rtvq"]).exits(0).never_prints("skipping");
 });
 
 synctest!(quiet_does_not_suppress_errors, |w: World| {
@@ -24,13 +24,13 @@ synctest!(last_line_contains_the_exit_code, |w: World| {
 });
 
 synctest!(names_in_errors_are_escaped, |w: World| {
-    w.not_pulled("a shell drops a newline behind a backslash, which is how rsync gives it one");
+    w.not_pulled("a shell drops an escaped newline, and rsync escapes it so");
     w.source("a").dest("");
     w.agree_paths(&[&b"-a"[..]], &[&b"no\nwhere\xe9"[..], b"src/", b"dst/"]).exits(23).warns("no\\#012where\\#351");
 });
 
 synctest!(names_in_errors_keep_high_bytes_on_request, |w: World| {
-    w.not_pulled("rsync's far end does not hear of -8");
+    w.not_pulled("rsync does not pass -8 to its server");
     w.source("a").dest("");
     w.agree_paths(&[&b"-a8"[..]], &[&b"no\nwhere\xe9"[..], b"src/", b"dst/"]).exits(23);
 });
@@ -42,7 +42,7 @@ synctest!(file_in_the_way_of_a_directory, |w: World| {
 
 synctest!(a_directory_in_the_way_of_a_file, |w: World| {
     w.source("a b").dest("a/x");
-    w.agree(&["-av"]).exits(23).says("cannot delete non-empty directory").warns("could not make way for");
+    w.agree(&["-av"]).exits(23).prints("cannot delete non-empty directory").warns("could not make way for");
 });
 
 synctest!(a_directory_in_the_way_of_a_symlink, |w: World| {
@@ -68,7 +68,7 @@ synctest!(missing_name_in_files_from_exits_23, |w: World| {
 synctest!(version_is_in_the_first_line, |w: World| {
     // Below the first line, each program prints its own text.
     w.mask_with(|line| line.starts_with("rsync  version ").then(|| line.to_owned())).once().no_dry_run();
-    w.agree_paths(&["--version"], &[""; 0]).exits(0).says("protocol version 3");
+    w.agree_paths(&["--version"], &[""; 0]).exits(0).prints("protocol version 3");
 });
 
 synctest!(banners_of_several_modes, |w: World| {
@@ -89,7 +89,7 @@ synctest!(created_destination_is_reported_with_each_output_option, |w: World| {
 
 synctest!(dry_run_is_marked_in_the_summary, |w: World| {
     w.source("a").dest("");
-    w.agree(&["-avn"]).says("(DRY RUN)");
+    w.agree(&["-avn"]).prints("(DRY RUN)");
 });
 
 synctest!(removal_of_source_files_is_printed, |w: World| {
@@ -103,7 +103,7 @@ synctest!(io_error_is_reported_once, as user, |w: World| {
         t.dir("one").mode(0);
         t.dir("two").mode(0);
     });
-    w.stderr_unordered().agree(&["-av", "--delete"]).exits(23).says("IO error encountered -- skipping file deletion");
+    w.stderr_unordered().agree(&["-av", "--delete"]).exits(23).prints("IO error encountered -- skipping file deletion");
 });
 
 synctest!(max_delete_reports_skipped_deletions, |w: World| {

@@ -42,7 +42,7 @@ fn copy(scene: &Scene, words: &str) -> Output {
 }
 
 #[track_caller]
-fn told(output: &Output, code: i32, words: &[&str]) {
+fn assert_output(output: &Output, code: i32, words: &[&str]) {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text);
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -59,25 +59,25 @@ synctest!(one_off_server_copies_in_both_directions, over ssh, |_: World| {
     };
     let quic = "--transport=quic";
     let way = "using QUIC to ";
-    told(&copy(&format!("{quic} -ain src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new"]);
+    assert_output(&copy(&format!("{quic} -ain src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new"]);
     assert!(!scene.path("in/new").exists());
-    told(&copy(&format!("{quic} -aivv src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new", way, "started for this run"]);
+    assert_output(&copy(&format!("{quic} -aivv src/ localhost:TOP/in/"), &[]), 0, &["<f+++++++++ new", way, "started for this run"]);
     assert_eq!(std::fs::read(scene.path("in/new")).unwrap(), b"what src/new holds\n");
-    told(&copy("-aivv localhost:TOP/in/ got/", &[("SPARSYNC_TRANSPORT", "quic")]), 0, &[">f+++++++++ f", way]);
+    assert_output(&copy("-aivv localhost:TOP/in/ got/", &[("SPARSYNC_TRANSPORT", "quic")]), 0, &[">f+++++++++ f", way]);
     assert_eq!(std::fs::read(scene.path("got/f")).unwrap(), b"what in/f holds\n");
     std::fs::write(scene.path("in/kept"), "").unwrap();
-    told(&copy(&format!("{quic} -ai --delete --exclude=kept src/ localhost:TOP/in/"), &[]), 0, &["*deleting   f"]);
+    assert_output(&copy(&format!("{quic} -ai --delete --exclude=kept src/ localhost:TOP/in/"), &[]), 0, &["*deleting   f"]);
     assert!(scene.path("in/kept").exists() && !scene.path("in/f").exists());
-    told(&copy(&format!("{quic} -a localhost:TOP/no-such-file got/"), &[]), 23, &["No such file or directory (2)"]);
-    told(&copy(&format!("{quic} -a --no-such-option src/ localhost:TOP/in/"), &[]), 1, &["unknown option"]);
-    assert!(!scene.path("client").exists(), "it needs no key of this user");
+    assert_output(&copy(&format!("{quic} -a localhost:TOP/no-such-file got/"), &[]), 23, &["No such file or directory (2)"]);
+    assert_output(&copy(&format!("{quic} -a --no-such-option src/ localhost:TOP/in/"), &[]), 1, &["unknown option"]);
+    assert!(!scene.path("client").exists(), "no key of this user is needed");
 });
 
 #[test]
 fn login_noise_before_the_session_is_shown() {
     let scene = met();
     shell(&scene, "echo Welcome");
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 0, &["Welcome"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 0, &["Welcome"]);
     assert!(scene.path("in/new").exists());
 }
 
@@ -86,17 +86,17 @@ fn unusable_remote_host_has_a_clear_error() {
     let scene = met();
     let line = |path: &str| scene.command("client", &format!("--transport=quic -e TOP/far {path} -a src/ far:TOP/in/"));
     let rsync = format!("--rsync-path={}", oracle::rsync().display());
-    told(
+    assert_output(
         &line(&rsync).output().unwrap(),
         5,
         &["on far: it has rsync but no sparsync", "sparsync enroll --install far"],
     );
     shell(&scene, "PATH=/none");
-    told(&line("").output().unwrap(), 127, &["on far: sparsync not found", "sparsync enroll --install far"]);
+    assert_output(&line("").output().unwrap(), 127, &["on far: sparsync not found", "sparsync enroll --install far"]);
     shell(&scene, "export SSH_ORIGINAL_COMMAND=fixed");
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["forced command"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["forced command"]);
     shell(&scene, "echo no >&2; exit 255");
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 255, &["no\n", "connection unexpectedly closed"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 255, &["no\n", "connection unexpectedly closed"]);
     assert!(!scene.path("in/new").exists());
 }
 
@@ -116,13 +116,13 @@ fn a_login_that_hides_its_restrictions_is_refused() {
     };
     let hint = "hint: omit --transport=quic to copy over ssh, or enroll the host";
     for script in ["env -u SSH_CONNECTION $*", "env -i $*", "(unset SSH_CONNECTION; exec $*)"] {
-        told(&sshd("", script), 5, &["the login hides SSH_CONNECTION", hint]);
+        assert_output(&sshd("", script), 5, &["the login hides SSH_CONNECTION", hint]);
     }
     // The shell between sshd and this program still has what it removed.
     let wrapped = "sh -c 'unset SSH_ORIGINAL_COMMAND; \"$@\"; exit $?' sh $*";
-    told(&sshd("export SSH_ORIGINAL_COMMAND=fixed", wrapped), 5, &["the login has a forced command", hint]);
+    assert_output(&sshd("export SSH_ORIGINAL_COMMAND=fixed", wrapped), 5, &["the login has a forced command", hint]);
     assert!(!scene.path("in/new").exists());
-    told(&sshd("", "sh -c '\"$@\"; exit $?' sh $*"), 0, &[]);
+    assert_output(&sshd("", "sh -c '\"$@\"; exit $?' sh $*"), 0, &[]);
     assert!(scene.path("in/new").exists());
 }
 
@@ -154,12 +154,12 @@ fn remote_exit_before_the_session_has_a_clear_error() {
         shell(&scene, &format!("cat {}; head -c 1 >/dev/null; exit 0", scene.path("said").display()));
     };
     says(&greeting(MEETS));
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 12, &["connection unexpectedly closed"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 12, &["connection unexpectedly closed"]);
     let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     says(&[greeting(MEETS), meet(&[3; 32], mute.local_addr().unwrap().port())].concat());
-    told(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["the remote shell ended too early"]);
+    assert_output(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["the remote shell ended too early"]);
     says(&greeting(0));
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["its sparsync is too old"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["its sparsync is too old"]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn unreachable_port_is_reported() {
     shell(&scene, "SSH_CONNECTION='192.0.2.1 1 192.0.2.1 22'");
     let words =
         ["cannot reach the QUIC server on", "(192.0.2.1 UDP port", "without --transport=quic the copy uses ssh"];
-    told(&copy(&scene, "-a src/ 192.0.2.1:TOP/in/"), 10, &words);
+    assert_output(&copy(&scene, "-a src/ 192.0.2.1:TOP/in/"), 10, &words);
     assert!(!scene.path("in/new").exists());
 }
 
@@ -193,7 +193,7 @@ impl Far {
         stdout.read_exact(&mut head).unwrap();
         let mut rest = vec![0; u16::from_le_bytes([head[8], head[9]]).into()];
         stdout.read_exact(&mut rest).unwrap();
-        assert!(rest[4] & MEETS != 0, "it says that it can");
+        assert!(rest[4] & MEETS != 0, "the feature is announced");
         let pin = STANDARD_NO_PAD.decode(client.strip_prefix("SHA256:").unwrap()).unwrap();
         stdin.write_all(&[greeting(MEETS), meet(&pin, 0)].concat()).unwrap();
         let mut head = [0; 2];
@@ -232,11 +232,11 @@ fn only_the_announced_client_is_admitted_and_only_once() {
     let far = Far::open(&scene, &pin_of(&scene, "client"));
     pin_of(&scene, "stranger");
     let refused = far.visit(&scene, "stranger").output().unwrap();
-    told(&refused, 5, &["this machine's key has no grant there"]);
+    assert_output(&refused, 5, &["this machine's key has no grant there"]);
     let mut client = far.visit(&scene, "client").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut magic = [0; 8];
     client.stdout.as_mut().unwrap().read_exact(&mut magic).unwrap();
-    assert_eq!(magic, greeting(0)[..8], "it is served");
+    assert_eq!(magic, greeting(0)[..8], "the client is served");
     let again = ["client", "stranger"].map(|who| {
         let mut again = far.visit(&scene, who);
         (who, again.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
@@ -247,7 +247,7 @@ fn only_the_announced_client_is_admitted_and_only_once() {
     }
     drop(client.stdin.take());
     client.wait().unwrap();
-    assert_eq!(far.ends(), Some(12), "no session came of it");
+    assert_eq!(far.ends(), Some(12), "no session was completed");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn remote_server_exits_if_its_shell_ends_first() {
 fn session_beyond_the_command_line_is_rejected() {
     let scene = met();
     shell(&scene, "set -- $(echo \"$*\" | sed 's/ -logDtpre/ -lgDtpre/')");
-    told(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["request rejected: -o"]);
+    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 2, &["request rejected: -o"]);
     assert!(!scene.path("in/new").exists());
 }
 
@@ -302,7 +302,7 @@ fn outcome(child: Child) -> Output {
     if output.is_err() {
         let _ = kill_process_group(pid, Signal::KILL);
     }
-    output.expect("nobody waits for the silence of QUIC").expect("a child can be waited for")
+    output.expect("the QUIC idle timeout is not awaited").expect("a child can be waited for")
 }
 
 /// Returns the new names in `in/`.
@@ -321,7 +321,7 @@ fn interrupted_client_leaves_no_process() {
         let child = slow(&scene);
         let pid = Pid::from_child(&child);
         if to_all { kill_process_group(pid, Signal::INT) } else { kill_process(pid, Signal::INT) }.unwrap();
-        told(&outcome(child), 20, &["received SIGINT"]);
+        assert_output(&outcome(child), 20, &["received SIGINT"]);
         assert_eq!(left(&scene), [""; 0]);
     }
 }
@@ -342,11 +342,11 @@ fn killed_remote_server_ends_the_run() {
     let far = std::fs::read_to_string(scene.path("pid")).unwrap();
     kill_process(Pid::from_raw(far.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     let words = ["connection unexpectedly closed", "the server that far started for this run has ended"];
-    told(&outcome(child), 12, &words);
+    assert_output(&outcome(child), 12, &words);
     // As over a remote shell, the next run removes what a killed remote side has left.
     let program = oracle::under_test().display().to_string();
     std::fs::write(scene.path("src/big"), "short").unwrap();
-    told(
+    assert_output(
         &scene.command("client", &format!("-a -e TOP/far --rsync-path={program} src/ far:TOP/in/")).output().unwrap(),
         0,
         &[],

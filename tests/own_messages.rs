@@ -467,7 +467,7 @@ fn templates_of(text: &str, is_proto: bool) -> Vec<String> {
         "error!(",
         "BadSignature(",
         "lacking(",
-        "asks_for(",
+        "rejected_request(",
         "cannot(",
         "bad(",
     ];

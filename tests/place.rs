@@ -17,7 +17,7 @@ macro_rules! places {
 }
 
 // ── backups ─────────────────────────────────────────────────────────────────────────────────────
-places!(backup_keeps_the_old_under_another_name, ["-aib"]);
+places!(backup_renames_the_old_file, ["-aib"]);
 places!(backup_with_delete, ["-aib", "--delete"]);
 places!(backup_with_another_suffix, ["-aib", "--suffix=.orig"]);
 places!(backup_with_another_suffix_and_delete, ["-aib", "--suffix=.orig", "--delete"]);
@@ -28,10 +28,10 @@ places!(backup_into_a_directory_beside, ["-aib", "--backup-dir=../bk/deep"]);
 places!(backup_into_an_absolute_directory, ["-aib", "--backup-dir={W}/bk"]);
 places!(backup_into_a_directory_with_delete, ["-aib", "--backup-dir=../bk", "--delete"]);
 places!(backup_dir_implies_backup, ["-ai", "--backup-dir=../bk", "--delete"]);
-places!(backup_told_with_vv, ["-avvb", "--backup-dir=../bk", "--delete"]);
+places!(backup_with_vv, ["-avvb", "--backup-dir=../bk", "--delete"]);
 places!(backup_in_place, ["-aib", "--inplace"]);
 places!(backup_with_delete_after, ["-aib", "--delete-after"]);
-places!(backup_taken_back, ["-aib", "--no-backup"]);
+places!(no_backup_overrides_backup, ["-aib", "--no-backup"]);
 
 synctest!(backups_of_backups, |w: World| {
     w.source("a=3").dest("a=22 a~=1").no_dry_run();
@@ -42,13 +42,13 @@ synctest!(backups_of_backups, |w: World| {
 
 synctest!(a_deleted_backup_is_not_backed_up_again, |w: World| {
     w.source("a").dest("gone gone~ other.o");
-    w.agree(&["-aib", "--delete", "--filter=R *~"]).exits(0).says("*deleting   gone~");
+    w.agree(&["-aib", "--delete", "--filter=R *~"]).exits(0).prints("*deleting   gone~");
     w.dest("gone gone~ other.o").agree(&["-aib", "--delete", "--suffix=.o", "--delete-excluded"]).exits(0);
 });
 
 synctest!(backup_dir_backs_up_names_with_the_suffix, |w: World| {
     w.source("a").dest("gone gone.o");
-    w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"]).exits(0).says("*deleting   gone.o");
+    w.agree(&["-aib", "--delete", "--backup-dir=../bk", "--suffix=.o"]).exits(0).prints("*deleting   gone.o");
 });
 
 synctest!(a_backup_dir_inside_is_moved_into_itself_by_delete, |w: World| {
@@ -84,15 +84,15 @@ macro_rules! backups_elsewhere {
     };
 }
 
-backups_elsewhere!(a_backup_elsewhere_has_the_attributes_that_are_kept, ["-aAX"]);
-backups_elsewhere!(a_backup_elsewhere_has_owner_and_time, ["-a"]);
-backups_elsewhere!(a_backup_elsewhere_has_only_what_is_asked_for, ["-rtg"]);
-backups_elsewhere!(a_backup_elsewhere_has_nothing_but_a_mode, ["-r"]);
-backups_elsewhere!(a_delayed_file_is_kept_elsewhere, ["-aX", "--delay-updates"]);
+backups_elsewhere!(backup_on_another_file_system_keeps_preserved_attributes, ["-aAX"]);
+backups_elsewhere!(backup_on_another_file_system_keeps_owner_and_time, ["-a"]);
+backups_elsewhere!(backup_on_another_file_system_keeps_only_requested_ones, ["-rtg"]);
+backups_elsewhere!(backup_on_another_file_system_keeps_only_the_mode, ["-r"]);
+backups_elsewhere!(delay_updates_with_backups_on_another_file_system, ["-aX", "--delay-updates"]);
 
 synctest!(a_backup_dir_that_may_not_be_written, as user, |w: World| {
     w.source("a=new b=new z").dest("a=old! old").build("bk", |t| drop(t.dir(".").owner(1, 1).mode(0o555)));
-    w.not_pulled("rsync names no reason there: `Success (0)`");
+    w.not_pulled("rsync reports `Success (0)` as the reason there");
     w.stderr_unordered().once().agree(&["-ab", "--backup-dir=../bk", "--delete"]).exits(11);
 });
 
@@ -156,21 +156,21 @@ synctest!(inplace_writes_an_own_read_only_file, as user, |w: World| {
 });
 
 // ── deltas in a local copy ──────────────────────────────────────────────────────────────────────
-places!(differences_alone, ["-ai", "--no-whole-file"]);
-places!(differences_by_the_short_name, ["-avv", "--no-W"]);
-places!(differences_counted, ["-ai", "--no-whole-file", "--stats", "--info=stats2"]);
-places!(differences_with_backups, ["-aib", "--no-whole-file", "--delete"]);
-places!(differences_delayed, ["-ai", "--no-whole-file", "--delay-updates"]);
-places!(differences_appended, ["-ai", "--no-whole-file", "--append"]);
-places!(differences_to_what_another_tree_has, ["-ai", "--no-whole-file", "--copy-dest=../src"]);
-places!(differences_in_place, ["-ai", "--no-whole-file", "--inplace"]);
-places!(differences_in_place_with_backups, ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]);
-places!(the_last_word_about_differences, ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]);
+places!(delta_transfer, ["-ai", "--no-whole-file"]);
+places!(delta_transfer_by_the_short_name, ["-avv", "--no-W"]);
+places!(delta_transfer_with_stats, ["-ai", "--no-whole-file", "--stats", "--info=stats2"]);
+places!(delta_transfer_with_backups, ["-aib", "--no-whole-file", "--delete"]);
+places!(delta_transfer_with_delay_updates, ["-ai", "--no-whole-file", "--delay-updates"]);
+places!(delta_transfer_with_append, ["-ai", "--no-whole-file", "--append"]);
+places!(delta_transfer_with_copy_dest, ["-ai", "--no-whole-file", "--copy-dest=../src"]);
+places!(delta_transfer_in_place, ["-ai", "--no-whole-file", "--inplace"]);
+places!(delta_transfer_in_place_with_backups, ["-aib", "--no-whole-file", "--inplace", "--backup-dir=bk"]);
+places!(last_of_whole_file_and_no_whole_file_wins, ["-ai", "--no-whole-file", "-W", "--stats", "--info=stats2"]);
 
 synctest!(delta_of_a_large_file, |w: World| {
     for options in [&["-ai", "--no-whole-file"][..], &["-ai", "--no-whole-file", "--inplace"]] {
         w.source("big*1000000@1 grown*700001@1 cut*300000@1").dest("big*1000001 grown*400000 cut*900000");
-        w.agree(options).exits(0).says(">f.st...... grown");
+        w.agree(options).exits(0).prints(">f.st...... grown");
     }
 });
 
@@ -178,7 +178,7 @@ synctest!(inplace_does_not_rewrite_equal_blocks, |w: World| {
     // Zeros over a hole: writing them would fill it.
     w.build("src", |t| drop(t.file("a", [vec![0; 600_000], vec![1; 400_000]].concat())));
     w.build("dst", |t| drop(t.sparse("a", 1_000_000, &[(600_000, &[1; 200_000]), (900_000, b"other")])));
-    w.compare_blocks().agree(&["-I", "-ai", "--inplace", "--no-whole-file"]).exits(0).says(">f......... a");
+    w.compare_blocks().agree(&["-I", "-ai", "--inplace", "--no-whole-file"]).exits(0).prints(">f......... a");
 });
 
 synctest!(inplace_delta_with_holes, |w: World| {
@@ -243,8 +243,8 @@ synctest!(append_to_a_large_file, |w: World| {
 });
 
 // ── partial and temporary files, delayed updates ────────────────────────────────────────────────
-places!(partial_leaves_nothing_of_a_good_run, ["-ai", "--partial"]);
-places!(partial_dir_leaves_nothing_of_a_good_run, ["-ai", "--partial-dir=.part"]);
+places!(partial_leaves_nothing_after_success, ["-ai", "--partial"]);
+places!(partial_dir_leaves_nothing_after_success, ["-ai", "--partial-dir=.part"]);
 places!(partial_dir_is_not_deleted, ["-ai", "--partial-dir=.part", "--delete"]);
 places!(delay_updates, ["-ai", "--delay-updates"]);
 places!(delay_updates_with_delete_after, ["-ai", "--delay-updates", "--delete-after"]);
@@ -254,15 +254,17 @@ places!(whole_file_changes_nothing, ["-aiW"]);
 places!(compression_has_no_effect, ["-aiz"]);
 synctest!(remote_options_have_no_effect_on_a_local_copy, |w: World| {
     older(&w);
-    w.only_local("where there is a peer, it has").agree(&["-ai", "-e", "nowhere", "--rsync-path=nothing"]).exits(0);
+    w.only_local("the options have an effect with a peer")
+        .agree(&["-ai", "-e", "nowhere", "--rsync-path=nothing"])
+        .exits(0);
     let options = "-aiz -s --timeout=5 --blocking-io --port=1 --sockopts=x -4 --no-motd --trust-sender --compress-level=3 \
         --skip-compress=gz --checksum-seed=5 --max-alloc=1g -B800";
     w.agree(&options.split_whitespace().collect::<Vec<_>>()).exits(0);
 });
 places!(timeout_has_no_effect, ["-ai", "--timeout=30"]);
-places!(bwlimit_is_obeyed_silently, ["-ai", "--bwlimit=100m"]);
-places!(stop_at_a_time_to_come, ["-ai", "--stop-at=2099-12-31T23:59"]);
-places!(stop_after_a_while, ["-ai", "--stop-after=5"]);
+places!(bwlimit_prints_nothing, ["-ai", "--bwlimit=100m"]);
+places!(stop_at_a_future_time, ["-ai", "--stop-at=2099-12-31T23:59"]);
+places!(stop_after_some_minutes, ["-ai", "--stop-after=5"]);
 
 synctest!(delay_updates_keeps_hard_links, |w: World| {
     w.source("a=newer@5 d/b==a z==a y").dest("a=old d/b==a y z=other x");
@@ -305,7 +307,7 @@ fn left_overs(w: &World) {
 
 synctest!(leftover_of_an_unchanged_file_is_removed, |w: World| {
     left_overs(&w);
-    w.agree(&["-ai", "--partial-dir=.part"]).exits(0).never_says(".part");
+    w.agree(&["-ai", "--partial-dir=.part"]).exits(0).never_prints(".part");
 });
 
 synctest!(leftover_of_a_skipped_file_is_kept, |w: World| {
@@ -351,11 +353,11 @@ synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
     for (option, new) in [("--inplace", "one"), ("--append", "two")] {
         older(&w);
         w.tree(".", &format!("tmp/@-100 src/{new}"));
-        w.agree(&["-ai", option, "--temp-dir={W}/tmp"]).exits(0).says(new);
+        w.agree(&["-ai", option, "--temp-dir={W}/tmp"]).exits(0).prints(new);
     }
 });
 
-synctest!(a_relative_temporary_directory_may_not_climb, |w: World| {
+synctest!(relative_temp_dir_may_not_climb, |w: World| {
     older(&w);
     w.needs_rsync("3.5.0").tree("tmp", "");
     w.agree(&["-ai", "--temp-dir=../tmp"]).exits(23).warns("Invalid argument (22)");
@@ -369,7 +371,7 @@ synctest!(missing_temp_dir_exits_1, |w: World| {
 synctest!(rsyncs_leftover_temp_files_are_ordinary_files, |w: World| {
     w.source("a=new").dest("a=old! .a.Xy12Zz=half");
     w.agree(&["-ai"]).exits(0);
-    w.agree(&["-ai", "--delete"]).says("*deleting   .a.Xy12Zz");
+    w.agree(&["-ai", "--delete"]).prints("*deleting   .a.Xy12Zz");
 });
 
 // ── sparse and preallocated ─────────────────────────────────────────────────────────────────────
@@ -416,10 +418,10 @@ synctest!(a_huge_sparse_file, |w: World| {
 });
 
 // ── removal of sources ──────────────────────────────────────────────────────────────────────────
-places!(sources_are_removed_when_they_have_arrived, ["-ai", "--remove-source-files"]);
-places!(sources_are_removed_by_the_old_name, ["-ai", "--remove-sent-files"]);
-places!(sources_that_were_up_to_date_go_too, ["-aii", "--remove-source-files"]);
-places!(sources_removed_aloud, ["-avv", "--remove-source-files"]);
+places!(remove_source_files_removes_transferred_files, ["-ai", "--remove-source-files"]);
+places!(remove_sent_files_removes_transferred_files, ["-ai", "--remove-sent-files"]);
+places!(remove_source_files_removes_up_to_date_files, ["-aii", "--remove-source-files"]);
+places!(remove_source_files_with_vv, ["-avv", "--remove-source-files"]);
 
 synctest!(remove_source_files_removes_unchanged_files, |w: World| {
     w.source("d/a d/b e/c f").dest("d/a d/b e/c f");
@@ -450,7 +452,7 @@ synctest!(remove_sent_files_also_removes_new_symlinks, |w: World| {
 });
 
 synctest!(remove_source_files_onto_themselves_removes_nothing, |w: World| {
-    w.only_local("two machines cannot tell").source("a b");
+    w.only_local("two machines cannot detect that both trees are the same").source("a b");
     w.stderr_unordered().agree_paths(&["-ai", "--remove-source-files"], &["src/", "src/"]);
 });
 
@@ -485,7 +487,7 @@ synctest!(read_only_file_is_replaced, as user, |w: World| {
 
 synctest!(backup_replaced_by_a_directory_is_not_backed_up, |w: World| {
     w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
-    w.agree(&["-aib", "--info=backup"]).exits(0).says("backed up g to g~").never_says("f~~");
+    w.agree(&["-aib", "--info=backup"]).exits(0).prints("backed up g to g~").never_prints("f~~");
 });
 
 // ── no source left ──────────────────────────────────────────────────────────────────────────────
@@ -502,21 +504,26 @@ macro_rules! has_no_source {
     };
 }
 
-has_no_source!(nothing_makes_a_directory_that_ends_in_a_slash, ["-a"], ["src/nope", "new/"], 23);
-has_no_source!(nothing_makes_no_directory, ["-a"], ["src/nope", "new"], 23);
-has_no_source!(no_content_makes_no_directory, ["-a"], ["src/nope/", "new"], 23);
-has_no_source!(a_directory_without_recursion_makes_one, [], ["src/", "new/"], 0);
-has_no_source!(nothing_needs_the_parent, [], ["src/nope/x", "nodir/x"], 3);
-has_no_source!(nothing_needs_the_directory_above, [], ["src/nope/", "new/x/"], 11);
-has_no_source!(nothing_needs_no_path_with_mkpath, ["-a", "--mkpath"], ["src/nope/", "new/x/"], 23);
-has_no_source!(nothing_goes_to_a_file, [], ["src/nope/", "file"], 23);
-has_no_source!(nothing_goes_below_a_file, [], ["src/nope", "file/x"], 3);
-has_no_source!(nothing_goes_to_a_file_that_ends_in_a_slash, [], ["src/nope", "file/"], 3);
-has_no_source!(nothing_of_two, ["-a"], ["src/nope", "src/nope2", "new"], 23);
-has_no_source!(what_is_excluded_needs_the_parent, ["-a", "--exclude=a"], ["src/a", "nodir/new"], 3);
-has_no_source!(what_is_ignored_makes_a_directory, ["-a", "--ignore-missing-args"], ["src/nope", "new/"], 0);
-has_no_source!(nothing_deletes_nothing, ["-a", "--delete"], ["src/nope/", "dst/"], 23);
-has_no_source!(nothing_is_listed, ["-a"], ["src/nope"], 23);
+has_no_source!(missing_source_creates_a_destination_with_a_slash, ["-a"], ["src/nope", "new/"], 23);
+has_no_source!(missing_source_creates_no_directory, ["-a"], ["src/nope", "new"], 23);
+has_no_source!(missing_source_with_a_slash_creates_no_directory, ["-a"], ["src/nope/", "new"], 23);
+has_no_source!(skipped_source_directory_creates_the_destination, [], ["src/", "new/"], 0);
+has_no_source!(missing_source_needs_the_parent_of_the_destination, [], ["src/nope/x", "nodir/x"], 3);
+has_no_source!(missing_source_needs_the_directory_above_the_destination, [], ["src/nope/", "new/x/"], 11);
+has_no_source!(missing_source_with_mkpath, ["-a", "--mkpath"], ["src/nope/", "new/x/"], 23);
+has_no_source!(missing_source_with_a_file_as_destination, [], ["src/nope/", "file"], 23);
+has_no_source!(missing_source_with_a_destination_below_a_file, [], ["src/nope", "file/x"], 3);
+has_no_source!(missing_source_with_a_file_and_slash_as_destination, [], ["src/nope", "file/"], 3);
+has_no_source!(two_missing_sources, ["-a"], ["src/nope", "src/nope2", "new"], 23);
+has_no_source!(excluded_source_needs_the_parent_of_the_destination, ["-a", "--exclude=a"], ["src/a", "nodir/new"], 3);
+has_no_source!(
+    ignored_missing_source_creates_the_destination,
+    ["-a", "--ignore-missing-args"],
+    ["src/nope", "new/"],
+    0
+);
+has_no_source!(missing_source_deletes_nothing, ["-a", "--delete"], ["src/nope/", "dst/"], 23);
+has_no_source!(missing_source_is_not_listed, ["-a"], ["src/nope"], 23);
 
 synctest!(files_from_without_existing_names_creates_the_destination, |w: World| {
     w.source("a").file("list", "./nope\n").once();
@@ -524,7 +531,7 @@ synctest!(files_from_without_existing_names_creates_the_destination, |w: World| 
     w.dest("").agree_paths(&["-rlti", "--files-from=list"], &["src/", "dst"]).exits(23);
 });
 
-macro_rules! says_where {
+macro_rules! reports_paths {
     ($name:ident, $($path:expr),+) => {
         synctest!($name, as user, |w: World| {
             w.source("d/f f0%0 closed/%0").dest("").once().stderr_unordered();
@@ -535,19 +542,25 @@ macro_rules! says_where {
     };
 }
 
-says_where!(
-    what_cannot_be_entered_is_told_as_given,
+reports_paths!(
+    inaccessible_path_is_reported_as_given,
     "src/nope/.",
     "src//nope/",
     "src/./nope/",
     "src/../src/nope/",
     "nope//"
 );
-says_where!(what_leads_nowhere_is_told_as_given, "src/../src/nope/x", "src//nope/x", "./nope/x", "{W}/src/./nope/x");
-says_where!(what_is_missing_is_told_without_turns, "./src//nope", "src/d/../nope", "{W}/src/../src/nope");
-says_where!(what_cannot_be_read_is_told_without_turns, "src/./", "src//", "src/../src/", "./src/.", "src/d/../closed");
+reports_paths!(
+    path_below_a_missing_directory_is_reported_as_given,
+    "src/../src/nope/x",
+    "src//nope/x",
+    "./nope/x",
+    "{W}/src/./nope/x"
+);
+reports_paths!(missing_path_is_reported_normalized, "./src//nope", "src/d/../nope", "{W}/src/../src/nope");
+reports_paths!(unreadable_path_is_reported_normalized, "src/./", "src//", "src/../src/", "./src/.", "src/d/../closed");
 
-macro_rules! turns_back {
+macro_rules! has_dot_dot_paths {
     ($name:ident, $($path:expr),+) => {
         synctest!($name, |w: World| {
             w.source("d/f b/f").dest("").once();
@@ -560,7 +573,7 @@ macro_rules! turns_back {
     };
 }
 
-turns_back!(a_relative_path_does_not_turn_back, "src/d/../b", "src//./d/../b", "src/..", "../src", "{W}/src/d/../b");
+has_dot_dot_paths!(relative_path_with_dot_dot, "src/d/../b", "src//./d/../b", "src/..", "../src", "{W}/src/d/../b");
 
 // ── older backups in the way ────────────────────────────────────────────────────────────────────
 macro_rules! backs_up_again {
@@ -572,11 +585,11 @@ macro_rules! backs_up_again {
     };
 }
 
-backs_up_again!(a_directory_whose_older_backup_is_a_file, "c/x/f=new c/g", "c/x/f c/g=old", "c", ["--delete"]);
-backs_up_again!(a_directory_that_goes_whose_older_backup_is_a_file, "a", "c/x/f c/g=old", "c", ["--delete"]);
-backs_up_again!(a_directory_whose_older_backup_is_a_symlink, "c/x/f=new", "c/x/f", "c->../src", ["--delete"]);
-backs_up_again!(a_file_whose_older_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
-backs_up_again!(a_file_that_goes_whose_older_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);
+backs_up_again!(directory_whose_earlier_backup_is_a_file, "c/x/f=new c/g", "c/x/f c/g=old", "c", ["--delete"]);
+backs_up_again!(deleted_directory_whose_earlier_backup_is_a_file, "a", "c/x/f c/g=old", "c", ["--delete"]);
+backs_up_again!(directory_whose_earlier_backup_is_a_symlink, "c/x/f=new", "c/x/f", "c->../src", ["--delete"]);
+backs_up_again!(file_whose_earlier_backup_is_a_directory, "c=new", "c", "c/x/f c/g", ["-I"]);
+backs_up_again!(deleted_file_whose_earlier_backup_is_a_directory, "a", "c", "c/x/f c/g c/l->x", ["--delete"]);
 
 synctest!(inplace_without_times_updates_the_time_of_equal_files, |w: World| {
     w.source("same empty= longer").dest("same@-5 empty=@-5 longer=x@-5");

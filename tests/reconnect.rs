@@ -262,10 +262,10 @@ fn is_temp(line: &str) -> bool {
 }
 
 #[track_caller]
-fn same_trees(told: &str, wanted: &[String], got: &[String]) {
+fn same_trees(printed: &str, wanted: &[String], got: &[String]) {
     let missing: Vec<_> = wanted.iter().filter(|line| !got.contains(line)).collect();
     let extra: Vec<_> = got.iter().filter(|line| !wanted.contains(line)).collect();
-    assert!(missing.is_empty() && extra.is_empty(), "{told}\nwanted: {missing:#?}\ngot: {extra:#?}");
+    assert!(missing.is_empty() && extra.is_empty(), "{printed}\nwanted: {missing:#?}\ngot: {extra:#?}");
 }
 
 /// Returns the process IDs of the sessions of a server.
@@ -286,7 +286,7 @@ fn start(scene: &Scene, line: &str) -> Child {
 
 /// Loses the connection of one run in one way, after `share` of the bytes that it carries.
 fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
-    let told = format!("{options}, {way:?}, {loss:?} after {share}");
+    let printed = format!("{options}, {way:?}, {loss:?} after {share}");
     let scene = Scene::new();
     scene.enroll("--root TOP --no-munge");
     let oracle_top = scene.path("oracle");
@@ -296,7 +296,7 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     let in_top = |top: &Path| options.replace("TOP", top.to_str().unwrap());
     let mut by_rsync = Command::new(oracle::rsync());
     by_rsync.args(in_top(&oracle_top).split_whitespace()).args(["src/", "dst/"]).current_dir(&oracle_top);
-    assert!(by_rsync.status().unwrap().success(), "{told}");
+    assert!(by_rsync.status().unwrap().success(), "{printed}");
     let wanted = trees(&oracle_top);
 
     let (reached, trigger) = sync_channel(0);
@@ -316,7 +316,7 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     };
     let line = format!("--transport=tls {} {operands}", in_top(&scene.path("run")));
     let mut client = start(&scene, &line);
-    let Ok(go_on) = trigger.recv() else { panic!("{told}: the relay is gone") };
+    let Ok(go_on) = trigger.recv() else { panic!("{printed}: the relay has exited") };
     let pid = scene.status("pid");
     match loss {
         Loss::Connection | Loss::AtClient => {}
@@ -337,27 +337,27 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     drop(go_on);
     let Output { status, stderr, .. } = client.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
-    let told = format!("{told}: {status}\n{stderr}");
+    let printed = format!("{printed}: {status}\n{stderr}");
     let is_finished = loss == Loss::Client || *must == Must::Finish;
     let is_compared = is_finished && *must != Must::RefuseForGood;
     if is_finished {
-        assert!(status.success(), "{told}");
+        assert!(status.success(), "{printed}");
         if is_compared {
             let mut got = trees(&scene.path("run"));
             // A session that was not replaced still has its temporary files.
             got.retain(|line| loss != Loss::Client || !is_temp(line));
-            same_trees(&told, &wanted, &got);
+            same_trees(&printed, &wanted, &got);
         }
     } else {
-        assert_eq!(status.code(), Some(12), "{told}");
-        assert!(stderr.contains("hint: "), "{told}");
+        assert_eq!(status.code(), Some(12), "{printed}");
+        assert!(stderr.contains("hint: "), "{printed}");
     }
     // Now the server notices that the first connection is gone.
     relay.held.lock().unwrap().drain(..).for_each(|held| drop(held.shutdown(Shutdown::Both)));
     let pid = scene.status("pid");
     until(|| sessions_of(&pid).is_empty());
     if is_compared {
-        same_trees(&format!("{told}\nafter the end of the first session"), &wanted, &trees(&scene.path("run")));
+        same_trees(&format!("{printed}\nafter the end of the first session"), &wanted, &trees(&scene.path("run")));
     }
 }
 
@@ -394,11 +394,11 @@ fn copy_continues_over_ssh_if_its_server_is_stopped() {
         let last = format!("{hosts}last_route = \"{transport}\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
         std::fs::write(scene.path("client/hosts.toml"), last).unwrap();
         let output = stopped_during(&scene, "");
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{output:?}");
-        assert!(told.contains("sparsync: the server of host was stopped; continuing over ssh"), "{told}");
+        assert!(printed.contains("sparsync: the server of host was stopped; continuing over ssh"), "{printed}");
         assert!(std::fs::read(scene.path("in/big")).unwrap() == std::fs::read(scene.path("src/big")).unwrap());
-        assert_eq!(std::fs::read_dir(scene.path("in")).unwrap().count(), 2, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(scene.path("in")).unwrap().count(), 2, "no other file is left");
     }
 }
 
@@ -413,10 +413,10 @@ fn copy_ends_if_its_server_is_stopped_without_fallback() {
         scene.enroll("--root TOP --no-munge");
         std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
         let output = stopped_during(&scene, options);
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(12), "{options}: {output:?}");
-        let told_why = told.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
-        assert!(told_why, "{options}: {told}");
+        let told_why = printed.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
+        assert!(told_why, "{options}: {printed}");
     }
 }
 

@@ -20,8 +20,8 @@ macro_rules! compares {
 }
 
 compares!(size_and_time_decide, ["-ai"]);
-compares!(update_spares_what_is_newer, ["-aiu"]);
-compares!(update_tells_what_it_spares, ["-avvu"]);
+compares!(update_skips_newer_files, ["-aiu"]);
+compares!(update_prints_skipped_files_with_vv, ["-avvu"]);
 compares!(ignore_times_transfers_all, ["-aiI"]);
 compares!(size_only, ["-ai", "--size-only"]);
 compares!(size_only_without_times, ["-rlpi", "--size-only"]);
@@ -31,15 +31,15 @@ compares!(checksum_and_update, ["-aicu"]);
 compares!(checksum_and_ignore_times, ["-aicI"]);
 compares!(checksum_by_a_named_algorithm, ["-aic", "--checksum-choice=md5"]);
 compares!(checksum_in_a_format, ["-ac", "--out-format=%i %n", "--cc=xxh64"]);
-compares!(modify_window_that_covers, ["-ai", "--modify-window=60"]);
-compares!(modify_window_that_does_not, ["-ai", "--modify-window=49"]);
-compares!(modify_window_that_just_does, ["-ai", "--modify-window=50"]);
+compares!(modify_window_larger_than_the_difference, ["-ai", "--modify-window=60"]);
+compares!(modify_window_smaller_than_the_difference, ["-ai", "--modify-window=49"]);
+compares!(modify_window_equal_to_the_difference, ["-ai", "--modify-window=50"]);
 compares!(modify_window_in_short, ["-ai", "-@60"]);
 compares!(existing_creates_nothing, ["-ai", "--existing"]);
 compares!(existing_by_its_other_name, ["-ai", "--ignore-non-existing"]);
 compares!(existing_with_delete, ["-ai", "--existing", "--delete"]);
 compares!(ignore_existing_updates_nothing, ["-ai", "--ignore-existing"]);
-compares!(ignore_existing_told, ["-avv", "--ignore-existing"]);
+compares!(ignore_existing_with_vv, ["-avv", "--ignore-existing"]);
 compares!(existing_and_ignore_existing_do_nothing, ["-ai", "--existing", "--ignore-existing"]);
 compares!(existing_and_ignore_existing_delete, ["-ai", "--existing", "--ignore-existing", "--delete"]);
 
@@ -52,7 +52,7 @@ synctest!(a_negative_window_compares_nanoseconds, |w: World| {
         t.file("a", "a").mtime_ns(0, 1);
         t.file("b", "b").mtime_ns(0, 1);
     });
-    w.agree(&["-ai", "--modify-window=-1"]).says(" b").never_says(" a");
+    w.agree(&["-ai", "--modify-window=-1"]).prints(" b").never_prints(" a");
 });
 
 synctest!(update_within_a_window, |w: World| {
@@ -78,7 +78,7 @@ synctest!(update_replaces_entries_of_another_type, |w: World| {
 
 synctest!(ignore_existing_descends_into_directories, |w: World| {
     w.source("d/%750 d/new d/old=newer l->x k->y").dest("d/old l->z");
-    w.agree(&["-ai", "--ignore-existing"]).says("d/new");
+    w.agree(&["-ai", "--ignore-existing"]).prints("d/new");
 });
 
 synctest!(existing_creates_no_symlinks_or_fifos, |w: World| {
@@ -90,25 +90,27 @@ synctest!(stats_count_entries_skipped_by_existing, |w: World| {
     w.source("a d/b d/e/c d/l->x z").dest("a=old");
     for options in [&["-rlt", "--existing"][..], &["-a", "--existing", "-m"], &["-aH", "--existing", "--delete-after"]]
     {
-        w.agree(&[options, &["--stats", "-v"]].concat()).exits(0).says("Number of files: 8 (reg: 4, dir: 3, link: 1)");
+        w.agree(&[options, &["--stats", "-v"]].concat())
+            .exits(0)
+            .prints("Number of files: 8 (reg: 4, dir: 3, link: 1)");
     }
 });
 
 synctest!(stats_count_entries_that_cannot_be_created, as user, |w: World| {
     w.source("a d/b/c d/b/e/g z").build("dst", |t| drop(t.dir("d").owner(1, 1)));
-    w.stderr_unordered().agree(&["-rli", "--stats"]).exits(23).says("Number of files: 8 (reg: 4, dir: 4)");
+    w.stderr_unordered().agree(&["-rli", "--stats"]).exits(23).prints("Number of files: 8 (reg: 4, dir: 4)");
 });
 
 synctest!(error_in_a_directory_skipped_by_existing_exits_23, as user, |w: World| {
     w.source("d/b d/closed/%0 z/a").dest("z/old");
     w.stderr_unordered().agree(&["-ai", "--existing"]).exits(23).warns("opendir");
-    w.agree(&["-ai", "--existing", "--delete-after"]).exits(23).never_says("deleting   z/old");
+    w.agree(&["-ai", "--existing", "--delete-after"]).exits(23).never_prints("deleting   z/old");
 });
 
 synctest!(error_in_a_pruned_directory_exits_23, as user, |w: World| {
     w.source("d/closed/%0 z/a").dest("z/old");
     w.stderr_unordered().agree(&["-aim"]).exits(23).warns("opendir");
-    w.agree(&["-aim", "--delete-after"]).exits(23).never_says("deleting   z/old");
+    w.agree(&["-aim", "--delete-after"]).exits(23).never_prints("deleting   z/old");
 });
 
 synctest!(deletions_precede_entries_skipped_by_existing, |w: World| {
@@ -120,26 +122,27 @@ synctest!(deletions_precede_entries_skipped_by_existing, |w: World| {
 
 synctest!(stats_count_entries_of_each_source, |w: World| {
     w.source("a d/b d/e/c l->x").tree("src2", "a=other d/b=other d/n").dest("a=old");
-    w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"]).says("Number of files: 12 (reg: 6, dir: 5, link: 1)");
+    w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"])
+        .prints("Number of files: 12 (reg: 6, dir: 5, link: 1)");
     w.agree_paths(&["-aim", "--stats"], &["src/", "src2/", "dst"]).exits(0);
-    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"]).says("Number of files: 7 (reg: 4, dir: 3)");
+    w.agree_paths(&["-ai", "--stats"], &["src/d", "src2/d", "new"]).prints("Number of files: 7 (reg: 4, dir: 3)");
 });
 
 synctest!(existing_creates_the_destination, |w: World| {
-    w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).says("cd+++++++++ ./");
+    w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).prints("cd+++++++++ ./");
     w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);
 });
 
 synctest!(skipped_file_is_reported_by_its_destination_name, |w: World| {
     w.source("a l->/etc/x").file("there", "other");
-    w.agree_paths(&["-vv", "--existing"], &["src/a", "new"]).says("not creating new file \"new\"");
-    w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"]).says("there exists");
+    w.agree_paths(&["-vv", "--existing"], &["src/a", "new"]).prints("not creating new file \"new\"");
+    w.agree_paths(&["-vv", "--ignore-existing"], &["src/a", "there"]).prints("there exists");
     w.build("src", |t| drop(t.file("a", "a").mtime(-9)));
-    w.agree_paths(&["-vv", "-tu"], &["src/a", "there"]).says("there is newer");
+    w.agree_paths(&["-vv", "-tu"], &["src/a", "there"]).prints("there is newer");
 });
 
 // ── sizes ───────────────────────────────────────────────────────────────────────────────────────
-macro_rules! weighs {
+macro_rules! selects_by_size {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
             w.source("e= a*999 b*1000 c*1001 d*1023 k*1024 l*1025 m*1499 n*1500 o*1501 p*2048 dir/q*5000 s->p").dest("a=old q=old");
@@ -148,26 +151,26 @@ macro_rules! weighs {
     };
 }
 
-weighs!(max_size_in_bytes, ["--max-size=1000"]);
-weighs!(max_size_in_kibibytes, ["--max-size=1k"]);
-weighs!(max_size_in_kilobytes, ["--max-size=1kb"]);
-weighs!(max_size_in_kibibytes_said_long, ["--max-size=1KiB"]);
-weighs!(max_size_in_fractions, ["--max-size=1.5kb"]);
-weighs!(max_size_less_one, ["--max-size=1.5kb-1"]);
-weighs!(max_size_plus_one, ["--max-size=1.5kb+1"]);
-weighs!(max_size_with_b, ["--max-size=1000b"]);
-weighs!(max_size_of_zero, ["--max-size=0"]);
-weighs!(min_size, ["--min-size=1k"]);
-weighs!(min_size_of_one, ["--min-size=1"]);
-weighs!(min_and_max_size, ["--min-size=1000", "--max-size=1024"]);
-weighs!(max_size_deletes_nothing, ["--max-size=10", "--delete"]);
-weighs!(max_size_told, ["-vv", "--max-size=1000"]);
-weighs!(max_size_prunes_nothing, ["-m", "--max-size=10"]);
+selects_by_size!(max_size_in_bytes, ["--max-size=1000"]);
+selects_by_size!(max_size_in_kibibytes, ["--max-size=1k"]);
+selects_by_size!(max_size_in_kilobytes, ["--max-size=1kb"]);
+selects_by_size!(max_size_in_kibibytes_by_the_long_suffix, ["--max-size=1KiB"]);
+selects_by_size!(max_size_in_fractions, ["--max-size=1.5kb"]);
+selects_by_size!(max_size_less_one, ["--max-size=1.5kb-1"]);
+selects_by_size!(max_size_plus_one, ["--max-size=1.5kb+1"]);
+selects_by_size!(max_size_with_b, ["--max-size=1000b"]);
+selects_by_size!(max_size_of_zero, ["--max-size=0"]);
+selects_by_size!(min_size, ["--min-size=1k"]);
+selects_by_size!(min_size_of_one, ["--min-size=1"]);
+selects_by_size!(min_and_max_size, ["--min-size=1000", "--max-size=1024"]);
+selects_by_size!(max_size_deletes_nothing, ["--max-size=10", "--delete"]);
+selects_by_size!(max_size_with_vv, ["-vv", "--max-size=1000"]);
+selects_by_size!(max_size_prunes_nothing, ["-m", "--max-size=10"]);
 
 // ── pruning and mount points ────────────────────────────────────────────────────────────────────
 synctest!(prune_skips_empty_directory_chains, |w: World| {
     w.source("a e/ f/g/h/ k/l/m k/n/").dest("");
-    w.agree(&["-aim"]).never_says("f/");
+    w.agree(&["-aim"]).never_prints("f/");
 });
 
 synctest!(prune_deletes_pruned_directories, |w: World| {
@@ -182,7 +185,7 @@ synctest!(prune_keeps_protected_directories, |w: World| {
 
 synctest!(prune_keeps_protected_directories_without_delete, |w: World| {
     w.source("a e/@5 f/g/ h/i/j/").dest("f/%700");
-    w.agree(&["-aim", "-fP e/", "-fP i/"]).exits(0).says("cd+++++++++ e/").never_says("j/");
+    w.agree(&["-aim", "-fP e/", "-fP i/"]).exits(0).prints("cd+++++++++ e/").never_prints("j/");
 });
 
 synctest!(prune_with_each_delete_timing, |w: World| {
@@ -202,21 +205,21 @@ synctest!(one_file_system_leaves_a_mount_point_empty, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside");
-    w.agree(&["-aix"]).says("cd+++++++++ m/").never_says("inside");
+    w.agree(&["-aix"]).prints("cd+++++++++ m/").never_prints("inside");
 });
 
 synctest!(one_file_system_twice_skips_the_mount_point, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside");
-    w.agree(&["-aixx"]).never_says("m/");
+    w.agree(&["-aixx"]).never_prints("m/");
 });
 
 synctest!(mount_points_are_crossed_without_one_file_system, as root, |w: World| {
     w.source("a m/ d/b").dest("");
     w.mount_tmpfs("src/m", 1 << 16);
     w.tree("src/m", "inside");
-    w.agree(&["-ai"]).says("m/inside");
+    w.agree(&["-ai"]).prints("m/inside");
 });
 
 /// A file system inside another file system in the source, and a symlink to the outer one.
@@ -229,7 +232,7 @@ fn mounts(w: &World) {
 }
 
 /// Declares a case that copies the named parts of [`mounts`].
-macro_rules! stays {
+macro_rules! stays_on_a_file_system {
     ($name:ident, [$($option:expr),+ $(,)?], [$($operand:expr),+ $(,)?]) => {
         synctest!($name, as root, |w: World| {
             mounts(&w);
@@ -238,19 +241,19 @@ macro_rules! stays {
     };
 }
 
-stays!(a_mount_point_that_is_named_is_entered, ["-x"], ["src/m"]);
-stays!(a_mount_point_that_is_named_is_entered_under_xx, ["-xx"], ["src/m"]);
-stays!(each_argument_has_its_file_system, ["-x"], ["src/m", "src/d", "src"]);
-stays!(a_mount_point_by_its_content, ["-x", "--delete"], ["src/m/", "src/"]);
-stays!(a_mount_point_below_implied_directories, ["-xR"], ["src/m/n"]);
-stays!(a_mount_point_below_implied_directories_under_xx, ["-xxR"], ["src/m/n", "src"]);
-stays!(a_mount_point_named_and_walked_to, ["-xR", "--delete"], ["src", "src/m"]);
-stays!(a_mount_point_behind_a_cut, ["-xR"], ["src/./m"]);
-stays!(a_mount_point_behind_a_symlink, ["-xL"], ["src/d"]);
-stays!(a_mount_point_behind_a_symlink_to_a_directory, ["-xxk"], ["src/d"]);
-stays!(a_mount_point_by_a_symlink_that_is_named, ["-xL"], ["src/d/l"]);
-stays!(a_mount_point_without_recursion, ["-x", "--no-r", "-d"], ["src/m", "src/m/"]);
-stays!(a_mount_point_without_recursion_under_xx, ["-xx", "--no-r", "-d"], ["src/m", "src/m/"]);
+stays_on_a_file_system!(a_mount_point_that_is_named_is_entered, ["-x"], ["src/m"]);
+stays_on_a_file_system!(a_mount_point_that_is_named_is_entered_under_xx, ["-xx"], ["src/m"]);
+stays_on_a_file_system!(each_argument_has_its_file_system, ["-x"], ["src/m", "src/d", "src"]);
+stays_on_a_file_system!(a_mount_point_by_its_content, ["-x", "--delete"], ["src/m/", "src/"]);
+stays_on_a_file_system!(a_mount_point_below_implied_directories, ["-xR"], ["src/m/n"]);
+stays_on_a_file_system!(a_mount_point_below_implied_directories_under_xx, ["-xxR"], ["src/m/n", "src"]);
+stays_on_a_file_system!(a_mount_point_named_and_walked_to, ["-xR", "--delete"], ["src", "src/m"]);
+stays_on_a_file_system!(mount_point_after_a_dot_marker, ["-xR"], ["src/./m"]);
+stays_on_a_file_system!(a_mount_point_behind_a_symlink, ["-xL"], ["src/d"]);
+stays_on_a_file_system!(a_mount_point_behind_a_symlink_to_a_directory, ["-xxk"], ["src/d"]);
+stays_on_a_file_system!(a_mount_point_by_a_symlink_that_is_named, ["-xL"], ["src/d/l"]);
+stays_on_a_file_system!(a_mount_point_without_recursion, ["-x", "--no-r", "-d"], ["src/m", "src/m/"]);
+stays_on_a_file_system!(a_mount_point_without_recursion_under_xx, ["-xx", "--no-r", "-d"], ["src/m", "src/m/"]);
 
 synctest!(mount_points_in_files_from, as root, |w: World| {
     mounts(&w);
@@ -283,11 +286,11 @@ macro_rules! spares {
 spares!(deletion_stays_on_the_file_system, ["--delete"], ["src/"]);
 spares!(deletion_before_stays_on_the_file_system, ["--delete-before"], ["src/"]);
 spares!(deletion_after_stays_on_the_file_system, ["--delete-after"], ["src/"]);
-spares!(deletion_at_the_end_stays_on_the_file_system, ["--delete-delay"], ["src/"]);
-spares!(deletion_in_a_mount_that_is_named, ["--delete"], ["src/m", "src/d"]);
-spares!(deletion_before_in_a_mount_that_is_named, ["--delete-before"], ["src/m", "src/d"]);
-spares!(deletion_after_in_a_mount_that_is_named, ["--delete-after"], ["src/m", "src/d"]);
-spares!(deletion_at_the_end_in_a_mount_that_is_named, ["--delete-delay"], ["src/m", "src/d"]);
+spares!(delete_delay_stays_on_the_file_system, ["--delete-delay"], ["src/"]);
+spares!(delete_in_a_named_mount_point, ["--delete"], ["src/m", "src/d"]);
+spares!(delete_before_in_a_named_mount_point, ["--delete-before"], ["src/m", "src/d"]);
+spares!(delete_after_in_a_named_mount_point, ["--delete-after"], ["src/m", "src/d"]);
+spares!(delete_delay_in_a_named_mount_point, ["--delete-delay"], ["src/m", "src/d"]);
 spares!(deletion_below_implied_directories, ["-R", "--delete"], ["src/./m/n", "src/./d/e/g"]);
 
 synctest!(implied_directory_within_a_whole_tree_is_only_created, |w: World| {

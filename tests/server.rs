@@ -93,8 +93,8 @@ impl Scene {
         let known = self.status("pin");
         self.lead_to(&known);
         // `grant --json` prints the key of its own user, here that of the client.
-        let told = self.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
-        let pin = field_of(&String::from_utf8(told.stdout).unwrap(), "pin");
+        let printed = self.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+        let pin = field_of(&String::from_utf8(printed.stdout).unwrap(), "pin");
         if !granted.is_empty() {
             self.well(&format!("grant {pin} --name laptop {granted}"));
         }
@@ -128,8 +128,8 @@ impl Scene {
     #[track_caller]
     fn is_refused(&self, line: &str, words: &str) {
         let output = self.copy(line);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(words), "{line}: {told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(words), "{line}: {printed}");
         assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
     }
 
@@ -200,7 +200,7 @@ fn a_panic_in_the_network_thread_ends_no_session() {
     }
     let copied = scene.command("client", "-a --transport=quic src/ host:TOP/fourth").output().unwrap();
     assert!(copied.status.success(), "{copied:?}");
-    assert!(!trigger.exists(), "no client met the panic");
+    assert!(!trigger.exists(), "no client triggered the panic");
     assert_eq!(scene.status("pid"), pid);
     assert!(first.try_wait().unwrap().is_none(), "the first session was ended");
     first.kill().unwrap();
@@ -234,7 +234,7 @@ fn a_server_is_started_once_and_stopped_once() {
     let pin = scene.status("pin");
     scene.well("restart");
     assert_ne!(scene.status("pid"), pid);
-    assert_eq!((scene.status("port"), scene.status("pin")), (port.clone(), pin), "it is the same server");
+    assert_eq!((scene.status("port"), scene.status("pin")), (port.clone(), pin), "port and key are unchanged");
     assert!(scene.well("status").contains(&format!("addresses  [::1]:{port}\n")));
     assert!(scene.well("stop").contains("server stopped"));
     assert!(scene.well("stop --now").contains("no server is running"));
@@ -264,8 +264,8 @@ fn concurrent_starts_yield_one_server() {
     for start in starts {
         let output = start.unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert!(told.contains(&format!("process {},", scene.status("pid"))), "{told}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(&format!("process {},", scene.status("pid"))), "{printed}");
     }
 }
 
@@ -303,8 +303,8 @@ fn server_starts_after_a_crash() {
     for file in ["server.pid", "control"] {
         std::fs::remove_file(scene.path("server/state").join(file)).unwrap();
     }
-    let told = String::from_utf8(scene.at("server", "status").stdout).unwrap();
-    assert!(told.contains(&format!("port {port} is in use by sparsync (process {pid})")), "{told}");
+    let printed = String::from_utf8(scene.at("server", "status").stdout).unwrap();
+    assert!(printed.contains(&format!("port {port} is in use by sparsync (process {pid})")), "{printed}");
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
 }
 
@@ -317,11 +317,11 @@ fn server_without_proc_exits_4() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
         let output = command.stdin(Stdio::null()).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        if ["unshare: ", "umount: "].iter().any(|tool| told.contains(tool)) {
-            return crate::kit::tell_skip("where_there_is_no_proc", "/proc cannot be taken away here");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        if ["unshare: ", "umount: "].iter().any(|tool| printed.contains(tool)) {
+            return crate::kit::report_skip("server::server_without_proc", "/proc cannot be unmounted here");
         }
-        assert!(output.status.code() == Some(4) && told.contains("/proc is not mounted"), "{output:?}");
+        assert!(output.status.code() == Some(4) && printed.contains("/proc is not mounted"), "{output:?}");
     }
 }
 
@@ -330,18 +330,18 @@ fn port_in_use_is_reported_with_its_owner() {
     let scene = Scene::new();
     let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
     let port = socket.local_addr().unwrap().port();
-    let told = scene.fails(&format!("start --port {port}"), 10);
-    assert!(told.contains(&format!("cannot listen on port {port}")), "{told}");
-    assert!(told.contains(&format!("(process {})", std::process::id())), "{told}");
-    let told = scene.fails(&format!("start --foreground --port {port}"), 10);
-    assert!(told.contains("--port=PORT"), "{told}");
+    let printed = scene.fails(&format!("start --port {port}"), 10);
+    assert!(printed.contains(&format!("cannot listen on port {port}")), "{printed}");
+    assert!(printed.contains(&format!("(process {})", std::process::id())), "{printed}");
+    let printed = scene.fails(&format!("start --foreground --port {port}"), 10);
+    assert!(printed.contains("--port=PORT"), "{printed}");
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     drop(socket);
     scene.well(&format!("start --port {port}"));
     // If the port belongs to sparsync, the message names it.
-    let told = scene.at("client", &format!("start --port {port}"));
-    let told = String::from_utf8_lossy(&told.stderr);
-    assert!(told.contains(&format!("by sparsync (process {})", scene.status("pid"))), "{told}");
+    let printed = scene.at("client", &format!("start --port {port}"));
+    let printed = String::from_utf8_lossy(&printed.stderr);
+    assert!(printed.contains(&format!("by sparsync (process {})", scene.status("pid"))), "{printed}");
 }
 
 /// Errors that prevent a new server from starting are reported while the old one still runs, and it continues.
@@ -352,11 +352,11 @@ fn failed_restart_keeps_the_running_server() {
     let pid = scene.status("pid");
     let taken = std::net::TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let told = scene.fails(&format!("restart --port {port}"), 10);
-    assert!(told.contains(&format!("cannot listen on port {port}")) && told.contains("(process "), "{told}");
+    let printed = scene.fails(&format!("restart --port {port}"), 10);
+    assert!(printed.contains(&format!("cannot listen on port {port}")) && printed.contains("(process "), "{printed}");
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
-    let told = scene.fails("restart --now", 1);
-    assert!(told.contains("grants.toml, line 2: unknown field `colour`"), "{told}");
+    let printed = scene.fails("restart --now", 1);
+    assert!(printed.contains("grants.toml, line 2: unknown field `colour`"), "{printed}");
     assert_eq!(scene.status("pid"), pid);
     std::fs::remove_file(scene.path("server/grants.toml")).unwrap();
     drop(taken);
@@ -366,8 +366,8 @@ fn failed_restart_keeps_the_running_server() {
     let pid = scene.status("pid");
     // If another test has the port just now, it is taken as well.
     let taken = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, own_port));
-    let told = scene.fails("restart --listen=127.0.0.1", 10);
-    assert!(told.contains(&format!("cannot listen on port {own_port}")), "{told}");
+    let printed = scene.fails("restart --listen=127.0.0.1", 10);
+    assert!(printed.contains(&format!("cannot listen on port {own_port}")), "{printed}");
     assert_eq!(scene.status("pid"), pid);
     drop(taken);
     scene.well(&format!("restart --port {port}"));
@@ -388,8 +388,8 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
         // Only commands that change the grants take the lock.
         let verb =
             if name == ".lock" { "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x" } else { "start" };
-        let told = scene.fails(verb, 11);
-        assert!(told.contains(name) && told.contains("symbolic links"), "{name}: {told}");
+        let printed = scene.fails(verb, 11);
+        assert!(printed.contains(name) && printed.contains("symbolic links"), "{name}: {printed}");
         assert_eq!(std::fs::read(scene.path("victim")).unwrap(), b"kept\n", "{name}");
         std::fs::remove_file(&file).unwrap();
     }
@@ -397,8 +397,8 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
     scene.well("stop");
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(scene.path("server/state"), Some(12345), None).unwrap();
-        let told = scene.fails("start", 5);
-        assert!(told.contains("owned by user 12345") && told.contains("chown 0"), "{told}");
+        let printed = scene.fails("start", 5);
+        assert!(printed.contains("owned by user 12345") && printed.contains("chown 0"), "{printed}");
     }
 }
 
@@ -407,16 +407,16 @@ fn unusable_config_directory_is_reported() {
     let scene = Scene::new();
     std::fs::write(scene.path("file"), "").unwrap();
     let output = scene.command("file/below", "server start --port 0").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(11) && told.contains("file/below"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(11) && printed.contains("file/below"), "{printed}");
     scene.well("start --port 0");
     scene.well("stop");
     std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(scene.fails("start --port 0", 5).contains("chmod 600"));
     std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
-    let told = scene.fails("start --port 0", 1);
-    assert!(told.contains("grants.toml, line 2: unknown field `colour`"), "{told}");
+    let printed = scene.fails("start --port 0", 1);
+    assert!(printed.contains("grants.toml, line 2: unknown field `colour`"), "{printed}");
 }
 
 #[test]
@@ -427,10 +427,10 @@ fn start_fails_if_the_server_runs_at_another_address() {
     scene.well(&format!("start --port {port} --listen=::1"));
     for other in [format!("--port {}", port ^ 1), "--listen=127.0.0.1".into(), "--listen=::1 --listen=::".into()] {
         for start in ["start", "start --foreground"] {
-            let told = scene.fails(&format!("{start} {other}"), 10);
+            let printed = scene.fails(&format!("{start} {other}"), 10);
             let words = [format!("port {port}"), "[::1]".to_owned(), format!("sparsync server restart {other}")];
-            let joined = told.replace("--port=", "--port ");
-            words.iter().for_each(|word| assert!(joined.contains(word), "{word}: {told}"));
+            let joined = printed.replace("--port=", "--port ");
+            words.iter().for_each(|word| assert!(joined.contains(word), "{word}: {printed}"));
         }
     }
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
@@ -445,7 +445,7 @@ fn server_of_another_version_is_stopped() {
     std::fs::create_dir_all(&state).unwrap();
     for verb in ["restart --port 0", "restart --now --port 0", "stop", "stop --now"] {
         let lock = std::fs::File::create(state.join("server.pid")).unwrap();
-        lock.try_lock().expect("nobody else has it");
+        lock.try_lock().expect("the lock is free");
         // No process has this ID: a server that answers its control socket is not killed.
         std::fs::write(state.join("server.pid"), "4194305\n").unwrap();
         let _ = std::fs::remove_file(state.join("control"));
@@ -462,15 +462,18 @@ fn server_of_another_version_is_stopped() {
             }
         });
         if verb.starts_with("stop") {
-            let told = scene.fails("start", 2);
-            assert!(told.contains("another version\nhint: `sparsync server restart` starts this version"), "{told}");
+            let printed = scene.fails("start", 2);
+            assert!(
+                printed.contains("another version\nhint: `sparsync server restart` starts this version"),
+                "{printed}"
+            );
             scene.fails("status", 2);
         }
-        let told = scene.well(verb);
-        assert!(told.contains("server stopped"), "{told}");
+        let printed = scene.well(verb);
+        assert!(printed.contains("server stopped"), "{printed}");
         other.join().unwrap();
         if verb.starts_with("restart") {
-            assert!(told.contains("server started"), "{told}");
+            assert!(printed.contains("server started"), "{printed}");
             scene.well("stop --now");
         }
     }
@@ -504,10 +507,10 @@ fn start_waits_for_a_draining_server() {
     let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Both commands report what they wait for, then wait.
     for waits in [stop.stderr.as_mut().unwrap(), start.stderr.as_mut().unwrap()] {
-        let mut told = [0; 128];
-        let count = waits.read(&mut told).unwrap();
-        let told = String::from_utf8_lossy(&told[..count]).into_owned();
-        assert!(told.contains("waiting for 1 session: laptop from ["), "{told}");
+        let mut printed = [0; 128];
+        let count = waits.read(&mut printed).unwrap();
+        let printed = String::from_utf8_lossy(&printed[..count]).into_owned();
+        assert!(printed.contains("waiting for 1 session: laptop from ["), "{printed}");
     }
     client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
     ends_within(client, Duration::from_secs(10));
@@ -547,8 +550,8 @@ fn copy_survives_a_terminated_session() {
     until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= BYTES / 8);
     assert!(Command::new("pkill").args(["-TERM", "-P", &scene.status("pid")]).status().unwrap().success());
     let output = copy.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("lost the connection to host; reconnecting"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("lost the connection to host; reconnecting"), "{output:?}");
     assert!(std::fs::read(scene.path("in/pushed")).unwrap() == content);
 }
 
@@ -558,9 +561,12 @@ fn unit_with_unsupported_paths_is_rejected() {
     for place in ["a\"b", "a%b", "a b", "a\\b"] {
         let mut install = scene.command("server", "server install --dry-run");
         let output = install.env("SPARSYNC_CONFIG_DIR", scene.path(place)).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(4) && output.stdout.is_empty(), "{place}: {output:?}");
-        assert!(told.contains("SPARSYNC_CONFIG_DIR") && told.contains("cannot write a unit"), "{place}: {told}");
+        assert!(
+            printed.contains("SPARSYNC_CONFIG_DIR") && printed.contains("cannot write a unit"),
+            "{place}: {printed}"
+        );
     }
 }
 
@@ -587,9 +593,9 @@ fn control_socket_is_private_to_its_owner() {
     scene.well("stop");
     std::fs::set_permissions(scene.path("server/state"), std::fs::Permissions::from_mode(0o777)).unwrap();
     for more in ["", " --foreground"] {
-        let told = start(more);
-        let words = String::from_utf8_lossy(&told.stderr);
-        assert!(!told.status.success() && words.contains("chmod go-w"), "{told:?}");
+        let printed = start(more);
+        let words = String::from_utf8_lossy(&printed.stderr);
+        assert!(!printed.status.success() && words.contains("chmod go-w"), "{printed:?}");
     }
 }
 
@@ -598,12 +604,12 @@ fn grant_must_expire_in_the_future() {
     let scene = Scene::new();
     let pin = "SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0";
     for past in ["2020-01-01", "1970-01-01T00:00:00Z"] {
-        let told = scene.fails(&format!("grant {pin} --name x --expires={past}"), 1);
-        assert!(told.contains(&format!("--expires: `{past}` is in the past")), "{told}");
+        let printed = scene.fails(&format!("grant {pin} --name x --expires={past}"), 1);
+        assert!(printed.contains(&format!("--expires: `{past}` is in the past")), "{printed}");
     }
     for no_end in ["", "soon"] {
-        let told = scene.fails(&format!("grant {pin} --name x --expires={no_end}"), 1);
-        assert!(told.contains("invalid date") && told.contains("30d"), "{told}");
+        let printed = scene.fails(&format!("grant {pin} --name x --expires={no_end}"), 1);
+        assert!(printed.contains("invalid date") && printed.contains("30d"), "{printed}");
     }
     assert!(scene.well("grants").contains("no grants"));
 }
@@ -613,9 +619,9 @@ fn subcommand_errors_omit_rsyncs_final_line() {
     let scene = Scene::new();
     for (line, code) in [("server strat", 1), ("server grant x --name y", 1), ("enroll", 1), ("enroll --revoke h", 5)] {
         let output = scene.command("client", line).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{line}: {told}");
-        assert!(!told.is_empty() && !told.contains("rsync error"), "{line}: {told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {printed}");
+        assert!(!printed.is_empty() && !printed.contains("rsync error"), "{line}: {printed}");
     }
 }
 
@@ -625,10 +631,10 @@ fn a_word_after_server_is_a_destination_only_where_there_is_such_a_file() {
     let scene = Scene::new();
     for line in ["server x", "server x box"] {
         let output = scene.command("client", line).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         let words = "sparsync server: no such subcommand `x`: expected start, stop, restart, ";
-        assert!(output.status.code() == Some(1) && told.starts_with(words), "{line}: {told}");
-        assert!(told.ends_with("hint: see `sparsync server --help`\n"), "{told}");
+        assert!(output.status.code() == Some(1) && printed.starts_with(words), "{line}: {printed}");
+        assert!(printed.ends_with("hint: see `sparsync server --help`\n"), "{printed}");
     }
     std::fs::write(scene.path("server"), "a file\n").unwrap();
     assert!(scene.command("client", "server x").output().unwrap().status.success());
@@ -649,13 +655,13 @@ fn journal_is_recognized_by_device_and_inode() {
         let log = std::fs::File::options().append(true).open(scene.path("log")).unwrap();
         let mut server = command.env("JOURNAL_STREAM", stream).stdin(Stdio::null()).stderr(log).spawn().unwrap();
         until(|| {
-            assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(server.try_wait().unwrap().is_none(), "the server exited");
             scene.at("server", "status").status.code() != Some(3)
         });
         scene.well("stop");
         assert!(server.wait().unwrap().success());
-        let told = std::fs::read_to_string(scene.path("log")).unwrap();
-        assert_eq!(told.lines().next().unwrap().starts_with("<6>version"), is_journal, "{stream}: {told}");
+        let printed = std::fs::read_to_string(scene.path("log")).unwrap();
+        assert_eq!(printed.lines().next().unwrap().starts_with("<6>version"), is_journal, "{stream}: {printed}");
     }
 }
 
@@ -695,7 +701,7 @@ fn server_without_descriptors_waits_without_busy_loop() {
     // CPU time is measured over this second; a busy loop would use most of it.
     std::thread::sleep(Duration::from_secs(1));
     let took = ticks() - before;
-    assert!(took < 25, "{took} hundredths of a second of the processor's time");
+    assert!(took < 25, "{took} hundredths of a second of CPU time");
     may_open("256");
     assert_eq!(scene.status("pid"), pid);
 }
@@ -723,7 +729,7 @@ fn signal_ends_a_foreground_server() {
     command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
     let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until(|| {
-        assert!(server.try_wait().unwrap().is_none(), "it ended by itself");
+        assert!(server.try_wait().unwrap().is_none(), "the server exited");
         scene.at("server", "status").status.code() != Some(3)
     });
     assert_eq!(scene.status("pid"), server.id().to_string());
@@ -749,13 +755,13 @@ fn systemd_is_notified_of_ready_and_stopping() {
     // A server that is ready can be reached at once.
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("status").contains("started by systemd"));
-    let told = scene.fails("start --port 1", 10);
-    assert!(told.contains("`sparsync server install") && told.contains(" --port=1` moves it"), "{told}");
-    let told = scene.well("install --user");
-    assert!(told.contains("systemctl --user restart sparsync") && !told.contains("server stop"), "{told}");
+    let printed = scene.fails("start --port 1", 10);
+    assert!(printed.contains("`sparsync server install") && printed.contains(" --port=1` moves it"), "{printed}");
+    let printed = scene.well("install --user");
+    assert!(printed.contains("systemctl --user restart sparsync") && !printed.contains("server stop"), "{printed}");
     // systemd would not know of a server that this command starts.
-    let told = scene.fails("restart", 4);
-    assert!(told.contains("systemctl") && told.contains(&server.id().to_string()), "{told}");
+    let printed = scene.fails("restart", 4);
+    assert!(printed.contains("systemctl") && printed.contains(&server.id().to_string()), "{printed}");
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("stop").contains("start sparsync` starts it again"));
     assert_eq!(hears(), "STOPPING=1");
@@ -771,18 +777,18 @@ fn systemd_is_notified_of_ready_and_stopping() {
     let by_hand = scene.status("pid");
     let mut command = scene.command("server", "server start --foreground");
     let output = command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(14) && told.contains(&format!("(process {by_hand})")), "{told}");
-    let told = scene.well("install --user");
-    assert!(told.contains(&format!("sparsync server stop  # process {by_hand},")), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(14) && printed.contains(&format!("(process {by_hand})")), "{printed}");
+    let printed = scene.well("install --user");
+    assert!(printed.contains(&format!("sparsync server stop  # process {by_hand},")), "{printed}");
 }
 
 /// If `net.ipv6.bindv6only` is set, a socket for `::` does not accept IPv4 unless the server changes that.
 #[test]
 fn server_at_all_addresses_accepts_ipv4_despite_bindv6only() {
     const SCRIPT: &str = "ip link set lo up && echo 1 >/proc/sys/net/ipv6/bindv6only || exit\n\
-        echo apart; said=$(\"$@\" server start --port 4711)\n\
-        \"$@\" server pipe 127.0.0.1:4711 \"${said##* }\" </dev/null\n\
+        echo apart; answer=$(\"$@\" server start --port 4711)\n\
+        \"$@\" server pipe 127.0.0.1:4711 \"${answer##* }\" </dev/null\n\
         \"$@\" server stop --now";
     let scene = Scene::new();
     let sparsync = scene.command("server", "");
@@ -793,7 +799,7 @@ fn server_at_all_addresses_accepts_ipv4_despite_bindv6only() {
         Ok(output) if output.stdout.starts_with(b"apart\n") => {
             assert!(String::from_utf8_lossy(&output.stdout).contains("sparsync server\n"), "{output:?}");
         }
-        _ => crate::kit::tell_skip("a_server_at_all_addresses", "no network namespace can be had here"),
+        _ => crate::kit::report_skip("server::server_at_all_addresses", "network namespaces are not available here"),
     }
 }
 
@@ -805,14 +811,14 @@ fn server_without_home_uses_the_home_of_its_user() {
     assert!(start.env_remove("HOME").output().unwrap().status.success());
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
-    let told = |program: &str, args: &[&str]| {
+    let printed = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    let session = told("pgrep", &["-P", &scene.status("pid")]);
+    let session = printed("pgrep", &["-P", &scene.status("pid")]);
     let variables = std::fs::read(format!("/proc/{session}/environ")).unwrap();
-    let home = told("getent", &["passwd", &told("id", &["-u"])]).split(':').nth(5).unwrap().to_owned();
-    assert!(variables.split(|&b| b == 0).any(|said| said == format!("HOME={home}").as_bytes()), "{home}");
+    let home = printed("getent", &["passwd", &printed("id", &["-u"])]).split(':').nth(5).unwrap().to_owned();
+    assert!(variables.split(|&b| b == 0).any(|answer| answer == format!("HOME={home}").as_bytes()), "{home}");
     client.kill().unwrap();
     client.wait().unwrap();
 }
@@ -820,10 +826,10 @@ fn server_without_home_uses_the_home_of_its_user() {
 #[test]
 fn install_writes_a_unit_and_prints_how_to_enable_it() {
     let scene = Scene::new();
-    let told = scene.well("install --user --port 4711 --memory=4G");
+    let printed = scene.well("install --user --port 4711 --memory=4G");
     assert!(
-        told.contains("systemctl --user enable --now sparsync") && told.contains("loginctl enable-linger"),
-        "{told}"
+        printed.contains("systemctl --user enable --now sparsync") && printed.contains("loginctl enable-linger"),
+        "{printed}"
     );
     let unit = std::fs::read_to_string(scene.path(".config/systemd/user/sparsync.service")).unwrap();
     for words in [
@@ -840,7 +846,7 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
     assert_eq!(
         scene.well("install --dry-run").contains("WantedBy=multi-user.target"),
         is_root,
-        "root has none of a user"
+        "the default for root is a system unit"
     );
     assert!(system.contains("KillMode=mixed") && system.contains("WantedBy=multi-user.target"), "{system}");
     // A restore writes wherever root may, creates device nodes, and reads everything.
@@ -849,14 +855,14 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
     }
     std::fs::write(scene.path("sparsync.service"), &system).unwrap();
     let in_units = std::fs::read_dir(scene.path(".config/systemd/user")).unwrap().count();
-    assert_eq!(in_units, 1, "nothing is left beside it");
+    assert_eq!(in_units, 1, "no other file is left");
     let mode = std::fs::metadata(scene.path(".config/systemd/user/sparsync.service")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o644);
     // The threshold is systemd's exposure score in tenths. The service must read and write everywhere as root.
     for verdict in [&["verify", "--man=no"][..], &["security", "--offline=true", "--threshold=48", "--no-pager"]] {
         match Command::new("systemd-analyze").args(verdict).arg(scene.path("sparsync.service")).output() {
             Ok(output) => assert!(output.status.success(), "{output:?}"),
-            Err(_) => crate::kit::tell_skip("a_unit_is_written", "there is no systemd-analyze here"),
+            Err(_) => crate::kit::report_skip("server::install_writes_a_unit", "systemd-analyze is not installed"),
         }
     }
 }
@@ -867,8 +873,8 @@ fn server_commands_run_over_a_remote_shell() {
     let program = oracle::under_test().display().to_string();
     let there = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
     assert_eq!(there("status --json").status.code(), Some(3));
-    let told = String::from_utf8(there("status").stdout).unwrap();
-    assert!(told.ends_with("hint: from this machine: `sparsync server start u@host`\n"), "{told}");
+    let printed = String::from_utf8(there("status").stdout).unwrap();
+    assert!(printed.ends_with("hint: from this machine: `sparsync server start u@host`\n"), "{printed}");
     let started = there("start --port 0");
     assert!(started.status.success(), "{started:?}");
     assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));
@@ -935,16 +941,16 @@ fn ssh_fallback_prompts_only_if_the_server_is_silent() {
     let program = oracle::under_test().display().to_string();
     // `sparsync://` has no fallback; --contimeout limits the wait.
     let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(35) && told.contains("no answer within 1 s"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(35) && printed.contains("no answer within 1 s"), "{output:?}");
     for (to, words) in
         [("got", "ssh answered before the server"), ("got2", "the server did not answer within the last ten minutes")]
     {
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
         let path = std::env::var("PATH").unwrap();
         let output = copy.env("PATH", format!("{}:{path}", scene.path("").display())).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains(words) && !told.contains("using QUIC"), "{output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.contains(words) && !printed.contains("using QUIC"), "{output:?}");
         assert_eq!(std::fs::read(scene.path(to)).unwrap(), b"what in/f holds\n");
     }
     let sshed = std::fs::read_to_string(scene.path("sshed")).unwrap();
@@ -1004,12 +1010,13 @@ fn ssh_takes_over_if_the_server_falls_silent() {
         std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} {line}"));
         let output = copy.env("PATH", &path).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains("using a remote shell: "), "{line}: {output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.contains("using a remote shell: "), "{line}: {output:?}");
         assert!(scene.path(copied).exists(), "{line}");
-        was_kept_waiting += usize::from(scene.sessions() > before && told.contains("ssh answered before the server"));
+        was_kept_waiting +=
+            usize::from(scene.sessions() > before && printed.contains("ssh answered before the server"));
     }
-    assert!(was_kept_waiting > 0, "it was never spoken to, or given up before the shell was taken");
+    assert!(was_kept_waiting > 0, "the server was never contacted, or abandoned before the shell was used");
 }
 
 #[test]
@@ -1033,22 +1040,25 @@ fn grant_that_covers_its_own_config_is_warned_about() {
         String::from_utf8(output.stderr).unwrap()
     };
     for all in ["--root TOP", "--root TOP/server", "--expires 2099-01-01", "--root TOP/in --root TOP/link --json"] {
-        let told = warning(all);
+        let printed = warning(all);
         assert!(
-            told.starts_with("sparsync: warning: laptop can change the key and the grants of this server: /"),
-            "{all}: {told}"
+            printed.starts_with("sparsync: warning: laptop can change the key and the grants of this server: /"),
+            "{all}: {printed}"
         );
-        assert!(!told.contains("--read-only"), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert_eq!(warning(all), "", "it was told already");
+        assert!(!printed.contains("--read-only"), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+        assert_eq!(warning(all), "", "the warning was printed before");
     }
     // A client that reads the key can impersonate this server.
     for all in ["--read-only", "--root TOP --read-only", "--root TOP/server --read-only --expires 2099-01-01"] {
-        let told = warning(all);
-        assert!(told.starts_with("sparsync: warning: laptop can read the key of this server: /"), "{all}: {told}");
-        assert!(!told.contains("--read-only"), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert_eq!(warning(all), "", "it was told already");
+        let printed = warning(all);
+        assert!(
+            printed.starts_with("sparsync: warning: laptop can read the key of this server: /"),
+            "{all}: {printed}"
+        );
+        assert!(!printed.contains("--read-only"), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+        assert_eq!(warning(all), "", "the warning was printed before");
     }
     // Without a limit there is nothing to exceed.
     for less in ["", "--root TOP/in --read-only", "--root TOP/in", "--root TOP/in --root TOP/src"] {
@@ -1061,19 +1071,19 @@ fn suspicious_grant_is_warned_about() {
     let scene = Scene::new();
     let [first, second] =
         ["ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0", "vngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0"];
-    let told = |key: &str, granted: &str| {
+    let printed = |key: &str, granted: &str| {
         let output = scene.at("server", &format!("grant SHA256:{key} --name laptop {granted}"));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let warning = told(first, "--root TOP/in --root TOP/inn");
+    let warning = printed(first, "--root TOP/in --root TOP/inn");
     assert!(warning.contains("/inn on ") && warning.contains("No such file"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
-    assert_eq!(told(first, "--root TOP/in"), "");
+    assert_eq!(printed(first, "--root TOP/in"), "");
     // The same name may mean that its owner has lost the first key.
-    let warning = told(second, "--root TOP/in");
+    let warning = printed(second, "--root TOP/in");
     assert!(warning.contains(&format!("sparsync server revoke SHA256:{first}\n")), "{warning}");
-    assert_eq!(told(second, "--root TOP/in"), "", "it was told already");
+    assert_eq!(printed(second, "--root TOP/in"), "", "the warning was printed before");
 }
 
 #[test]
@@ -1103,7 +1113,7 @@ fn client_without_a_grant_is_rejected() {
     std::fs::write(scene.path("server/grants.toml"), grants).unwrap();
     scene.lead_to("SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0");
     scene.is_refused("-a host:TOP/in/f got", "unexpected key");
-    assert!((1..5).contains(&scene.sessions()), "only the one that may read had a session: {}", scene.sessions());
+    assert!((1..5).contains(&scene.sessions()), "only the client with read access had a session: {}", scene.sessions());
 }
 
 #[test]
@@ -1115,8 +1125,8 @@ fn revoked_grant_ends_its_sessions_at_once() {
     scene.well("revoke laptop");
     ends_within(client, Duration::from_secs(1));
     scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
-    let told = scene.fails("revoke laptop", 6);
-    assert!(told.contains("cannot revoke `laptop`: no grant"), "{told}");
+    let printed = scene.fails("revoke laptop", 6);
+    assert!(printed.contains("cannot revoke `laptop`: no grant"), "{printed}");
     // A grant that expires ends its sessions, too.
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
@@ -1135,7 +1145,7 @@ fn proc_status(pid: &str, field: &str) -> Vec<String> {
 #[test]
 fn a_session_of_a_grant_with_an_owner_is_a_process_of_that_user() {
     if !rustix::process::geteuid().is_root() {
-        return crate::kit::tell_skip(
+        return crate::kit::report_skip(
             "a_session_of_a_grant_with_an_owner",
             "only root can run a session as another user",
         );
@@ -1173,11 +1183,11 @@ fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
         until(|| scene.status("bytes_in").parse::<usize>().unwrap() >= 1 << 20);
         scene.well("revoke laptop");
         let output = copy.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(12), "{output:?}");
         let hint =
             "hint: this machine's key has no grant there: run `sparsync enroll host`, then the same command again";
-        assert!(told.contains(hint), "{told}");
+        assert!(printed.contains(hint), "{printed}");
     }
 }
 
@@ -1220,7 +1230,7 @@ fn stop_waits_for_sessions_and_stop_now_ends_them() {
     let mut client = scene.silent_client();
     let mut stop = scene.command("server", "server stop").stdout(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("draining") == "true");
-    assert!(stop.try_wait().unwrap().is_none(), "it waits for the session");
+    assert!(stop.try_wait().unwrap().is_none(), "stop waits for the session");
     // The status changes before the server rejects clients.
     until(|| !scene.copy("-a host:TOP/in/f got").status.success());
     // Bytes that are not a greeting end the session.
@@ -1243,7 +1253,7 @@ fn killed_session_does_not_affect_others() {
     let found = Command::new("pgrep").args(["-P", &server]).output().unwrap();
     let sessions = String::from_utf8(found.stdout).unwrap();
     let pids: Vec<_> = sessions.split_whitespace().collect();
-    assert_eq!(pids.len(), 2, "each is a process of its own");
+    assert_eq!(pids.len(), 2, "each session has its own process");
     assert!(Command::new("kill").args(["-9", pids[0]]).status().unwrap().success());
     until(|| scene.sessions() >= 2 && scene.well("status --json").matches(r#""transport""#).count() == 1);
     scene.copies("-a host:TOP/in/f got");
@@ -1257,7 +1267,10 @@ fn killed_session_does_not_affect_others() {
 #[test]
 fn server_survives_the_process_limit() {
     if !rustix::process::geteuid().is_root() {
-        return crate::kit::tell_skip("a_machine_with_no_threads_left", "only root can give a server its own limits");
+        return crate::kit::report_skip(
+            "server::server_survives_the_process_limit",
+            "only root can limit the processes of a server",
+        );
     }
     // No other process on this machine has this user.
     const ALONE: u32 = 54_321;
@@ -1283,8 +1296,8 @@ fn server_survives_the_process_limit() {
     as_alone("server start --port 0");
     let pid = scene.status("pid");
     scene.lead_to(&scene.status("pin"));
-    let told = scene.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
-    let pin = field_of(&String::from_utf8(told.stdout).unwrap(), "pin");
+    let printed = scene.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
+    let pin = field_of(&String::from_utf8(printed.stdout).unwrap(), "pin");
     as_alone(&format!("server grant {pin} --name laptop --root TOP/in"));
     let clients: Vec<_> = (0..16)
         .map(|_| {
@@ -1312,9 +1325,9 @@ fn hanging_session_ends_after_its_client() {
     scene.serve("--root TOP/in");
     let made = Command::new("mkfifo").arg(scene.path("in/fifo")).status().unwrap();
     assert!(made.success());
-    let told = scene.copy("--files-from=:TOP/in/fifo host:TOP/in/ got/");
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(told.contains("it is no regular file"), "{told}");
+    let printed = scene.copy("--files-from=:TOP/in/fifo host:TOP/in/ got/");
+    let printed = String::from_utf8_lossy(&printed.stderr).into_owned();
+    assert!(printed.contains("it is no regular file"), "{printed}");
     // A stopped process stands for a session that hangs for any reason.
     let mut client = scene.silent_client();
     let found = Command::new("pgrep").args(["-P", &scene.status("pid")]).output().unwrap();
@@ -1352,7 +1365,7 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     let mut client = scene.silent_client();
     let found =
         Command::new("pgrep").args(["-P", &scene.status("pid"), "-f", "--", "--ceiling=[0-9]"]).output().unwrap();
-    assert!(found.status.success(), "it knows how far its windows may grow: {found:?}");
+    assert!(found.status.success(), "the session has a window limit: {found:?}");
     let session = String::from_utf8(found.stdout).unwrap();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", session.trim())).unwrap();
     let limit = limits.lines().find(|line| line.starts_with("Max data size")).unwrap();
@@ -1369,12 +1382,15 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     while says.write_all(&piece).is_ok() {}
     ends_within(client, Duration::from_secs(30));
     until(|| scene.status("sessions") == "[");
-    let told = scene.well("status");
-    assert!(told.contains("it uses the most"), "{told}");
+    let printed = scene.well("status");
+    assert!(printed.contains("it uses the most"), "{printed}");
     // It was the only session, so a repetition would fail again: the next connection receives the reason, once.
-    let told = scene.copy("-a host:TOP/in/f got");
+    let printed = scene.copy("-a host:TOP/in/f got");
     let words = "exceeds --memory of the server (176 MiB)";
-    assert!(told.status.code() == Some(22) && String::from_utf8_lossy(&told.stderr).contains(words), "{told:?}");
+    assert!(
+        printed.status.code() == Some(22) && String::from_utf8_lossy(&printed.stderr).contains(words),
+        "{printed:?}"
+    );
     scene.copies("-a host:TOP/in/f got");
     // The memory setting survives a restart, and `start` does not change it for a running server.
     scene.fails("start --memory=1G", 14);
@@ -1452,12 +1468,15 @@ fn bulk_data_moves_to_tls_on_a_short_path() {
         for _ in 0..if is_moved { TRIES } else { 1 } {
             let mut client = scene.command("client", &format!("-avvIW {line}"));
             let output = client.env("SPARSYNC_PROFILE", "1").output().unwrap();
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert!(output.status.success() && told.contains("sparsync: host: using QUIC, port "), "{line}: {told}");
+            let printed = String::from_utf8(output.stderr).unwrap();
+            assert!(
+                output.status.success() && printed.contains("sparsync: host: using QUIC, port "),
+                "{line}: {printed}"
+            );
             runs += 1;
-            was_moved = told.contains("sparsync: host: using TLS after ");
-            let is_shown = told.contains("profile: near moved-reading");
-            assert!(was_moved || !is_shown, "{line}: {told}");
+            was_moved = printed.contains("sparsync: host: using TLS after ");
+            let is_shown = printed.contains("profile: client moved-reading");
+            assert!(was_moved || !is_shown, "{line}: {printed}");
             shown += usize::from(is_shown);
             if was_moved {
                 break;
@@ -1469,14 +1488,14 @@ fn bulk_data_moves_to_tls_on_a_short_path() {
         }
     }
     // A run that moves right before its end does not print this line.
-    assert!(shown > 0, "what was waited since then is told");
+    assert!(shown > 0, "the waits since the move are printed");
     let log = std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
     assert_eq!(log.matches(", over TLS after ").count(), 2, "{log}");
     // A connection race may add one session. The two runs that moved to TLS must not count twice.
     let sessions = scene.sessions();
     assert!((runs..runs + 2).contains(&sessions), "{sessions} sessions, {runs} runs");
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
-    assert!(hosts.contains("last_route = \"quic\""), "QUIC is what comes first the next time, too: {hosts}");
+    assert!(hosts.contains("last_route = \"quic\""), "QUIC must remain the first choice: {hosts}");
 }
 
 #[test]
@@ -1503,16 +1522,19 @@ fn copy_survives_a_server_restart() {
         scene.kill();
         scene.well(&format!("start --port {port}"));
         let output = copy.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         let banners = String::from_utf8_lossy(&output.stdout).matches("incremental file list\n").count();
         assert_eq!(banners, 1, "{line}: {output:?}");
         if line.contains("--max-delete") {
             assert_eq!(output.status.code(), Some(12), "{line}: {output:?}");
-            assert!(!told.contains("reconnecting") && told.contains("; --max-delete prevents"), "{line}: {told}");
+            assert!(
+                !printed.contains("reconnecting") && printed.contains("; --max-delete prevents"),
+                "{line}: {printed}"
+            );
             continue;
         }
         assert!(
-            output.status.success() && told.contains("lost the connection to host; reconnecting"),
+            output.status.success() && printed.contains("lost the connection to host; reconnecting"),
             "{line}: {output:?}"
         );
         assert!(std::fs::read(scene.path(to)).unwrap() == content, "{line}");

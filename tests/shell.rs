@@ -391,17 +391,17 @@ fn remote_stock_rsync_is_handed_to_the_local_rsync() {
     // The installed rsync gets the original arguments, including `-ii`.
     let output = scene.shell("exec sh -c \"$*\"", "--rsync-path=rsync -aii src/ far:dst", &[]);
     assert_ended(&output, 0, &[]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.ends_with("<f+++++++++ a\n"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.ends_with("<f+++++++++ a\n"), "{printed}");
     assert!(scene.path("dst/a").exists());
     let output = scene.shell("echo Hello; exec sh -c \"$*\"", "--rsync-path=rsync -a src/ far:noisy", &[]);
-    assert!(!output.status.success() && !scene.path("noisy").exists(), "rsync bears no noise");
+    assert!(!output.status.success() && !scene.path("noisy").exists(), "stock rsync fails on noise");
 }
 
 impl Scene {
     /// Creates a source with more directories than may be open at once, and runs a remote shell that continues with
     /// `script` only after the client has more than 100 files open.
-    fn shell_that_waits_for_a_look(&self, script: &str, line: &str) -> Output {
+    fn shell_after_prefetch(&self, script: &str, line: &str) -> Output {
         for n in 0..300 {
             std::fs::create_dir(self.path(&format!("src/d{n}"))).unwrap();
             std::fs::write(self.path(&format!("src/d{n}/f")), format!("{n}")).unwrap();
@@ -416,7 +416,7 @@ impl Scene {
 fn source_is_scanned_before_the_server_answers() {
     let scene = Scene::new();
     let line = format!("{} -a src/ far:dst", scene.ours());
-    let output = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &line);
+    let output = scene.shell_after_prefetch("exec sh -c \"$*\"", &line);
     assert_eq!(ended(&output), (Some(0), String::new()));
     for n in 0..300 {
         assert_eq!(std::fs::read_to_string(scene.path(&format!("dst/d{n}/f"))).unwrap(), format!("{n}"));
@@ -442,7 +442,7 @@ fn problems_of_the_prefetch_are_reported_once() {
     let scene = Scene::new();
     std::os::unix::fs::symlink("nowhere", scene.path("src/d")).unwrap();
     let line = "--rsync-path=rsync -aL missing src/ far:";
-    let got = scene.shell_that_waits_for_a_look("exec sh -c \"$*\"", &format!("{line}dst"));
+    let got = scene.shell_after_prefetch("exec sh -c \"$*\"", &format!("{line}dst"));
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
     let wanted = scene.run(oracle::rsync(), &words(&format!("-e ./shell {line}other")), &[]);
     // A message of the remote process of the first, abandoned attempt may come first.
@@ -457,7 +457,7 @@ fn problems_of_the_prefetch_are_reported_once() {
 #[test]
 fn failed_shell_ends_the_source_prefetch() {
     let scene = Scene::new();
-    let output = scene.shell_that_waits_for_a_look("exit 255", "-aL missing src/ far:dst");
+    let output = scene.shell_after_prefetch("exit 255", "-aL missing src/ far:dst");
     let (exit, text) = ended(&output);
     assert_eq!(exit, Some(255), "{text}");
     assert!(text.starts_with("rsync: connection unexpectedly closed") && text.lines().count() == 2, "{text}");
@@ -518,7 +518,7 @@ fn hand_over_never_calls_sparsync_itself() {
     let vars = [path, ("SPARSYNC_RSYNC", named.to_str().unwrap())];
     for args in ["-a --iconv=utf8 src/ host:x", "-av -M--log-file=/x src/ host:x", "--bogus host::module"] {
         assert_eq!(called(args, &vars).status.code(), Some(0), "{args}");
-        let got = std::fs::read_to_string(scene.path("words")).expect("it was started");
+        let got = std::fs::read_to_string(scene.path("words")).expect("the program was started");
         assert_eq!(got.trim_end_matches('\0').replace('\0', " "), args);
     }
 }
@@ -668,7 +668,7 @@ fn connection_loss_at_any_byte_exits_12() {
                 let name = entry.file_name();
                 assert!(name == "a" || name == "big", "{cut}: {name:?} is left");
                 let wanted = std::fs::read(scene.path("src").join(&name)).unwrap();
-                assert!(std::fs::read(entry.path()).unwrap() == wanted, "{cut}: {name:?} is not whole");
+                assert!(std::fs::read(entry.path()).unwrap() == wanted, "{cut}: {name:?} is incomplete");
             }
             let is_done = scene.path("dst/big").exists() && exit == Some(0);
             assert!(is_done || exit == Some(12) && !stderr.is_empty(), "{cut}, {operands}: {exit:?}: {stderr}");
@@ -689,7 +689,7 @@ fn a_signal_ends_the_run_and_the_shell() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_ended(&output, 20, &["received SIGINT, SIGTERM, or SIGHUP (code 20)"]);
-    assert!(!Path::new("/proc").join(shell).exists(), "the shell is still there");
+    assert!(!Path::new("/proc").join(shell).exists(), "the shell still runs");
 }
 
 #[test]
@@ -704,9 +704,9 @@ fn failed_ssh_connection_exits_255() {
 // ── over a real ssh ─────────────────────────────────────────────────────────────────────────────
 synctest!(first_copy_update_and_deletion_over_ssh, over ssh, |w: World| {
     w.source("a d/b*70000 l->a e/").dest("");
-    w.agree(&["-avi"]).exits(0).says("a");
+    w.agree(&["-avi"]).exits(0).prints("a");
     w.source("a=new d/c").dest("extra/x");
-    w.agree(&["-ai", "--delete"]).exits(0).says("deleting");
+    w.agree(&["-ai", "--delete"]).exits(0).prints("deleting");
 });
 
 synctest!(names_with_shell_metacharacters, over ssh, |w: World| {
@@ -797,7 +797,7 @@ fn forced_command_may_rewrite_paths() {
     // The error message of the rejected first attempt is not printed.
     assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(scene.path(path)).unwrap());
-    assert_eq!(inode("jail/new/a"), inode("jail/up/a"), "it is linked to what is in the jail");
+    assert_eq!(inode("jail/new/a"), inode("jail/up/a"), "the file is linked to the one in the jail");
     std::fs::write(scene.path("src/a"), "changed").unwrap();
     assert_eq!(ended(&copy("-a --backup --backup-dir=/old src/ far:/new")), (Some(0), String::new()));
     assert!(scene.path("jail/old/a").exists() && !Path::new("/old").exists());

@@ -27,7 +27,7 @@ fn overwritten(world: &Path) -> bool {
 }
 
 fn old_file_stays(w: &World) {
-    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("it was there"), b"old");
+    assert_eq!(std::fs::read(w.tested().join("dst/big")).expect("the file existed"), b"old");
 }
 
 /// Interrupts both programs and asserts that they leave the same names. The large file must be the last entry: what
@@ -37,7 +37,7 @@ fn leave_the_same(w: &World, options: &[&str], signal: Signal, ready: fn(&Path) 
     assert_eq!(got, wanted, "the right one is rsync's");
 }
 
-fn goes_on(w: &World, options: &[&str]) {
+fn resumes_with(w: &World, options: &[&str]) {
     w.no_dry_run().agree(options).exits(0);
 }
 
@@ -47,37 +47,37 @@ macro_rules! stops_at {
             large(&w);
             leave_the_same(&w, &["-a", SLOWLY], Signal::$signal, under_way);
             old_file_stays(&w);
-            goes_on(&w, &["-a", "--delete"]);
+            resumes_with(&w, &["-a", "--delete"]);
         });
     };
 }
 
-stops_at!(an_interrupt_leaves_no_temporary_file, INT);
-stops_at!(a_request_to_end_leaves_no_temporary_file, TERM);
-stops_at!(a_hangup_leaves_no_temporary_file, HUP);
+stops_at!(sigint_leaves_no_temporary_file, INT);
+stops_at!(sigterm_leaves_no_temporary_file, TERM);
+stops_at!(sighup_leaves_no_temporary_file, HUP);
 
 synctest!(partial_keeps_the_incomplete_file, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--partial", SLOWLY], Signal::INT, under_way);
     assert!(overwritten(w.tested()));
-    goes_on(&w, &["-a"]);
+    resumes_with(&w, &["-a"]);
 });
 
 synctest!(partial_dir_keeps_the_incomplete_file, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--partial-dir=.part", SLOWLY], Signal::TERM, under_way);
     old_file_stays(&w);
-    goes_on(&w, &["-a", "--partial-dir=.part"]);
+    resumes_with(&w, &["-a", "--partial-dir=.part"]);
 });
 
 synctest!(inplace_keeps_written_data, |w: World| {
     large(&w);
     leave_the_same(&w, &["-a", "--inplace", SLOWLY], Signal::INT, overwritten);
-    goes_on(&w, &["-a", "--inplace"]);
+    resumes_with(&w, &["-a", "--inplace"]);
 });
 
 synctest!(inplace_new_file_grows_under_its_final_name, |w: World| {
-    w.only_local("over a network it waits elsewhere, in case that the connection is lost");
+    w.only_local("over a network, a new file has a temporary name until it is complete");
     w.source("a big*12000000").dest("");
     // The incomplete file must be visible under its final name.
     let grows =
@@ -99,7 +99,7 @@ synctest!(interrupted_delay_updates_resume_in_the_next_run, |w: World| {
     let argv = ["-a", "--delay-updates", SLOWLY];
     leave_the_same(&w, &argv, Signal::INT, under_way);
     old_file_stays(&w);
-    goes_on(&w, &["-a", "--delay-updates"]);
+    resumes_with(&w, &["-a", "--delay-updates"]);
 });
 
 synctest!(full_queue_does_not_delay_the_interrupt, |w: World| {
@@ -117,7 +117,7 @@ synctest!(full_queue_does_not_delay_the_interrupt, |w: World| {
 // more calls.
 synctest!(interrupted_run_makes_few_further_calls, |w: World| {
     const FURTHER_CALLS: u64 = 4000;
-    w.only_local("both ends would be held");
+    w.only_local("both ends would be blocked");
     let files: Vec<String> = (0..1500).map(|dir| format!("d{dir}/f")).collect();
     w.source(&files.join(" "));
     for at in [100, 1000, 5000, 10_000] {

@@ -325,8 +325,8 @@ fn sources() -> Vec<File> {
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).expect("a directory of ours can be read") {
-        let path = entry.expect("a directory of ours can be read").path();
+    for entry in std::fs::read_dir(dir).expect("the source directory can be read") {
+        let path = entry.expect("the source directory can be read").path();
         if path.is_dir() {
             files.extend(rust_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {

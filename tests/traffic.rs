@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kit::{Output, Surroundings, Who, oracle, run, tell_skip};
+use crate::kit::{Output, Surroundings, Who, oracle, report_skip, run};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
@@ -60,7 +60,7 @@ impl Trees {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         let shell = dir.path().join("shell");
         fs::write(&shell, SHELL).expect("scratch can be written");
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("our own file");
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("the test's own file");
         fs::create_dir(dir.path().join("src")).expect("scratch can be written");
         Trees(dir)
     }
@@ -72,7 +72,7 @@ impl Trees {
     }
 
     fn run(&self, options: &[&str], operands: [&str; 2]) -> Cost {
-        Cost(self.profile("profile: near ", options, operands))
+        Cost(self.profile("profile: client ", options, operands))
     }
 
     /// Returns the system calls of the client by name. A release build counts none.
@@ -88,8 +88,8 @@ impl Trees {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 [what, count] => counts.extend(count.parse().ok().map(|count| ((*what).to_owned(), count))),
-                [message, said, _, heard, ..] => {
-                    for (way, count) in [("said", said), ("heard", heard)] {
+                [message, sent, _, received, ..] => {
+                    for (way, count) in [("sent", sent), ("received", received)] {
                         counts.extend(count.parse().ok().map(|count| (format!("{way}-{message}"), count)));
                     }
                 }
@@ -104,7 +104,8 @@ impl Trees {
         let output = self.output(&[options, &["--stats", "--no-h"]].concat(), operands);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let total = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        total("Total bytes sent:").expect("it is told") + total("Total bytes received:").expect("it is told")
+        total("Total bytes sent:").expect("the total is printed")
+            + total("Total bytes received:").expect("the total is printed")
     }
 
     fn output(&self, options: &[&str], operands: [&str; 2]) -> Output {
@@ -145,8 +146,14 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
     trees.push();
     let cost = trees.push();
     // The receiver answers setup and roots with digests, and the end of the walk with its own end.
-    cost.pinned(&[("turns", 2), ("said-Roots", 1), ("heard-Digests", 1), ("said-DirsEnd", 1), ("heard-WantsEnd", 1)]);
-    cost.pinned(&[("said-Dir", 0), ("said-Whole", 0), ("said-Data", 0), ("heard-Want", 0), ("heard-Done", 0)]);
+    cost.pinned(&[
+        ("turns", 2),
+        ("sent-Roots", 1),
+        ("received-Digests", 1),
+        ("sent-DirsEnd", 1),
+        ("received-WantsEnd", 1),
+    ]);
+    cost.pinned(&[("sent-Dir", 0), ("sent-Whole", 0), ("sent-Data", 0), ("received-Want", 0), ("received-Done", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
 }
 
@@ -157,7 +164,7 @@ fn an_idle_push_with_acls_and_attributes_sends_digests() {
     let push = || trees.run(&["-aAX", "--delete"], ["src/", "far:dst"]);
     push();
     let cost = push();
-    cost.pinned(&[("said-Dir", 0), ("said-Roots", 1), ("heard-Digests", 1)]);
+    cost.pinned(&[("sent-Dir", 0), ("sent-Roots", 1), ("received-Digests", 1)]);
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
 }
 
@@ -167,16 +174,22 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
     trees.pull();
     for left in (0..PULLS_MAX).rev() {
         let cost = trees.pull();
-        cost.pinned(&[("heard-Roots", 1), ("heard-DirsEnd", 1), ("said-WantsEnd", 1)]);
-        cost.pinned(&[("heard-Dir", 0), ("heard-Whole", 0), ("heard-Data", 0), ("said-Want", 0), ("said-Done", 0)]);
+        cost.pinned(&[("received-Roots", 1), ("received-DirsEnd", 1), ("sent-WantsEnd", 1)]);
+        cost.pinned(&[
+            ("received-Dir", 0),
+            ("received-Whole", 0),
+            ("received-Data", 0),
+            ("sent-Want", 0),
+            ("sent-Done", 0),
+        ]);
         assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
         // The sender answers setup and digests with the roots and the end of the walk, and the last message with a
         // goodbye. A client waits for the goodbye only if it prints a profile.
-        if left == 0 || cost.of("said-Digests") == 1 {
-            return cost.pinned(&[("turns", 2), ("said-Digests", 1)]);
+        if left == 0 || cost.of("sent-Digests") == 1 {
+            return cost.pinned(&[("turns", 2), ("sent-Digests", 1)]);
         }
         // If the remote program answers before the destination is scanned, the roots arrive before the other digests.
-        assert!(cost.of("said-Digests") == 2 && cost.of("turns") <= 3, "{cost:#?}");
+        assert!(cost.of("sent-Digests") == 2 && cost.of("turns") <= 3, "{cost:#?}");
     }
 }
 
@@ -187,7 +200,7 @@ fn wrong_guess_about_the_receivers_user_costs_no_message() {
     // Until the receiver reports whether it may change owners, the client can only guess from the login name.
     let login = if rustix::process::geteuid().is_root() { "somebody@far:dst" } else { "root@far:dst" };
     let cost = trees.run(&["-a", "--delete"], ["src/", login]);
-    cost.pinned(&[("turns", 2), ("said-Roots", 1), ("said-Dir", 0)]);
+    cost.pinned(&[("turns", 2), ("sent-Roots", 1), ("sent-Dir", 0)]);
 }
 
 #[test]
@@ -197,7 +210,10 @@ fn push_stats_each_entry_once() {
         let calls = trees.calls(&["-a", "--delete"], ["src/", "far:dst"]);
         let count = |call: &str| calls.get(call).copied().unwrap_or(0);
         if count("stat") == 0 {
-            return tell_skip("traffic::a_push", "the program under test is a release build, which does not count");
+            return report_skip(
+                "traffic::push_stats",
+                "the program under test is a release build, which does not count",
+            );
         }
         // Work done before the remote program answers is not repeated: one stat per entry and one for the argument.
         assert_eq!(count("stat"), FILES + DIRS + 1, "{phase}: {calls:?}");
@@ -217,7 +233,10 @@ fn compared_content_is_read_once_at_each_end() {
         let calls = trees.calls(options, operands);
         let count = |call: &str| calls.get(call).copied().unwrap_or(0);
         if count("stat") == 0 {
-            return tell_skip("traffic::a_content", "the program under test is a release build, which does not count");
+            return report_skip(
+                "traffic::compared_content",
+                "the program under test is a release build, which does not count",
+            );
         }
         let case = format!("{options:?} {operands:?}: {calls:?}");
         assert_eq!(count("read"), files + 2, "{case}");
@@ -228,7 +247,7 @@ fn compared_content_is_read_once_at_each_end() {
     reads(&["-ac"], ["far:src/", "dst"], FILES + 1);
     // The receiver does not read files that the source lacks or that differ in length.
     trees.put("d1/f1", "longer than before");
-    fs::remove_file(trees.path("src/d2/f2")).expect("it was there");
+    fs::remove_file(trees.path("src/d2/f2")).expect("the file existed");
     reads(&["-acn"], ["far:src/", "dst"], FILES - 1);
 }
 
@@ -242,7 +261,7 @@ fn depth_of_the_tree_costs_no_round_trips() {
     }
     trees.push();
     let cost = trees.push();
-    cost.pinned(&[("turns", 2), ("said-Dir", 0)]);
+    cost.pinned(&[("turns", 2), ("sent-Dir", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(121), "{cost:#?}");
 }
 
@@ -250,7 +269,7 @@ fn depth_of_the_tree_costs_no_round_trips() {
 fn missing_directories_are_sent_without_requests() {
     let trees = Trees::wide();
     let cost = trees.push();
-    cost.pinned(&[("said-Dir", DIRS + 1), ("said-Whole", FILES), ("heard-Want", 0)]);
+    cost.pinned(&[("sent-Dir", DIRS + 1), ("sent-Whole", FILES), ("received-Want", 0)]);
     let data: u64 = (0..FILES).map(|n| format!("file {n}").len() as u64).sum();
     // Per file: its entry, the header of its message, its checksum.
     assert!(cost.of("bytes-written") <= data + 64 * FILES + idle_bytes_max(DIRS), "{cost:#?}");
@@ -268,13 +287,13 @@ fn empty_destination_needs_no_requests() {
                 fs::create_dir(trees.path("dst")).expect("scratch can be written");
             }
             let cost = trees.run(&["-a"], operands);
-            cost.pinned(&[("said-Want", 0), ("heard-Want", 0)]);
-            assert_eq!(cost.of("said-Whole") + cost.of("heard-Whole"), 2, "{cost:#?}");
+            cost.pinned(&[("sent-Want", 0), ("received-Want", 0)]);
+            assert_eq!(cost.of("sent-Whole") + cost.of("received-Whole"), 2, "{cost:#?}");
         }
         // For an existing file, the receiver requests the missing parts.
         trees.put("top", "longer than it was before");
         let cost = trees.run(&["-a"], operands);
-        assert_eq!(cost.of("said-Want") + cost.of("heard-Want"), 1, "{cost:#?}");
+        assert_eq!(cost.of("sent-Want") + cost.of("received-Want"), 1, "{cost:#?}");
     }
 }
 
@@ -284,7 +303,7 @@ fn one_changed_file_costs_its_directory() {
     trees.push();
     trees.put("d3/f3", "longer than it was before");
     let cost = trees.push();
-    cost.pinned(&[("said-Dir", 1), ("heard-Want", 1), ("heard-Done", 1), ("said-Whole", 0), ("said-Begin", 1)]);
+    cost.pinned(&[("sent-Dir", 1), ("received-Want", 1), ("received-Done", 1), ("sent-Whole", 0), ("sent-Begin", 1)]);
     // The digests, the request, the end. The end of the requests for the directory may take a turn of its own.
     assert!(cost.of("turns") <= 4, "{cost:#?}");
     // The entries of a hundred files, and the content of one file.
@@ -297,9 +316,9 @@ fn deleting_an_extra_file_costs_one_listing() {
     trees.push();
     fs::write(trees.path("dst/d7/extra"), "x").expect("scratch can be written");
     let cost = trees.push();
-    cost.pinned(&[("heard-Want", 0), ("said-Whole", 0)]);
+    cost.pinned(&[("received-Want", 0), ("sent-Whole", 0)]);
     // The directory, and its parent if its new time is in another second.
-    assert!(cost.of("said-Dir") <= 2, "{cost:#?}");
+    assert!(cost.of("sent-Dir") <= 2, "{cost:#?}");
     assert!(!trees.path("dst/d7/extra").exists());
 }
 
@@ -313,7 +332,7 @@ fn unprinted_deletions_are_not_sent_as_events() {
         }
         let cost = trees.run(options, ["src/", "far:dst"]);
         // The profile lines of the remote program are events, too.
-        assert!((least..=most).contains(&cost.of("heard-Event")), "{options:?}: {cost:#?}");
+        assert!((least..=most).contains(&cost.of("received-Event")), "{options:?}: {cost:#?}");
         assert!(!trees.path("dst/d7/extra7").exists());
     }
 }
@@ -324,14 +343,14 @@ fn destination_is_scanned_again_in_every_run() {
     trees.push();
     fs::remove_file(trees.path("dst/d1/f1")).expect("it was copied");
     trees.push();
-    assert_eq!(fs::read(trees.path("dst/d1/f1")).expect("it came back"), b"file 1");
+    assert_eq!(fs::read(trees.path("dst/d1/f1")).expect("the file was restored"), b"file 1");
 }
 
 /// Writes a file with a time `secs` seconds in the future, which distinguishes it from the previous version.
 fn write_later(path: &Path, content: &[u8], secs: u64) {
     fs::write(path, content).expect("scratch can be written");
-    let file = fs::File::options().write(true).open(path).expect("our own file");
-    file.set_modified(SystemTime::now() + Duration::from_secs(secs)).expect("our own file");
+    let file = fs::File::options().write(true).open(path).expect("the test's own file");
+    file.set_modified(SystemTime::now() + Duration::from_secs(secs)).expect("the test's own file");
 }
 
 #[test]
@@ -380,7 +399,7 @@ fn directory_longer_than_a_window_is_sent() {
     }
     let cost = trees.run(&["-an"], ["src/", "far:dst"]);
     assert!(cost.of("bytes-written") > 4 << 20, "{cost:#?}");
-    cost.pinned(&[("said-Dir", 1)]);
+    cost.pinned(&[("sent-Dir", 1)]);
 }
 
 #[test]
@@ -392,7 +411,10 @@ fn change_in_each_directory_stats_each_entry_once() {
     }
     let calls = trees.calls(&["-a", "--delete"], ["far:src/", "dst"]);
     let (Some(stats), Some(lists)) = (calls.get("stat"), calls.get("getdents")) else {
-        return tell_skip("traffic::one_change", "the program under test is a release build, which does not count");
+        return report_skip(
+            "traffic::change_in_each_directory",
+            "the program under test is a release build, which does not count",
+        );
     };
     // Each entry of the destination; each listed directory, and the file that is replaced in it, once or twice more.
     assert!(*stats <= FILES + DIRS + 4 * DIRS + 2, "{calls:?}");

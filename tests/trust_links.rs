@@ -41,8 +41,8 @@ destination!(destination_that_is_a_link_absolute, ["-ai"], "src/", "{W}/link/", 
 destination!(destination_that_is_a_link_for_a_directory, ["-ai"], "src", "link/", 3);
 destination!(destination_that_is_a_link_for_a_file, ["-ai"], "src/a", "link/", 3);
 destination!(destination_below_a_link, ["-ai"], "src/", "link/deep/", 3);
-destination!(destination_whose_last_link_is_a_strangers, ["-ai"], "src/", "good/deep/", 3);
-destination!(destination_by_a_trusted_link_to_a_strangers, ["-ai"], "src/", "alt/good/", 3);
+destination!(destination_whose_last_link_is_untrusted, ["-ai"], "src/", "good/deep/", 3);
+destination!(destination_behind_a_trusted_link_to_an_untrusted_one, ["-ai"], "src/", "alt/good/", 3);
 destination!(destination_name_below_a_link, ["-ai"], "src/a", "link/x", 3);
 destination!(destination_that_is_a_link_with_keep_dirlinks, ["-aiK"], "src/", "link/", 3);
 
@@ -70,8 +70,8 @@ synctest!(source_operands_are_followed, as root, |w: World| {
     scene(&w);
     planted(&w, "link", "alt");
     planted(&w, "file", "alt/a");
-    w.agree_paths(&["-ai"], &["link/", "dst/"]).exits(0).never_says(LINE);
-    w.agree_paths(&["-aiL"], &["file", "dst/"]).exits(0).never_says(LINE);
+    w.agree_paths(&["-ai"], &["link/", "dst/"]).exits(0).never_prints(LINE);
+    w.agree_paths(&["-aiL"], &["file", "dst/"]).exits(0).never_prints(LINE);
 });
 
 synctest!(insecure_links_applies_only_to_the_end_that_gets_it, as root, |w: World| {
@@ -108,7 +108,7 @@ synctest!(untrusted_link_in_an_alternate_tree, as root, |w: World| {
     w.source("d/a=1 d/e/b=2 k/c").dest("").tree("t", "a=1 e/b=2").tree("alt", "k/c").stderr_unordered();
     planted(&w, "alt/d", "../t");
     for (option, dest) in [("--link-dest=../alt", "1"), ("--copy-dest=../alt", "2"), ("--compare-dest=../alt", "3")] {
-        w.no_dry_run().agree_paths(&["-ai", option], &["src/", dest]).exits(0).warns(LINE).says("d/e/b");
+        w.no_dry_run().agree_paths(&["-ai", option], &["src/", dest]).exits(0).warns(LINE).prints("d/e/b");
     }
     w.agree_paths(&["-ai", "--insecure-links", "--link-dest=../alt"], &["src/", "dst/"]).exits(0);
 });
@@ -137,13 +137,13 @@ macro_rules! placed {
 
 placed!(temp_dir_behind_a_link, ["--temp-dir={W}/link"], 23);
 placed!(temp_dir_behind_a_link_in_the_destination, ["--temp-dir=in"], 23);
-placed!(temp_dir_behind_a_link_and_updates_in_place, ["--temp-dir={W}/link", "--inplace"], 0);
+placed!(temp_dir_behind_a_link_with_inplace, ["--temp-dir={W}/link", "--inplace"], 0);
 placed!(backup_dir_behind_a_link, ["-b", "--backup-dir={W}/link"], 11);
 placed!(backup_dir_behind_a_link_by_a_relative_path, ["-b", "--backup-dir=../link"], 11);
 placed!(partial_dir_behind_a_link, ["--partial-dir={W}/link"], 0);
 
 synctest!(backup_dir_of_deletions_behind_an_untrusted_link, as root, |w: World| {
-    w.not_pulled("rsync's line ends in \"Success (0)\" then");
+    w.not_pulled("rsync's line then ends in \"Success (0)\"");
     w.source("a").tree("t", "").dest("a gone");
     planted(&w, "link", "t");
     w.no_dry_run().agree(&["-ai", "--delete", "-b", "--backup-dir={W}/link"]).exits(23).warns(LINE);
@@ -155,7 +155,7 @@ synctest!(partial_dir_behind_an_untrusted_link_is_ignored, as root, |w: World| {
     planted(&w, "link", "t");
     // rsync finds the file there, does not open it, and fails ("got a block match with no basis file", exit 2).
     w.copies_all(&["-a", "--no-whole-file", "--partial-dir={W}/link"]);
-    assert!(w.tested().join("t/a").exists(), "what lies behind the link is no part of ours, and was taken for one");
+    assert!(w.tested().join("t/a").exists(), "the file behind the link was taken for a partial file");
 });
 
 // ── files that options name ─────────────────────────────────────────────────────────────────────

@@ -31,9 +31,9 @@ enum Said {
 /// A link with a very long latency.
 trait Way: Send {
     /// Returns the next piece from one side, or `None` if nothing has arrived.
-    fn hear(&mut self, of_client: bool) -> Option<Said>;
+    fn receive(&mut self, of_client: bool) -> Option<Said>;
     /// Forwards a piece of one side to the other.
-    fn hand_on(&mut self, of_client: bool, said: Said);
+    fn forward(&mut self, of_client: bool, said: Said);
 }
 
 struct Udp {
@@ -43,7 +43,7 @@ struct Udp {
 }
 
 impl Way for Udp {
-    fn hear(&mut self, of_client: bool) -> Option<Said> {
+    fn receive(&mut self, of_client: bool) -> Option<Said> {
         let mut datagram = vec![0; 1 << 16];
         let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
         // Another socket of the client only probes for a listener.
@@ -54,7 +54,7 @@ impl Way for Udp {
         Some(Said::Bytes(datagram))
     }
 
-    fn hand_on(&mut self, of_client: bool, said: Said) {
+    fn forward(&mut self, of_client: bool, said: Said) {
         let Said::Bytes(datagram) = said else { return };
         // The receiving side may have exited already.
         let _ = match (of_client, self.client) {
@@ -73,7 +73,7 @@ struct Tcp {
 }
 
 impl Way for Tcp {
-    fn hear(&mut self, of_client: bool) -> Option<Said> {
+    fn receive(&mut self, of_client: bool) -> Option<Said> {
         if self.sockets.is_none() {
             let (near, _) = self.listener.accept().ok()?;
             let far = TcpStream::connect(self.server).unwrap();
@@ -99,7 +99,7 @@ impl Way for Tcp {
         }
     }
 
-    fn hand_on(&mut self, of_client: bool, said: Said) {
+    fn forward(&mut self, of_client: bool, said: Said) {
         let Some(sockets) = &mut self.sockets else { return };
         let (socket, _) = &mut sockets[usize::from(of_client)];
         // The receiving side may have exited already.
@@ -142,7 +142,7 @@ impl Relay {
             let (mut last, mut of_client) = (None, true);
             while !is_over.load(Ordering::SeqCst) {
                 for side in [true, false] {
-                    while let Some(word) = way.hear(side) {
+                    while let Some(word) = way.receive(side) {
                         said[usize::from(side)].push(word);
                         last = Some(Instant::now());
                     }
@@ -150,7 +150,7 @@ impl Relay {
                 // The first piece starts the timer.
                 if last.is_some_and(|last| last.elapsed() >= SILENCE) {
                     for word in said[usize::from(of_client)].drain(..) {
-                        way.hand_on(of_client, word);
+                        way.forward(of_client, word);
                     }
                     count.fetch_add(1, Ordering::SeqCst);
                     of_client = !of_client;

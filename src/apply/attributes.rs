@@ -122,7 +122,7 @@ impl Touch<'_, '_> {
         line.extend_from_slice(what);
         line.extend_from_slice(b": ");
         line.extend_from_slice(&errno_words(error));
-        self.problems.push(Problem::said(line, Weight::Failed));
+        self.problems.push(Problem::new(line, Weight::Failed));
     }
 
     fn quoted(&self, before: &str, after: &str) -> Vec<u8> {
@@ -137,7 +137,7 @@ impl Touch<'_, '_> {
             let ids = [("uid", preserve.owner, self.source.uid), ("gid", preserve.group, self.source.gid)];
             for (what, _, _) in ids.into_iter().filter(|&(_, is_kept, id)| is_kept && id == NO_ID) {
                 let line = self.quoted(&format!("{what} {NO_ID} (-1) is impossible to set on"), "");
-                self.problems.push(Problem::said(line, Weight::Failed));
+                self.problems.push(Problem::new(line, Weight::Failed));
             }
         }
         let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
@@ -258,7 +258,7 @@ impl Touch<'_, '_> {
             let line = error.text(&(self.subject.full)());
             match error.error() {
                 Some(error) => self.failed(self.subject.voice, &line, &error),
-                None => self.problems.push(Problem::said(line, Weight::Failed)),
+                None => self.problems.push(Problem::new(line, Weight::Failed)),
             }
         }
     }

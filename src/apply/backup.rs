@@ -81,7 +81,7 @@ pub fn back_up(
             events.push(Event::Note([b"make_bak: skipping non-regular file ", path.as_bytes()].concat()));
             return Ok(BackupTarget::Skipped);
         }
-        Ok(()) => tell_backup(context, dir, path, events),
+        Ok(()) => report_backup(context, dir, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(no_backup(context, voice, path, &error, events)),
     }
@@ -95,7 +95,7 @@ pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut 
     // The content of a device is overwritten, so the backup is a file with that content.
     let as_file = context.options.preserve.write_devices;
     match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), as_file, events)) {
-        Ok(_) => tell_backup(context, dir, path, events),
+        Ok(_) => report_backup(context, dir, path, events),
         Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
     }
     Ok(())
@@ -110,7 +110,7 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
 
 /// Reports that an entry was or would be backed up, if backups are requested. Like rsync, also prints this line for an
 /// unsafe symlink, which is not backed up, after a line that says so.
-pub fn tell_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {
+pub fn report_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {
     let info = &context.options.output.info;
     if context.options.place.backup.is_none() {
         return;

@@ -116,5 +116,5 @@ fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem 
     let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
     let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();
     let head = format!("rsync: [{}] rename failed for \"", Voice::Receiver.word());
-    Problem::said([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
+    Problem::new([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
 }

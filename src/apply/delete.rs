@@ -1,7 +1,7 @@
 //! Deletes entries, and makes room for others.
 
 use crate::apply::Context;
-use crate::apply::backup::{BackupTarget, back_up, is_backup, tell_backup};
+use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
 use crate::error::Error;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{Entry, Kind};
@@ -48,7 +48,7 @@ impl Above {
     /// Returns the directory, and opens it again if it was closed.
     fn dir(&mut self, dest: Option<&Root>) -> io::Result<&Dir> {
         if let (Above::Parked(parked), Some(dest)) = (&*self, dest) {
-            *self = Above::Open(dest.take_up(parked)?);
+            *self = Above::Open(dest.reopen_dirs(parked)?);
         }
         match self {
             Above::Open(dir) => Ok(dir),
@@ -105,7 +105,7 @@ impl<'a> Remover<'a> {
         }
     }
 
-    fn may_go(&mut self) -> bool {
+    fn may_delete_more(&mut self) -> bool {
         if self.context.stopped() {
             return false;
         }
@@ -127,7 +127,7 @@ impl<'a> Remover<'a> {
     }
 
     fn remove_other(&mut self, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Removed {
-        if !self.may_go() {
+        if !self.may_delete_more() {
             return Removed::Stays;
         }
         let mut kind = Kind::File;
@@ -140,7 +140,7 @@ impl<'a> Remover<'a> {
         let keeps = self.context.options.place.backup.is_some() && !is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                tell_backup(self.context, dir, path, events);
+                report_backup(self.context, dir, path, events);
             }
             return self.went(path, kind, events);
         }
@@ -151,7 +151,7 @@ impl<'a> Remover<'a> {
                 Err(problem) => {
                     let words = words_of(&problem.line).to_vec();
                     events.push(Event::Problem(problem));
-                    events.push(self.told("delete_file: make_backup", path, &words));
+                    events.push(self.failure_event("delete_file: make_backup", path, &words));
                     return Removed::Stays;
                 }
             }
@@ -175,15 +175,15 @@ impl<'a> Remover<'a> {
     }
 
     fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
-        self.told(call, path, &crate::report::event::errno_words(error))
+        self.failure_event(call, path, &crate::report::event::errno_words(error))
     }
 
-    fn told(&self, call: &str, path: &RelPath, words: &[u8]) -> Event {
+    fn failure_event(&self, call: &str, path: &RelPath, words: &[u8]) -> Event {
         let mut line = format!("rsync: [generator] {call}(").into_bytes();
         line.extend_from_slice(path.as_bytes());
         line.extend_from_slice(b") failed: ");
         line.extend_from_slice(words);
-        Event::Problem(Problem::said(line, Weight::Failed))
+        Event::Problem(Problem::new(line, Weight::Failed))
     }
 
     /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
@@ -237,7 +237,7 @@ impl<'a> Remover<'a> {
                 return Removed::Stays;
             }
         }
-        if !self.may_go() {
+        if !self.may_delete_more() {
             return Removed::Stays;
         }
         let gone = if self.context.is_dry() {
@@ -364,7 +364,7 @@ impl<'a> Remover<'a> {
             events.push(not_empty(path));
         }
         let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
-        events.push(Event::Problem(Problem::said(line, Weight::Failed)));
+        events.push(Event::Problem(Problem::new(line, Weight::Failed)));
         false
     }
 
@@ -407,7 +407,7 @@ fn has_entries(dir: &Dir) -> bool {
 }
 
 fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
-    let verdict = |chain: &Chain| chain.doomed_verdict(Side::Receiver, path.as_bytes(), entry.is_dir());
+    let verdict = |chain: &Chain| chain.verdict_in_deleted_dir(Side::Receiver, path.as_bytes(), entry.is_dir());
     chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 

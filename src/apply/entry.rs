@@ -19,7 +19,7 @@ pub fn perform(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mu
     checked(context, out);
     let is_there = carry_out(context, hands, job, out);
     if is_there {
-        remove_source::let_source_go(context, job, out);
+        remove_source::remove_sent_source(context, job, out);
     }
     is_there
 }
@@ -54,8 +54,8 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
     // Reasons that concern the destination use the name there.
     let name = match reason {
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
-        Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.told_path(),
-        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.told_path(),
+        Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.reported_path(),
+        Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.reported_path(),
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     let line = match reason {
@@ -118,7 +118,7 @@ fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
 fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
     if context.wants.items {
-        let told = if context.is_dry() { changes } else { seen_at_the_end(context, job, have, changes) };
+        let told = if context.is_dry() { changes } else { reported_changes(context, job, have, changes) };
         out.events.push(Event::Item(job.item(context, Update::Attrs, told)));
     }
     if context.is_dry() {
@@ -148,7 +148,7 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
 
 /// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
 /// compares with that: a new owner clears the set-ID bits, an ACL sets the other bits; see `tests/attrs.rs`.
-fn seen_at_the_end(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
+fn reported_changes(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
     if job.source().kind() != Kind::File {
         return changes;
     }
@@ -180,7 +180,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     };
     if context.is_dry() {
         if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
-            backup::tell_backup(context, dir, &job.path, &mut out.events);
+            backup::report_backup(context, dir, &job.path, &mut out.events);
         }
         told(out);
         return false;
@@ -225,7 +225,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
                 line.extend_from_slice(job.source().target());
                 line.extend_from_slice(b"\" failed: ");
                 line.extend_from_slice(&crate::report::event::errno_words(&error));
-                Problem::said(line, Weight::Failed)
+                Problem::new(line, Weight::Failed)
             } else {
                 Problem::failed(Voice::Generator, "mknod", &full, &error)
             };
@@ -277,7 +277,7 @@ fn link(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outco
         let Some(dir) = &job.spot.dir else { return false };
         let Some(hit) = job.hit() else { return copy(context, hands, job, Changes::NEW, out) };
         job.spot.last.touch();
-        if !spare_other_data(context, job, dir, out) {
+        if !back_up_other_data(context, job, dir, out) {
             return false;
         }
         match write::link(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
@@ -298,7 +298,7 @@ fn link(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outco
 
 /// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
-fn spare_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
+fn back_up_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     let fate = plan::fate(job.source(), job.any_dest(), None, context.policy).action;
     let is_same = !job.replaces() || matches!(fate, Action::Keep | Action::Adjust(_));
     if is_same {
@@ -313,7 +313,7 @@ fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     let full = || context.full(job.path.as_bytes());
     if let (true, false, Some(dir)) = (job.replaces(), context.is_dry(), &job.spot.dir) {
         job.spot.last.touch();
-        if !spare_other_data(context, job, dir, out) {
+        if !back_up_other_data(context, job, dir, out) {
             return false;
         }
         match sys::unlink(dir.fd(), job.name()) {

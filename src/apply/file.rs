@@ -65,7 +65,7 @@ pub fn transfer(
         let words = crate::report::event::errno_words(&error);
         let start = b"rsync: [generator] failed to open \"";
         let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
-        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
         changes = Changes::NEW;
     }
     let similar = context.chosen.take(&job.path);
@@ -75,7 +75,7 @@ pub fn transfer(
     if context.is_dry() {
         count(out, job, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
-            backup::tell_backup(context, dir, &job.path, &mut out.events);
+            backup::report_backup(context, dir, &job.path, &mut out.events);
         }
         if context.wants.items {
             out.events.push(Event::Item(item));
@@ -85,7 +85,7 @@ pub fn transfer(
     match bring(context, hands, job, (item, changes), similar.as_ref(), out) {
         Ok(()) => true,
         Err(failure) => {
-            failure.tell(out);
+            failure.report(out);
             false
         }
     }
@@ -110,7 +110,7 @@ fn bring(
         out.begun.push(Event::Begin(item.name.clone()));
     }
     if !context.tells_when_open {
-        tell_begun(job, out);
+        report_begun(job, out);
     }
     let poured = place_content(context, hands, job, NewContent { content: &mut content, similar }, out)?;
     let len_bytes = job.source().len_bytes;
@@ -130,7 +130,7 @@ fn bring(
 }
 
 /// Reports that a file is in progress.
-fn tell_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
+fn report_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
     let begun = std::mem::take(&mut out.begun);
     out.events.extend(begun);
     if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
@@ -212,7 +212,7 @@ pub fn copy_from(
             place_content(context, hands, job, NewContent { content: &mut content, similar: None }, out)
         });
         if let Err(failure) = placed {
-            failure.tell(out);
+            failure.report(out);
             return Some(false);
         }
     }

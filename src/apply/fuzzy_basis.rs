@@ -38,7 +38,7 @@ impl Similar {
     /// Returns the line that prints the choice, if it is printed.
     pub fn line(&self, context: &Context<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
         let line = [b"fuzzy basis selected for ", job.path.as_bytes(), b": ", &self.shown].concat();
-        is_told(context).then_some(line)
+        is_printed(context).then_some(line)
     }
 
     /// Returns it, open, and its length, or `None` if it is gone.
@@ -70,7 +70,7 @@ impl Lookout {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
         let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();
-        let is_asked = context.options.delta.fuzzy > 0 && (is_used || is_told(context));
+        let is_asked = context.options.delta.fuzzy > 0 && (is_used || is_printed(context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
         // The basis of a file that grows is always its own beginning.
         if !is_asked || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
@@ -92,7 +92,7 @@ impl Lookout {
 }
 
 /// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
-fn is_told(context: &Context<'_>) -> bool {
+fn is_printed(context: &Context<'_>) -> bool {
     context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.tells_when_open)
 }
 

@@ -123,9 +123,9 @@ impl Frame {
     }
 
     /// Opens the directory again if it was closed.
-    fn take_up(&mut self, dest: Option<&Root>) -> io::Result<()> {
+    fn reopen_dirs(&mut self, dest: Option<&Root>) -> io::Result<()> {
         if let Some((parked, dest)) = self.parked.as_ref().zip(dest) {
-            let dir = dest.take_up(parked)?;
+            let dir = dest.reopen_dirs(parked)?;
             self.set_dir(Some(dir));
             self.parked = None;
         }
@@ -189,9 +189,9 @@ impl<'a> Generator<'a> {
         }
         self.deletions.missing_at_the_end(&mut self.out.head);
         for work in self.links.close() {
-            self.out.hand_over(work)?;
+            self.out.queue_work(work)?;
         }
-        self.out.hand_over(Vec::new())
+        self.out.queue_work(Vec::new())
     }
 
     /// Does what remains once all batches are done.
@@ -214,9 +214,9 @@ impl<'a> Generator<'a> {
         self.context.go_on()?;
         if held_back > 0 {
             let line = format!("Deletions stopped due to --max-delete limit ({held_back} skipped)");
-            head.push(Event::Problem(Problem::said(line, Weight::Warning)));
+            head.push(Event::Problem(Problem::new(line, Weight::Warning)));
         }
-        self.out.hand_over(Vec::new())?;
+        self.out.queue_work(Vec::new())?;
         Ok(GeneratorResult { held_back })
     }
 
@@ -228,7 +228,7 @@ impl<'a> Generator<'a> {
         }
         if self.context.options.select.prune_empty_dirs {
             let Generator { context, stock, deletions, out, .. } = self;
-            stock.prune(&mut |findings| hear(context, deletions, out, findings))?;
+            stock.prune(&mut |findings| report_findings(context, deletions, out, findings))?;
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl<'a> Generator<'a> {
     ) -> Result<(), Error> {
         let (links, deletions) = (&mut self.links, &mut self.deletions);
         hold(&mut self.stock, &mut |plan, is_entered| {
-            deletions.hear(&plan.problems);
+            deletions.check_problems(&plan.problems);
             if is_entered {
                 links.expect(plan);
             }
@@ -257,7 +257,7 @@ impl<'a> Generator<'a> {
             there.mtime = mtime;
         }
         self.deletions.go_on()?;
-        self.out.hand_over(Vec::new())
+        self.out.queue_work(Vec::new())
     }
 
     /// Enters the root.
@@ -265,12 +265,12 @@ impl<'a> Generator<'a> {
         let mut plan = self.stock.take_root()?;
         let has_plan = plan.is_some();
         if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
-            self.plans.walk().look_again(plan, self.context.dest.map(Root::dir));
+            self.plans.walk().decide_again_for_dir(plan, self.context.dest.map(Root::dir));
         }
         let last = self.dirs.prepare_root(top, &mut self.out.head);
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         if !has_plan && top.is_some() {
-            self.deletions.pass_by(&mut self.out.head);
+            self.deletions.pass_unchanged(&mut self.out.head);
         }
         let frame = self.enter(plan.unwrap_or_default(), spot, top, None)?;
         Ok(Frame { has_plan, ..frame })
@@ -288,7 +288,7 @@ impl<'a> Generator<'a> {
                 self.out.wait();
                 frame.close_sources();
             }
-            let opened = frame.take_up(self.context.dest);
+            let opened = frame.reopen_dirs(self.context.dest);
             if opened.is_ok()
                 && let Some(below) = self.directory(&frame.plan, &frame.spot, sub)?
             {
@@ -320,7 +320,7 @@ impl<'a> Generator<'a> {
     /// Counts and reports what was found in and below a directory that is not entered.
     fn leave_out(&mut self, path: &RelPath, ticket: Option<Ticket>) -> Result<(), Error> {
         let Generator { context, stock, deletions, out, .. } = self;
-        stock.skip(ticket, path, &mut |findings| hear(context, deletions, out, findings))?;
+        stock.skip(ticket, path, &mut |findings| report_findings(context, deletions, out, findings))?;
         self.look_ahead(Stock::hold_more)
     }
 
@@ -334,9 +334,9 @@ impl<'a> Generator<'a> {
         item: Option<Event>,
     ) -> Result<Frame, Error> {
         self.context.go_on()?;
-        hear(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
+        report_findings(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
         self.look_ahead(Stock::hold_more)?;
-        self.tell_list();
+        self.report_list_total();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
         self.deletions.during(&plan, &spot, head);
@@ -360,14 +360,14 @@ impl<'a> Generator<'a> {
         // Workers use the directory of the spot, and a plan may be held for long.
         plan.dest_dir = None;
         let plan = Arc::new(plan);
-        self.hand_out(&plan, &spot)?;
+        self.queue_batches(&plan, &spot)?;
         self.deletions.missing_before_dirs(&spot, &mut self.out.head);
         self.deletions.note_for_after(&plan, &spot);
         Ok(Frame::new(plan, spot, true))
     }
 
     /// Reports how long the list is while it still grows.
-    fn tell_list(&mut self) {
+    fn report_list_total(&mut self) {
         if self.context.wants.progress {
             self.out.head.extend(self.stock.list_so_far());
         }
@@ -392,7 +392,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Splits the steps of a directory into batches.
-    fn hand_out(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
+    fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
         let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
         let (mut start, mut bytes) = (0, 0);
         for (at, step) in plan.steps.iter().enumerate() {
@@ -400,7 +400,7 @@ impl<'a> Generator<'a> {
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
             if (lists_before || group.is_some()) && start < at {
-                self.out.hand_over(steps(start..at))?;
+                self.out.queue_work(steps(start..at))?;
                 (start, bytes) = (at, 0);
             }
             if lists_before {
@@ -410,19 +410,19 @@ impl<'a> Generator<'a> {
                 start = at + 1;
                 let work = self.links.meet(inode, Member::new(plan, at, spot));
                 if !work.is_empty() {
-                    self.out.hand_over(work)?;
+                    self.out.queue_work(work)?;
                 }
                 continue;
             }
             let entry = &plan.source.entries[step.source as usize];
             bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
             if bytes >= BATCH_BYTES || at + 1 - start >= BATCH_STEPS {
-                self.out.hand_over(steps(start..at + 1))?;
+                self.out.queue_work(steps(start..at + 1))?;
                 (start, bytes) = (at + 1, 0);
             }
         }
         let rest = start..plan.steps.len();
-        if rest.is_empty() { self.out.tell() } else { self.out.hand_over(steps(rest)) }
+        if rest.is_empty() { self.out.send_events() } else { self.out.queue_work(steps(rest)) }
     }
 
     /// Processes a subdirectory. Returns its frame if its content takes part.
@@ -459,14 +459,14 @@ impl<'a> Generator<'a> {
         let spot = Arc::new(Spot::new(job.path, dir, last));
         let Some(mut below) = below else {
             self.out.head.extend(item);
-            self.deletions.pass_by(&mut self.out.head);
+            self.deletions.pass_unchanged(&mut self.out.head);
             let plan = Arc::new(DirPlan::of(ListedDir { path: spot.path.clone(), ..ListedDir::default() }));
             return Ok(Some(Frame::new(plan, spot, false)));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.dest_dir.is_some();
         if (below.dest_unseen && !is_new) || is_gone {
-            self.plans.walk().look_again(&mut below, spot.dir.as_ref());
+            self.plans.walk().decide_again_for_dir(&mut below, spot.dir.as_ref());
         }
         self.enter(below, spot, None, item).map(Some)
     }
@@ -494,7 +494,7 @@ impl<'a> Generator<'a> {
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.
-fn hear(
+fn report_findings(
     context: &Context<'_>,
     deletions: &mut Deletions<'_>,
     out: &mut Outbox<'_>,
@@ -504,7 +504,7 @@ fn hear(
     if let Some(error) = findings.fatal {
         return Err(error);
     }
-    deletions.hear(&findings.problems);
+    deletions.check_problems(&findings.problems);
     out.head.extend(findings.problems.into_iter().map(Event::Problem));
     out.head.extend(findings.notes.into_iter().map(Event::Note));
     out.tally.merge(&findings.tally);

@@ -127,13 +127,13 @@ pub fn follow(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &
         }
         Ok(changes) if context.is_dry() => {
             let is_linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
-            follower.tell(changes, is_linked, out);
+            follower.report(changes, is_linked, out);
             false
         }
         Ok(changes) => follower.act(changes, hands, out),
     };
     if has_it {
-        remove_source::let_source_go(context, job, out);
+        remove_source::remove_sent_source(context, job, out);
     }
 }
 
@@ -167,7 +167,7 @@ impl Follower<'_> {
     }
 
     /// Reports the link. `is_linked`: the names were linked before.
-    fn tell(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
+    fn report(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
         let Follower { context, job, leader, joined_elsewhere } = self;
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
@@ -190,7 +190,7 @@ impl Follower<'_> {
         line.extend_from_slice(self.leader.path.as_bytes());
         line.extend_from_slice(b" failed: ");
         line.extend_from_slice(&crate::report::event::errno_words(error));
-        Event::Problem(Problem::said(line, Weight::Failed))
+        Event::Problem(Problem::new(line, Weight::Failed))
     }
 
     /// Links the name. Returns whether the destination has the entry now.
@@ -219,7 +219,7 @@ impl Follower<'_> {
             // The leader was not transferred. Perhaps the source of this name can be.
             (Ok(None), Ok(_)) => return carry_out(context, hands, job, out),
             (Ok(leader), Ok(own)) if leader == own => {
-                self.tell(Changes::NONE, true, out);
+                self.report(Changes::NONE, true, out);
                 return true;
             }
             (Ok(_), Ok(_)) => {}
@@ -241,7 +241,7 @@ impl Follower<'_> {
     /// Reports the result of linking. Returns whether it succeeded.
     fn linked(&self, result: io::Result<()>, changes: Changes, out: &mut Outcome<'_>) -> bool {
         match &result {
-            Ok(()) => self.tell(changes, false, out),
+            Ok(()) => self.report(changes, false, out),
             Err(error) => out.events.push(self.failed(error)),
         }
         result.is_ok()

@@ -82,7 +82,7 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the path under which it is reported: the source's, even if the destination's name differs.
-    pub fn told_path(&self) -> &[u8] {
+    pub fn reported_path(&self) -> &[u8] {
         self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
     }
 
@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
 
     /// Returns the item that reports it.
     pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
-        let mut item = item_of(self.plan, self.source(), self.told_path(), self.source_name(), update, changes);
+        let mut item = item_of(self.plan, self.source(), self.reported_path(), self.source_name(), update, changes);
         let lists_digests = context.options.check.mode == CheckMode::Digest;
         if lists_digests && context.wants.digest && item.kind == Kind::File {
             item.digest = self.listed_digest(context);

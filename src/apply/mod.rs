@@ -99,7 +99,7 @@ pub struct Context<'a> {
 
 /// Returns the warning for each use of an option's path that leads through a symlink of an untrusted user.
 pub fn refusal() -> Event {
-    Event::Problem(Problem::said(trusted_path::REFUSAL, Weight::Warning))
+    Event::Problem(Problem::new(trusted_path::REFUSAL, Weight::Warning))
 }
 
 /// The directory of `--temp-dir`.
@@ -210,7 +210,7 @@ impl Context<'_> {
     }
 
     /// Returns whether a repeated transfer is reported: as in rsync, only if names or changes are printed.
-    pub fn tells_retries(&self) -> bool {
+    pub fn reports_retries(&self) -> bool {
         let output = &self.options.output;
         match &output.out_format {
             Some(format) => output.verbose >= 1 || Format::parse(format).has_itemize(),

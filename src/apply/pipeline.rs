@@ -26,7 +26,7 @@ use crate::report::tally::Tally;
 use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
-use crate::walk::{Compare, told_incomplete};
+use crate::walk::{Compare, report_unreadable_attribute};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ use std::sync::Arc;
 /// Receives the events of a run in list order.
 pub trait EventSink: Send {
     /// Handles one event.
-    fn tell(&mut self, event: &Event);
+    fn report(&mut self, event: &Event);
     /// Returns the exit code with which the run must end because events cannot be delivered any more.
-    fn deaf(&self) -> Option<Exit>;
+    fn delivery_failure(&self) -> Option<Exit>;
 }
 
 /// Supplies the listings of the source.
@@ -105,7 +105,7 @@ impl Receiving<'_> {
         let own_groups = ids::own_groups();
         let (mapper, unknown) = IdMapper::new(preserve, self.names);
         for name in unknown {
-            listener.tell(&Event::Problem(Problem::said(name.line(), Weight::Warning)));
+            listener.report(&Event::Problem(Problem::new(name.line(), Weight::Warning)));
         }
         let adoption = Adoption {
             munges: self.wire.is_some() && preserve.munge_links || preserve.munges_for_peer,
@@ -246,7 +246,7 @@ impl Receiving<'_> {
             if let Err(incomplete) =
                 walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec())
             {
-                told_incomplete(problems, &mut fatal, "generator", incomplete, Weight::Failed);
+                report_unreadable_attribute(problems, &mut fatal, "generator", incomplete, Weight::Failed);
             }
             list.entries.pop()
         });

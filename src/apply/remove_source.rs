@@ -39,7 +39,7 @@ impl SourceFile {
     pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
             let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
-            Event::Problem(Problem::said(line, Weight::Failed))
+            Event::Problem(Problem::new(line, Weight::Failed))
         };
         let failed = |what: &str, error: &io::Error| {
             Event::Problem(Problem::failed(Voice::Sender, what, &self.place.full(&self.name), error))
@@ -106,7 +106,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
 }
 
 /// Removes the source of an entry that arrived, if the options require it and the entry has its final name.
-pub fn let_source_go(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
+pub fn remove_sent_source(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
     let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
     let waits = context.options.place.delay_updates && may_wait && is_delayed(context, &job.path);
     if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), &job.spot.dir) {

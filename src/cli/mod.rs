@@ -228,13 +228,13 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
 }
 
 /// Returns the compressions that a server with this `RSYNC_COMPRESS_LIST` supports; `None`: all of them.
-pub fn compressions_taken(listed: &[u8]) -> Option<Vec<Compression>> {
+pub fn supported_compressions(listed: &[u8]) -> Option<Vec<Compression>> {
     value::names::compress_list(listed, value::names::End::Server)
 }
 
 /// Settles the options of a session that was started with a command line. The session must not request anything that
 /// the command line does not; what only the command line requests is added. The error names the first excess option.
-pub fn settle_as_asked(
+pub fn settle_session(
     asked: &Serve,
     (words, remote_words): (&[Vec<u8>], &[Vec<u8>]),
     umask: u32,

@@ -165,7 +165,7 @@ impl ArgumentWalk<'_> {
             Ok(None) => return false,
             Ok(Some(lexopt::Arg::Value(value))) => {
                 self.walked.operands.push(Operand::parse(&value.into_vec()));
-                return !self.walked.args.is_posix || self.take_the_rest();
+                return !self.walked.args.is_posix || self.take_remaining();
             }
             Ok(Some(lexopt::Arg::Short(letter))) => OptionName::Short(letter),
             Ok(Some(lexopt::Arg::Long(name))) => OptionName::Long(name.to_string()),
@@ -194,7 +194,7 @@ impl ArgumentWalk<'_> {
     }
 
     /// Makes all remaining arguments operands. Returns `false`: the walk is over.
-    fn take_the_rest(&mut self) -> bool {
+    fn take_remaining(&mut self) -> bool {
         let rest = self.parser.raw_args().into_iter().flatten();
         self.walked.operands.extend(rest.map(|word| Operand::parse(&word.into_vec())));
         false
@@ -342,7 +342,7 @@ mod tests {
         String::from_utf8(walked(line).error.expect("a mistake").message).unwrap()
     }
 
-    fn said(line: &[&str]) -> Args {
+    fn parsed_args(line: &[&str]) -> Args {
         let walked = walked(line);
         assert!(walked.error.is_none(), "{line:?}: {:?}", walked.error);
         walked.args
@@ -353,7 +353,7 @@ mod tests {
         let names: Vec<&str> = NEGATIONS.split_whitespace().collect();
         assert_eq!(names.len(), 88);
         for name in names {
-            said(&[name]);
+            parsed_args(&[name]);
             assert_eq!(refusal(&[&format!("{name}=1")]), format!("rsync: {name}=1: option does not take an argument"));
         }
     }
@@ -452,13 +452,13 @@ mod tests {
 
     #[test]
     fn last_option_wins_and_repeats_are_counted() {
-        assert!(!said(&["-a", "--no-p"]).perms);
-        assert_eq!(said(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
-        assert_eq!(said(&["-vv", "--no-v", "-v"]).verbose, 1);
-        assert_eq!(said(&["-xx"]).one_file_system, 2);
-        assert_eq!((said(&["-hh"]).human, said(&["--no-h", "-h"]).human), (2, 0));
-        assert!(said(&["-UU", "--no-U"]).open_noatime);
-        assert!(!said(&["-D", "--no-D"]).specials);
+        assert!(!parsed_args(&["-a", "--no-p"]).perms);
+        assert_eq!(parsed_args(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
+        assert_eq!(parsed_args(&["-vv", "--no-v", "-v"]).verbose, 1);
+        assert_eq!(parsed_args(&["-xx"]).one_file_system, 2);
+        assert_eq!((parsed_args(&["-hh"]).human, parsed_args(&["--no-h", "-h"]).human), (2, 0));
+        assert!(parsed_args(&["-UU", "--no-U"]).open_noatime);
+        assert!(!parsed_args(&["-D", "--no-D"]).specials);
     }
 
     #[test]

@@ -191,7 +191,7 @@ pub fn words(said: &[GivenOption], args: &Args, options: &Options, sums: Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Copy, Invocation, Request, Serve, read, settle, settle_as_asked};
+    use super::super::{Copy, Invocation, Request, Serve, read, settle, settle_session};
     use super::*;
     use crate::exit::Exit;
     use crate::options::{ArgStyle, Compression, LinkOwners, Recurse};
@@ -277,7 +277,7 @@ mod tests {
                 operands: Vec::new(),
                 timeout_secs: 0,
             };
-            settle_as_asked(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
+            settle_session(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
                 panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
             });
             // Only the client has the rules and knows where its list comes from.
@@ -295,7 +295,7 @@ mod tests {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
             let asked = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
-            settle_as_asked(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
+            settle_session(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
         };
         assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);
         assert_eq!(settled("-a -M--insecure-links s h:d"), LinkOwners::Anyone);
@@ -303,7 +303,7 @@ mod tests {
         let asked = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
         let word = [b"--insecure-links".to_vec()];
         for (words, remote_words) in [(&word[..], &[][..]), (&[], &word)] {
-            let error = settle_as_asked(&asked, (words, remote_words), 0o022, 0).unwrap_err();
+            let error = settle_session(&asked, (words, remote_words), 0o022, 0).unwrap_err();
             assert_eq!(error.exit, Exit::Protocol);
         }
     }

@@ -919,21 +919,21 @@ mod tests {
     use proptest::option;
     use proptest::prelude::*;
 
-    fn said(line: &str) -> Option<Result<Verb>> {
+    fn parsed(line: &str) -> Option<Result<Verb>> {
         let mut words = line.split_whitespace().map(OsString::from);
         let program = words.next().unwrap();
         read(&program, &words.collect::<Vec<_>>())
     }
 
     fn server(line: &str) -> Server {
-        match said(&format!("sparsync server {line}")) {
+        match parsed(&format!("sparsync server {line}")) {
             Some(Ok(Verb::Server(server))) => *server,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     fn refused(line: &str) -> String {
-        match said(&format!("/usr/bin/sparsync {line}")) {
+        match parsed(&format!("/usr/bin/sparsync {line}")) {
             Some(Err(error)) if error.exit == crate::exit::Exit::Usage => String::from_utf8(error.text()).unwrap(),
             other => panic!("{line}: {other:?}"),
         }
@@ -947,11 +947,11 @@ mod tests {
                 .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
                 .chain(["sparsync help v/", "sparsync sewer v/", "sparsync enrol a b", "sparsync ./enrol box"])
         {
-            assert_eq!(said(copy), None, "{copy}");
+            assert_eq!(parsed(copy), None, "{copy}");
         }
-        assert!(said("/x/rsync enroll host").is_none());
-        assert!(matches!(said("./sparsync server status"), Some(Ok(Verb::Server(_)))));
-        assert!(matches!(said("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
+        assert!(parsed("/x/rsync enroll host").is_none());
+        assert!(matches!(parsed("./sparsync server status"), Some(Ok(Verb::Server(_)))));
+        assert!(matches!(parsed("/x/rsync --sparsync server status"), Some(Ok(Verb::Server(_)))));
         for (line, help) in [
             ("server --help", Page::Server),
             ("enroll -h", Page::Enroll),
@@ -962,7 +962,7 @@ mod tests {
         .chain([("help server grant", Page::Action("grant")), ("help server x", Page::Server)])
         .chain([("help", Page::All), ("help server", Page::Server), ("help enroll", Page::Enroll)])
         {
-            assert_eq!(said(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
+            assert_eq!(parsed(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
     }
 
@@ -1158,7 +1158,7 @@ mod tests {
 
     #[test]
     fn enroll_arguments_are_parsed() {
-        let Some(Ok(Verb::Enroll(enroll))) = said(
+        let Some(Ok(Verb::Enroll(enroll))) = parsed(
             "sparsync enroll --root=/a --root /b --read-only --expires 2027-01-01 --name me --port 99 --no-start --install \
              -n -e rsh u@host",
         ) else {
@@ -1169,11 +1169,11 @@ mod tests {
         assert_eq!((host.port, host.start), (Some(99), false));
         assert!(host.install && host.dry_run && host.reach.host == "u@host" && host.name.as_deref() == Some("me"));
         assert_eq!(
-            said("sparsync enroll --list --json"),
+            parsed("sparsync enroll --list --json"),
             Some(Ok(Verb::Enroll(Box::new(Enroll::List { json: true }))))
         );
         assert!(
-            matches!(said("sparsync enroll --revoke h"), Some(Ok(Verb::Enroll(e))) if matches!(*e, Enroll::Revoke(_)))
+            matches!(parsed("sparsync enroll --revoke h"), Some(Ok(Verb::Enroll(e))) if matches!(*e, Enroll::Revoke(_)))
         );
     }
 

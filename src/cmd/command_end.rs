@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 
 /// Prints what the user has asked for.
-pub fn say(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
+pub fn write_text(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
     out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
         let words = errno_words(&error);
         Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())

@@ -168,7 +168,7 @@ impl Errors {
     }
 
     /// Records the last rejected client, apart from the errors: strangers must not push errors out.
-    pub fn turned_away(&self, words: String) {
+    pub fn record_rejected(&self, words: String) {
         self.0.lock().turned_away = Some(words);
     }
 
@@ -205,7 +205,7 @@ pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
 }
 
 /// Reads a request; `None` if it is not a valid one.
-pub fn hear(stream: &UnixStream) -> Option<Question> {
+pub fn read_question(stream: &UnixStream) -> Option<Question> {
     stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE))).ok()?;
     let mut line = String::new();
     BufReader::new(stream.take(QUESTION_MAX_BYTES)).read_line(&mut line).ok()?;
@@ -322,7 +322,7 @@ mod tests {
         let errors = Errors::default();
         (0..=ERRORS_MAX).for_each(|n| errors.push(n.to_string()));
         errors.push(ERRORS_MAX.to_string());
-        (0..100).for_each(|n| errors.turned_away(format!("stranger {n}")));
+        (0..100).for_each(|n| errors.record_rejected(format!("stranger {n}")));
         let all = errors.all();
         assert_eq!((all.len(), &*all[0], &*all[1]), (1 + ERRORS_MAX, "stranger 99", "1"));
     }

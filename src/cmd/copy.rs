@@ -28,7 +28,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = prepare(env, &options, false).and_then(|prepared| {
         let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        env.hear_signals().map_err(deaf)?;
+        env.handle_signals().map_err(deaf)?;
         start_deadline(env, &options)?;
         Ok(prepared)
     });
@@ -74,7 +74,7 @@ fn open_log(env: &Env, options: &Options) -> OpenedLog {
             let words = crate::report::event::errno_words(&error);
             let line = [&b"rsync: [client] failed to open log-file "[..], &log.path, b": ", &words].concat();
             let line = trusted_path::with_refusal(&error, line);
-            let lines = trusted_path::lines(&line).map(|line| Event::Problem(Problem::said(line, Weight::Warning)));
+            let lines = trusted_path::lines(&line).map(|line| Event::Problem(Problem::new(line, Weight::Warning)));
             let ignored = Event::Note(b"Ignoring \"log file\" setting.".to_vec());
             Err(lines.chain((!options.output.quiet).then_some(ignored)).collect())
         }
@@ -97,7 +97,7 @@ pub fn reporter(
     let rooted = sent.filter(|_| begin_anywhere).map_or_else(Vec::new, rooted);
     let facts = RunFacts { rooted, ..facts(env, options, list_only, sent.is_some()) };
     let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, log, Arc::new(clock::now_unix));
-    trouble.iter().for_each(|event| reporter.tell(event));
+    trouble.iter().for_each(|event| reporter.report(event));
     reporter
 }
 

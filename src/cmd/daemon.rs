@@ -105,7 +105,8 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     can_start_processes()?;
     let _lock = take_lock(places)?;
     let identity = Identity::load_or_make(places)?;
-    env.hear_end().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
+    env.handle_end_signals()
+        .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let grants = CachedList::new(places);
     // A list of grants that cannot be read must fail the start.
     let last_good = Mutex::new(grants.get()?);
@@ -141,7 +142,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let asked = server.clone();
     thread("control").spawn(move || asked.answer(&control)).map_err(|error| no_thread(&error))?;
     if start.detached {
-        tell_ready(env);
+        notify_ready(env);
     }
     server.supervisor.ready();
     server.serve(&listener, &env.stop);
@@ -165,7 +166,7 @@ fn no_thread(error: &io::Error) -> Error {
 }
 
 /// Informs the starting process that the server listens, and closes the pipe to it.
-fn tell_ready(env: &mut Env) {
+fn notify_ready(env: &mut Env) {
     // If the starting process is gone, the server runs all the same.
     let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
     env::leave_stdout();
@@ -305,7 +306,7 @@ impl GrantCheck {
         // One client counts once against the limit of the log.
         let mut unlogged = None;
         if let Some(mistake) = mistake
-            && unlogged.insert(self.hears_of_a_stranger()).is_some()
+            && unlogged.insert(self.log_unknown_client()).is_some()
         {
             error!(
                 "grants not reloaded, the previous ones stay in force: {}",
@@ -317,7 +318,7 @@ impl GrantCheck {
             Standing::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
             Standing::Unknown => format!("client rejected: unknown key {pin}"),
         };
-        match unlogged.unwrap_or_else(|| self.hears_of_a_stranger()) {
+        match unlogged.unwrap_or_else(|| self.log_unknown_client()) {
             Some(0) => warn!(target: server_log::STRANGERS, "{words}"),
             Some(untold) => warn!(target: server_log::STRANGERS, "{words} ({untold} more rejected before)"),
             None => {}
@@ -339,7 +340,7 @@ impl GrantCheck {
         (last_good.clone(), mistake)
     }
 
-    fn hears_of_a_stranger(&self) -> Option<u64> {
+    fn log_unknown_client(&self) -> Option<u64> {
         self.strangers.lock().one_more()
     }
 }
@@ -480,7 +481,7 @@ impl Daemon {
     fn stop_all(&self) {
         for session in self.sessions.lock().iter() {
             // A session that has ended needs no signal.
-            let _ = env::tell_session_to_stop(session.child.lock().id());
+            let _ = env::signal_session_to_stop(session.child.lock().id());
         }
         self.wait_for_sessions(STOPPING_MAX);
         self.end_all("the server was stopped");
@@ -731,7 +732,7 @@ impl Daemon {
                     continue;
                 }
             };
-            let Some(question) = control_socket::hear(&stream) else {
+            let Some(question) = control_socket::read_question(&stream) else {
                 continue;
             };
             control_socket::answer(&stream, &self.status());

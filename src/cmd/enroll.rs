@@ -134,7 +134,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
 /// host if it is missing there, and `reach` is set to its path.
 fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<u8>]) -> Result<Introduction> {
     let host = reach.host.clone();
-    let mut ended = ask(env.umask, reach, words)?;
+    let mut ended = run_remote(env.umask, reach, words)?;
     if ended.0 == ShellExit::Code(Exit::CmdNotFound.code()) {
         if !install {
             return Err(failed(format!("cannot enroll {host}: sparsync not found there")).with_hint(format!(
@@ -143,7 +143,7 @@ fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<
         }
         put_there(env, reach)?;
         reach.program = Some(INSTALLED.into());
-        ended = ask(env.umask, reach, words)?;
+        ended = run_remote(env.umask, reach, words)?;
     }
     match ended {
         (ShellExit::Code(0), told) => Introduction::read(&told).map_err(|why| {
@@ -196,9 +196,9 @@ fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {
     Asking { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
 }
 
-fn ask(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(ShellExit, Vec<u8>)> {
+fn run_remote(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(ShellExit, Vec<u8>)> {
     let argv = argv(reach, words);
-    shell::ask(&argv, asking(umask, None))
+    shell::run_to_end(&argv, asking(umask, None))
         .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
 }
 
@@ -211,7 +211,7 @@ fn put_there(env: &mut Env, reach: &RemoteHost) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
-        shell::ask(&shell::argv_of(&reach.shell, host, &words), asking(umask, input)).map_err(|error| {
+        shell::run_to_end(&shell::argv_of(&reach.shell, host, &words), asking(umask, input)).map_err(|error| {
             failed(format!("cannot install sparsync on {host}: cannot start the remote shell: {error}"))
         })
     };
@@ -295,7 +295,7 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
         return Err(failed(format!("cannot revoke {host}: not enrolled, and this user has no key")));
     };
     let words = ServerAction::Revoke { who: identity.pin.to_string() }.words();
-    let there = ask(env.umask, &with_program(reach, known.as_ref()), &words);
+    let there = run_remote(env.umask, &with_program(reach, known.as_ref()), &words);
     let mut told = match known {
         Some(_) => format!("{host} is removed here\n"),
         None => format!("{host} was not enrolled here\n"),

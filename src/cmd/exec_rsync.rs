@@ -96,7 +96,7 @@ const VERSION_MAX_BYTES: usize = 64 << 10;
 /// Returns whether a program is a sparsync, or a script that calls one.
 fn leads_back(path: &Path, umask: u32) -> bool {
     let asking = Asking { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
-    let told = shell::ask(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], asking);
+    let told = shell::run_to_end(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], asking);
     told.is_ok_and(|(_, told)| told.windows(OWN_NAME.len()).any(|word| word == OWN_NAME))
 }
 

@@ -91,7 +91,7 @@ impl Budget {
         let mut settled = settle(self.bytes, held_bytes("self"), &held);
         if settled.window_bytes == 0 {
             // Memory of ended sessions that the allocator still keeps must not cause rejections.
-            sys::give_memory_back();
+            sys::trim_memory();
             settled = settle(self.bytes, held_bytes("self"), &held);
         }
         self.ceiling.set(settled.window_bytes)?;

@@ -26,7 +26,7 @@ mod via_ephemeral;
 mod via_server;
 mod via_shell;
 
-use self::command_end::{fail, say};
+use self::command_end::{fail, write_text};
 use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
@@ -69,13 +69,13 @@ pub fn run(env: &mut Env) -> Exit {
             _ if wanted.far.is_some() => return remote::run(env, *wanted),
             _ => return copy::run(env, *wanted),
         },
-        Ok(Request::Verb(Verb::Help(page))) => say(&mut env.stdout, page.text(cli::help_text).as_bytes()),
+        Ok(Request::Verb(Verb::Help(page))) => write_text(&mut env.stdout, page.text(cli::help_text).as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
-        Ok(Request::Help) => say(&mut env.stdout, cli::help_text().as_bytes()),
-        Ok(Request::Version { json: true }) => say(&mut env.stdout, cli::rsync_version_json().as_bytes()),
-        Ok(Request::Version { json: false }) => say(&mut env.stdout, cli::version_text().as_bytes()),
-        Ok(Request::Print(text)) => say(&mut env.stdout, text.as_bytes()),
+        Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
+        Ok(Request::Version { json: true }) => write_text(&mut env.stdout, cli::rsync_version_json().as_bytes()),
+        Ok(Request::Version { json: false }) => write_text(&mut env.stdout, cli::version_text().as_bytes()),
+        Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(asked)) => return server_session::run(env, asked),
         Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
             // The installed rsync could do what is not supported here: add the hint that none was found.

@@ -127,7 +127,7 @@ impl Attempts<'_> {
                 Err(other_key) => ended = Err(other_key),
             }
         }
-        if let Some(bytes) = redial.moved_after().filter(|_| self.side.tells_way()) {
+        if let Some(bytes) = redial.moved_after().filter(|_| self.side.prints_route()) {
             reporter.error(format!("sparsync: {name}: using {} after {bytes} bytes", NetTransport::Tls).as_bytes());
         }
         RunOutcome::Ended(ended)

@@ -65,7 +65,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
     let near = RemoteCopy { options, sources, dest, far, key: sys::random() };
-    let Some(rules) = near.rules_of_early_look(env) else { return near.copy(env, None, since) };
+    let Some(rules) = near.prefetch_rules(env) else { return near.copy(env, None, since) };
     let (cwd, stop, asked) = (env.cwd.clone(), env.stop.clone(), env.asked.clone());
     let terms = Terms {
         options: &near.options,
@@ -162,7 +162,7 @@ impl RemoteCopy {
     ///
     /// If a stock rsync answers, the installed rsync starts the run over. So the prefetch must not read standard input
     /// or a fifo. Under `-c` it would read an unbounded amount of content.
-    fn rules_of_early_look(&self, env: &Env) -> Option<Rules> {
+    fn prefetch_rules(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
             && !input_files::name_files(&self.options)
@@ -237,7 +237,7 @@ impl RemoteCopy {
                 return Ok(Some(OpenedSession { carrier, prepared, opened }));
             }
         };
-        match self.reach_instead(env, &why, peer)? {
+        match self.fall_back_to_shell(env, &why, peer)? {
             ReachedProgram::Native(carrier, link, said) => {
                 let opened = self.open(env, (&carrier, link, said), &prepared, early);
                 Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Native(opened.map(Box::new)) }))
@@ -282,17 +282,17 @@ impl RemoteCopy {
         let cannot_hear = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
-        env.hear_signals().map_err(cannot_hear)?;
+        env.handle_signals().map_err(cannot_hear)?;
         let places = Places::of(env);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
             Ok(peers) => peers,
             // A user without a home directory (under sudo, for example) has no enrolled hosts.
-            Err(error) if error.exit == Exit::FileIo && !route::wants_key(&self.far, connect) => {
+            Err(error) if error.exit == Exit::FileIo && !route::requires_key(&self.far, connect) => {
                 if connect.transport != Transport::Quic {
                     let why = String::from_utf8_lossy(&error.message).into_owned();
                     let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
-                    self.tell_way(env, &format!("a remote shell: {why}"));
+                    self.print_route(env, &format!("a remote shell: {why}"));
                 }
                 Peers::default()
             }
@@ -305,9 +305,9 @@ impl RemoteCopy {
         match route::plan(&self.far, connect, &peers, now, &proxied)? {
             RoutePlan::Shell(why) => {
                 if let Some(why) = why {
-                    self.tell_way(env, &format!("a remote shell: {why}"));
+                    self.print_route(env, &format!("a remote shell: {why}"));
                 }
-                self.reach_by_shell(env, peers.find(&host))
+                self.connect_by_shell(env, peers.find(&host))
             }
             RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
@@ -328,16 +328,16 @@ impl RemoteCopy {
         }
     }
 
-    fn reach_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<ReachedProgram, Error> {
+    fn connect_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<ReachedProgram, Error> {
         let mut said = HeldOutput::default();
         let found = ByShell::new(self, env, known).connect(false, &mut said);
-        said.tell(env);
+        said.print(env);
         found.map(ReachedProgram::from)
     }
 
     /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
     /// authorization.
-    fn reach_instead(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<ReachedProgram, Error> {
+    fn fall_back_to_shell(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<ReachedProgram, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
         // Over ssh, the copy may do more than its grant permits. That is always reported.
         if !self.options.output.quiet {
@@ -346,7 +346,7 @@ impl RemoteCopy {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {words}");
         }
-        self.reach_by_shell(env, Some(peer)).map_err(|error| match error.exit {
+        self.connect_by_shell(env, Some(peer)).map_err(|error| match error.exit {
             Exit::Signal => error,
             _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },
         })
@@ -436,7 +436,7 @@ impl RemoteCopy {
         let is_stock = matches!(opened, Opened::Stock(_));
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
-            Opened::Native(Err(refusal)) => Err(refusal.told(&mut reporter)),
+            Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
             Opened::Stock(link) => near.run_with_stock(link, &self.far.server_words, &mut reporter, &mut tally),
         };
         let outcome = match &mut carrier {
@@ -451,7 +451,7 @@ impl RemoteCopy {
             (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
                 let peer = redial.peer().clone();
                 let earlier = reconnect::problems_so_far(reporter.problems(), self.far.server_sends);
-                match self.reach_by_shell(env, Some(&peer)) {
+                match self.connect_by_shell(env, Some(&peer)) {
                     Ok(ReachedProgram::Native(shell, link, _)) => {
                         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
                         carrier = shell;

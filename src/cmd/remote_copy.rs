@@ -48,8 +48,8 @@ impl RemoteCopy {
     }
 
     /// Prints the chosen route and the reason for it, under `-vv`.
-    pub fn tell_way(&self, env: &mut Env, way: &str) {
-        if self.tells_way() {
+    pub fn print_route(&self, env: &mut Env, way: &str) {
+        if self.prints_route() {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
         }
@@ -76,7 +76,7 @@ impl RemoteCopy {
     }
 
     /// Returns whether the chosen route is printed.
-    pub fn tells_way(&self) -> bool {
+    pub fn prints_route(&self) -> bool {
         let output = &self.options.output;
         output.verbose >= 2 && !output.quiet
     }

@@ -85,7 +85,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
 }
 
 /// Returns whether only a server that has this machine's key can serve the run.
-pub fn wants_key(far: &Far, connect: &Connect) -> bool {
+pub fn requires_key(far: &Far, connect: &Connect) -> bool {
     far.server.is_some() || connect.transport == Transport::Tls
 }
 
@@ -172,7 +172,11 @@ mod tests {
     fn recently_successful_route_is_tried_first() {
         let auto = by(Transport::Auto);
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1001)))).0, [Route::Tls, Route::Quic]);
-        assert_eq!(kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0, BOTH, "that was long ago");
+        assert_eq!(
+            kinds(planned("box", None, &auto, Some((Route::Tls, 1000)))).0,
+            BOTH,
+            "an outdated result is ignored"
+        );
         assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::Shell(_))));
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
     }
@@ -201,7 +205,11 @@ mod tests {
             assert_eq!(planned(program, Transport::Tls, None).unwrap_err().exit, Exit::Usage);
             assert_eq!(kinds(planned(program, Transport::Auto, Some(None))).0, BOTH, "a URL names a server");
         }
-        assert_eq!(kinds(planned(b"sparsync", Transport::Auto, None)).0, BOTH, "that is the server's own");
+        assert_eq!(
+            kinds(planned(b"sparsync", Transport::Auto, None)).0,
+            BOTH,
+            "`sparsync` is the program of the server"
+        );
     }
 
     #[test]

@@ -32,15 +32,15 @@ impl Supervisor {
 
     /// Reports that the server accepts clients.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
     /// Reports that the server ends once its sessions have ended.
     pub fn ending(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
-    fn tell(&self, word: &str) {
+    fn notify(&self, word: &str) {
         let Some(name) = &self.0 else {
             return;
         };

@@ -1,7 +1,7 @@
 //! `sparsync server`: starts, stops and inspects the server of this user, and manages its grants, here or on another
 //! host.
 
-use super::command_end::{fail, say};
+use super::command_end::{fail, write_text};
 use super::control_socket::{self, Question, Status};
 use super::daemon::{self, READY, Unable};
 use super::sd_notify::Supervisor;
@@ -62,7 +62,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         ServerAction::Grants { json } => grants(env, &places, json),
         ServerAction::Pin => {
             let pin = Identity::load_or_make(&places)?.pin;
-            tell(env, &pin.to_string()).map(|()| Exit::Ok)
+            print_line(env, &pin.to_string()).map(|()| Exit::Ok)
         }
         ServerAction::Grant(new) => grant(env, &places, *new),
         ServerAction::Revoke { who } => revoke(env, &places, &who),
@@ -72,8 +72,8 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
     done.unwrap_or_else(|error| fail(env, &error))
 }
 
-fn tell(env: &mut Env, line: &str) -> Result<()> {
-    say(&mut env.stdout, format!("{line}\n").as_bytes())
+fn print_line(env: &mut Env, line: &str) -> Result<()> {
+    write_text(&mut env.stdout, format!("{line}\n").as_bytes())
 }
 
 /// Runs the same subcommand on a host, through a remote shell.
@@ -104,7 +104,7 @@ fn there(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
             if matches!(action, ServerAction::Status { json: false }) && code == NOT_RUNNING.code() =>
         {
             // A lost hint changes nothing.
-            let _ = tell(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
+            let _ = print_line(env, &format!("hint: from this machine: `sparsync server start {}`", reach.host));
             NOT_RUNNING
         }
         Ok(shell::ShellExit::Code(code)) => Exit::of_code(code).unwrap_or(Exit::Other(code)),
@@ -125,7 +125,7 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     if start.detached {
         return in_this_process(env, places, start).inspect_err(|error| {
             // Standard error goes to the log. The starting process reads standard output.
-            let _ = say(&mut env.stdout, &error.text());
+            let _ = write_text(&mut env.stdout, &error.text());
         });
     }
     if start.foreground {
@@ -135,21 +135,21 @@ fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
             return Err(not_the_supervisors(status.pid));
         }
         return match running(env, places, start)? {
-            Some(_) => tell(env, "sparsync: the server is already running").map(|()| Exit::Ok),
+            Some(_) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
             None => in_this_process(env, places, start),
         };
     }
     let (status, is_new) = ensure(env, places, start)?;
     let words = if is_new { "server started" } else { "the server is already running" };
     let pin = status.pin.map(|pin| pin.to_string()).unwrap_or_default();
-    tell(env, &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)))?;
+    print_line(env, &format!("sparsync: {words}: {}, key {pin}", shown_at(&status)))?;
     Ok(Exit::Ok)
 }
 
 fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     match daemon::run(env, places, start) {
         Ok(exit) => Ok(exit),
-        Err(Unable::Runs) => tell(env, "sparsync: the server is already running").map(|()| Exit::Ok),
+        Err(Unable::Runs) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
         Err(Unable::Error(error)) => Err(error),
     }
 }
@@ -165,7 +165,7 @@ fn not_the_supervisors(pid: u32) -> Error {
 /// settings.
 fn running(env: &mut Env, places: &Places, start: &Start) -> Result<Option<Status>> {
     let status = at_work(env, places)?;
-    status.iter().try_for_each(|status| is_as_said(status, start))?;
+    status.iter().try_for_each(|status| matches_request(status, start))?;
     Ok(status)
 }
 
@@ -177,7 +177,7 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
             return Ok(Some(status));
         }
         let (since, _) = *waits.get_or_insert_with(|| {
-            tell_waiting(env, &status);
+            print_waiting(env, &status);
             (Since::now(), status.pid)
         });
         if since.elapsed() > STOP_MAX {
@@ -196,7 +196,7 @@ fn at_work(env: &mut Env, places: &Places) -> Result<Option<Status>> {
 }
 
 /// Fails if a running server listens elsewhere than `start` requests, or has another memory limit.
-fn is_as_said(status: &Status, start: &Start) -> Result<()> {
+fn matches_request(status: &Status, start: &Start) -> Result<()> {
     if let Some(bytes) = start.memory.filter(|&bytes| bytes != status.memory_max_bytes) {
         let words = format!(
             "sparsync: cannot change --memory: the server is already running ({}) with --memory={}",
@@ -240,7 +240,7 @@ pub fn ensure(env: &mut Env, places: &Places, start: &Start) -> Result<(Status, 
     loop {
         // A server that another process starts at the same time may need a little longer.
         if let Some(status) = control_socket::status(places)?.filter(|status| !status.draining) {
-            is_as_said(&status, start)?;
+            matches_request(&status, start)?;
             probe(&identity, &status)?;
             return Ok((status, is_new));
         }
@@ -348,7 +348,7 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Only the server with this process id is meant, not one that replaces it meanwhile.
     let Some(pid) = daemon::pid(places) else {
-        tell(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
+        print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
     };
     let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
@@ -361,7 +361,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     match control_socket::end(places, question) {
         Ok(Some(ending)) if now => drop(ending.wait(Some(STOP_MAX))),
         Ok(Some(ending)) => {
-            status.iter().for_each(|status| tell_waiting(env, status));
+            status.iter().for_each(|status| print_waiting(env, status));
             if !ending.wait(Some(STOP_MAX)) {
                 // A lost notice must not prevent the stop.
                 let _ =
@@ -370,13 +370,13 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
             }
         }
         // A server that no longer answers still holds its lock.
-        Ok(None) => end_by_force(places, pid, now)?,
+        Ok(None) => kill_server(places, pid, now)?,
         Err(error) if !now => return Err(error),
-        Err(_) => end_by_force(places, pid, true)?,
+        Err(_) => kill_server(places, pid, true)?,
     }
     match wait_until_gone(places, pid) {
         Err(_) if now => {
-            end_by_force(places, pid, true)?;
+            kill_server(places, pid, true)?;
             wait_until_gone(places, pid)?;
         }
         waited => waited?,
@@ -385,7 +385,7 @@ fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
         Some(status) if status.supervised => format!("; `{} start sparsync` starts it again", systemctl()),
         _ => String::new(),
     };
-    tell(env, &format!("sparsync: server stopped{again}"))?;
+    print_line(env, &format!("sparsync: server stopped{again}"))?;
     Ok(Exit::Ok)
 }
 
@@ -403,7 +403,7 @@ fn systemctl() -> &'static str {
 }
 
 /// Prints the sessions that must end first, if there are any.
-fn tell_waiting(env: &mut Env, status: &Status) {
+fn print_waiting(env: &mut Env, status: &Status) {
     let count = status.sessions.len();
     if count == 0 {
         return;
@@ -416,7 +416,7 @@ fn tell_waiting(env: &mut Env, status: &Status) {
     let _ = env.stderr.write_all(line.as_bytes());
 }
 
-fn end_by_force(places: &Places, pid: u32, now: bool) -> Result<()> {
+fn kill_server(places: &Places, pid: u32, now: bool) -> Result<()> {
     if daemon::pid(places) != Some(pid) {
         return Ok(());
     }
@@ -442,7 +442,7 @@ fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
 }
 
 /// Returns the addresses given with `--listen`. Empty if the server listens on all addresses.
-fn told_addresses(status: &Status) -> Vec<IpAddr> {
+fn given_addresses(status: &Status) -> Vec<IpAddr> {
     let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
     all.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).collect()
 }
@@ -461,7 +461,7 @@ fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> Resu
             wanted.port = wanted.port.or(Some(status.port));
             wanted.memory = wanted.memory.or(Some(status.memory_max_bytes).filter(|&bytes| bytes > 0));
             if wanted.listen.is_empty() {
-                wanted.listen = told_addresses(&status).iter().map(ToString::to_string).collect();
+                wanted.listen = given_addresses(&status).iter().map(ToString::to_string).collect();
             }
         }
         Ok(None) => {}
@@ -485,12 +485,12 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     let status = control_socket::status(places)?.unwrap_or_else(Status::down);
     let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
     if json {
-        tell(env, &to_json(&status)?)?;
+        print_line(env, &to_json(&status)?)?;
         return Ok(exit);
     }
     if !status.running {
-        tell(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
-        tell(env, "hint: start one with `sparsync server start`")?;
+        print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
+        print_line(env, "hint: start one with `sparsync server start`")?;
         return Ok(exit);
     }
     let mut lines = vec![
@@ -521,7 +521,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         lines.push("recent errors".into());
         lines.extend(status.errors.iter().map(|error| format!("  {error}")));
     }
-    tell(env, &lines.join("\n"))?;
+    print_line(env, &lines.join("\n"))?;
     Ok(exit)
 }
 
@@ -577,14 +577,14 @@ fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
                 owner: grant.owner.as_deref(),
             })
             .collect();
-        tell(env, &to_json(&told)?)?;
+        print_line(env, &to_json(&told)?)?;
         return Ok(Exit::Ok);
     }
     if grants.is_empty() {
-        tell(env, "sparsync: no grants")?;
+        print_line(env, "sparsync: no grants")?;
     }
     for grant in &grants {
-        tell(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
+        print_line(env, &format!("{}  {}  {}", grant.name, grant.pin, grant.rights(now)))?;
     }
     Ok(Exit::Ok)
 }
@@ -740,21 +740,21 @@ fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         };
         // If the server is down, the port that it would have.
         let port = if status.running { status.port } else { wanted_port };
-        let addresses = told_addresses(&status).iter().map(ToString::to_string).collect();
+        let addresses = given_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
         let grant = granted;
         let told = Introduction { version, pin, port, addresses, grant, rights, rights_before, server, is_limited };
-        tell(env, &told.to_json())?;
+        print_line(env, &told.to_json())?;
         return Ok(Exit::Ok);
     }
     match put {
-        Put::New => tell(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
+        Put::New => print_line(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
         Put::Changed => {
             let before = rights_before.unwrap_or_default();
-            tell(env, &format!("sparsync: changed the grant of {name}: {before} -> {rights}"))?;
+            print_line(env, &format!("sparsync: changed the grant of {name}: {before} -> {rights}"))?;
         }
-        Put::Same => tell(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
+        Put::Same => print_line(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
     }
     Ok(Exit::Ok)
 }
@@ -766,7 +766,7 @@ fn revoke(env: &mut Env, places: &Places, who: &str) -> Result<Exit> {
         return Err(Error::new(NO_SUCH_GRANT, words).with_hint("`sparsync server grants` lists all grants"));
     }
     for grant in gone {
-        tell(env, &format!("sparsync: revoked the grant of {} ({})", grant.name, grant.pin))?;
+        print_line(env, &format!("sparsync: revoked the grant of {} ({})", grant.name, grant.pin))?;
     }
     Ok(Exit::Ok)
 }

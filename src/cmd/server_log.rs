@@ -109,7 +109,7 @@ impl Subscriber for Lines {
         };
         let dated = format!("{} {text}", Moment(clock::now_unix().0));
         if event.metadata().target() == STRANGERS {
-            self.errors.turned_away(dated);
+            self.errors.record_rejected(dated);
         } else if level <= Level::WARN {
             self.errors.push(dated);
         }

@@ -142,7 +142,7 @@ pub fn can_limit() -> Result<(), Error> {
 
 fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exit {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
-    let link = match env.hear_signals().and_then(|()| stdio::link(patience.clone())) {
+    let link = match env.handle_signals().and_then(|()| stdio::link(patience.clone())) {
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),
     };
@@ -150,7 +150,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let server_stops = match asked {
-        Authority::Grant(_) => env.hear_server_stop().unwrap_or_default(),
+        Authority::Grant(_) => env.handle_server_stop().unwrap_or_default(),
         Authority::CommandLine(_) | Authority::Nothing(_) => Arc::default(),
     };
     let settle = |setup: &Setup| {
@@ -161,8 +161,9 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
         Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })
     };
     let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
-    let speech =
-        Speech::ours(compression_choice::features(cli::compressions_taken(listed.as_bytes()).as_deref()) | asks_first);
+    let speech = Speech::ours(
+        compression_choice::features(cli::supported_compressions(listed.as_bytes()).as_deref()) | asks_first,
+    );
     let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
     if !matches!(asked, Authority::CommandLine(_)) {
         return serve(link);
@@ -193,7 +194,7 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
     let said = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match asked {
-        Authority::CommandLine(asked) => cli::settle_as_asked(asked, said, setup.umask, now_unix_secs)?,
+        Authority::CommandLine(asked) => cli::settle_session(asked, said, setup.umask, now_unix_secs)?,
         Authority::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
@@ -215,7 +216,7 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
         [] => match asked {
             Authority::CommandLine(asked) => asked.operands.clone(),
-            Authority::Grant(_) | Authority::Nothing(_) => return Err(asks_for("no path given").into()),
+            Authority::Grant(_) | Authority::Nothing(_) => return Err(rejected_request("no path given").into()),
         },
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
@@ -242,17 +243,17 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
     Ok(SettledSetup { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
 }
 
-fn asks_for(words: &str) -> Error {
+fn rejected_request(words: &str) -> Error {
     Error::new(Exit::Protocol, format!("sparsync: request rejected: {words}"))
 }
 
 /// Checks that the session requests nothing beyond the command line, which a forced command may have approved.
 fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
     if setup.server_sends != asked.sends {
-        return Err(asks_for("the direction differs from the command line of this server"));
+        return Err(rejected_request("the direction differs from the command line of this server"));
     }
     if !setup.operands.is_empty() && !asked.operands.is_empty() {
-        return Err(asks_for("the paths differ from the command line of this server"));
+        return Err(rejected_request("the paths differ from the command line of this server"));
     }
     Ok(())
 }

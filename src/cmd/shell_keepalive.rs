@@ -62,9 +62,9 @@ impl KeepaliveState {
             return self.cut.store(true, Ordering::Relaxed);
         };
         drop(guarded);
-        while let Some(before) = peer.heard() {
+        while let Some(before) = peer.received_datagrams() {
             std::thread::sleep(UNHEARD);
-            if peer.heard() == Some(before) {
+            if peer.received_datagrams() == Some(before) {
                 return peer.now("the remote shell has ended and the client is silent");
             }
         }

@@ -1,6 +1,6 @@
 //! Writes the systemd unit that starts the server.
 
-use super::command_end::say;
+use super::command_end::write_text;
 use super::control_socket::{self, Status};
 use crate::cli::subcommand::{Install, Start};
 use crate::env::Env;
@@ -24,10 +24,10 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     let program = plain(&program, "the path of this program")?;
     let is_root = sys::ids().0 == 0;
     let system = wanted.system.unwrap_or(is_root);
-    let places_said = places_said(|name| env.var(name), places, system || is_root)?;
-    let text = unit(program, &wanted.start, system, &places_said);
+    let directory_variables = directory_variables(|name| env.var(name), places, system || is_root)?;
+    let text = unit(program, &wanted.start, system, &directory_variables);
     if wanted.dry_run {
-        say(&mut env.stdout, text.as_bytes())?;
+        write_text(&mut env.stdout, text.as_bytes())?;
         return Ok(Exit::Ok);
     }
     let dir = if system { PathBuf::from("/etc/systemd/system") } else { user_dir(env)? };
@@ -36,7 +36,7 @@ pub fn install(env: &mut Env, places: &Places, wanted: &Install) -> Result<Exit>
     // A server that does not answer must not prevent the installation.
     let runs = control_socket::status(places).ok().flatten();
     let words = format!("sparsync: wrote {}\n{}", path.display(), how_to_enable(system, runs.as_ref()));
-    say(&mut env.stdout, words.as_bytes())?;
+    write_text(&mut env.stdout, words.as_bytes())?;
     Ok(Exit::Ok)
 }
 
@@ -77,7 +77,7 @@ fn plain<'a>(path: &'a Path, what: &str) -> Result<&'a str> {
 }
 
 /// Returns the variables that locate keys, grants and the socket. systemd does not inherit them from a login.
-fn places_said(
+fn directory_variables(
     var: impl Fn(&str) -> Option<OsString>,
     places: &Places,
     is_root: bool,
@@ -111,7 +111,7 @@ fn write(dir: &Path, text: &str) -> Result<()> {
 
 /// Returns the text of the unit. Grants and the user decide what a session may reach; the unit only denies what no
 /// session needs.
-fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String)]) -> String {
+fn unit(program: &str, start: &Start, system: bool, directory_variables: &[(&str, String)]) -> String {
     let mut words = format!("{program} server start --foreground");
     for address in &start.listen {
         words.push_str(&format!(" --listen={address}"));
@@ -129,7 +129,7 @@ fn unit(program: &str, start: &Start, system: bool, places_said: &[(&str, String
         text.push_str("After=network-online.target\nWants=network-online.target\n");
     }
     text.push_str(&format!("\n[Service]\nType=notify\nExecStart={words}\nRestart=on-failure\nRestartSec=2\n"));
-    for (name, place) in places_said {
+    for (name, place) in directory_variables {
         text.push_str(&format!("Environment=\"{name}={place}\"\n"));
     }
     // A server that is being stopped waits a minute for its sessions, which must not receive the signal themselves.
@@ -168,13 +168,13 @@ mod tests {
         let said = |vars: &[(&str, &str)], is_root| {
             let var =
                 |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-            places_said(var, &places, is_root)
+            directory_variables(var, &places, is_root)
                 .map(|said| said.iter().map(|(name, at)| format!("{name}={at}")).collect())
         };
         let of = |vars: &[(&str, &str)], is_root| -> Vec<String> { said(vars, is_root).unwrap() };
         let xdg = [("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")];
         assert_eq!(of(&xdg, false), ["XDG_CONFIG_HOME=/c", "XDG_STATE_HOME=/s"]);
-        assert!(of(&xdg, true).is_empty(), "root has its own places");
+        assert!(of(&xdg, true).is_empty(), "root does not use the XDG directories");
         assert!(of(&[("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", "")], false).is_empty());
         let overall = [("SPARSYNC_CONFIG_DIR", "x"), xdg[0]];
         assert_eq!([of(&overall, false), of(&overall, true)], [["SPARSYNC_CONFIG_DIR=/work/x"]; 2]);

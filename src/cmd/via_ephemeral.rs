@@ -59,7 +59,7 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
     let identity = Identity::passing()?;
     let mut said = HeldOutput::default();
     let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
-    said.tell(env);
+    said.print(env);
     let failed = |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
     let lacking = |exit, what: &str| {
         let hint = format!("`sparsync enroll --install {host}` installs it; --rsync-path=PROGRAM names another path");
@@ -76,14 +76,15 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
         Err(error) => return Err(error),
     };
     let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
-    let (place, link) = match handshake::ask_elsewhere(link, &Speech::ours(compression_choice::features(None)), own) {
-        Ok(Some(met)) => met,
-        Ok(None) => {
-            let words = format!("cannot start a QUIC server on {host}: its sparsync is too old");
-            return Err(failed(Exit::StartClient, words).with_hint(format!("upgrade sparsync on {host}")));
-        }
-        Err(error) => return Err(broken_off(side, env, &mut shell, error)),
-    };
+    let (place, link) =
+        match handshake::request_other_endpoint(link, &Speech::ours(compression_choice::features(None)), own) {
+            Ok(Some(met)) => met,
+            Ok(None) => {
+                let words = format!("cannot start a QUIC server on {host}: its sparsync is too old");
+                return Err(failed(Exit::StartClient, words).with_hint(format!("upgrade sparsync on {host}")));
+            }
+            Err(error) => return Err(broken_off(side, env, &mut shell, error)),
+        };
     let lifeline = Lifeline::hold(link);
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = lifeline.cut();
@@ -95,7 +96,10 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
     let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
         Ok(won) if lifeline.guard(won.hang_up.clone()) => {
-            side.tell_way(env, &format!("{} to {}, a server that {host} started for this run", won.kind, won.address));
+            side.print_route(
+                env,
+                &format!("{} to {}, a server that {host} started for this run", won.kind, won.address),
+            );
             return Ok((OneOff { host, shell, lifeline }, won.link));
         }
         Ok(_) => Trouble::Stopped,

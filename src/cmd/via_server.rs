@@ -132,7 +132,7 @@ pub fn reach(
     match won? {
         RaceWinner::Server(linked) => {
             let Linked { link, kind, lanes, .. } = *linked;
-            side.tell_way(env, &format!("{kind}, port {}", server.peer.port));
+            side.print_route(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
             if server.kinds.len() > 1 {
                 remember(places, server.peer, route_of(kind));
@@ -148,8 +148,8 @@ pub fn reach(
                 || "ssh answered before the server".to_owned(),
                 |why| format!("no connection to the server: {why}"),
             );
-            side.tell_way(env, &format!("a remote shell: {why}"));
-            said.tell(env);
+            side.print_route(env, &format!("a remote shell: {why}"));
+            said.print(env);
             if !is_refused {
                 remember(places, server.peer, Route::Ssh);
             }
@@ -222,7 +222,7 @@ impl Contest<'_> {
             }
             ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
             ShellArrival::OfShell(Err(error), said) => {
-                said.tell(env);
+                said.print(env);
                 Err(error)
             }
         }
@@ -463,7 +463,8 @@ pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
         argv.push(b"ssh".to_vec());
     }
     argv.extend([b"-G".to_vec(), host.into()]);
-    if let Ok((_, told)) = shell::ask(&argv, Asking { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
+    if let Ok((_, told)) =
+        shell::run_to_end(&argv, Asking { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
     {
         facts.read(&String::from_utf8_lossy(&told));
     }
@@ -495,7 +496,7 @@ mod tests {
         assert!(shells.end());
         assert_eq!((shells.next(false), shells.next(true)), (None, Some(false)));
         shells.begin(false);
-        assert!(!shells.end(), "there is nothing else to try");
+        assert!(!shells.end(), "no other route is left");
         assert_eq!(Shells::default().next(true), Some(false));
     }
 

@@ -42,7 +42,7 @@ pub struct HeldOutput {
 
 impl HeldOutput {
     /// Prints the held output.
-    pub fn tell(&self, env: &mut Env) {
+    pub fn print(&self, env: &mut Env) {
         for (out, text) in [(&mut env.stdout, &self.stdout), (&mut env.stderr, &self.stderr)] {
             if !text.is_empty() {
                 // The output of a login does not affect the copy.
@@ -162,7 +162,7 @@ impl<'a> ByShell<'a> {
             }
             // The installed rsync prints its own command.
             if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock() {
-                self.tell_command(&argv, said);
+                self.log_command(&argv, said);
             }
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
@@ -221,7 +221,7 @@ impl<'a> ByShell<'a> {
         words
     }
 
-    fn tell_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {
+    fn log_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {
         let output = &self.side.options.output;
         if output.debug.cmd == 0 || output.quiet {
             return;

@@ -47,19 +47,19 @@ impl<'a> Emitter<'a> {
         let range = match self.pending.take() {
             Some((begin, len)) if begin + len == offset_bytes => (begin, len + len_bytes),
             before => {
-                self.tell(before)?;
+                self.emit_range(before)?;
                 (offset_bytes, len_bytes)
             }
         };
         if range.1 >= RANGE_BYTES {
-            return self.tell(Some(range));
+            return self.emit_range(Some(range));
         }
         self.pending = Some(range);
         Ok(())
     }
 
     /// Returns how many bytes of the source have been passed to the emitter.
-    pub fn told_bytes(&self) -> u64 {
+    pub fn emitted_bytes(&self) -> u64 {
         self.literal_bytes + self.matched_bytes
     }
 
@@ -69,17 +69,17 @@ impl<'a> Emitter<'a> {
         Ok(SearchResult {
             literal_bytes: self.literal_bytes,
             matched_bytes: self.matched_bytes,
-            len_bytes: self.told_bytes(),
+            len_bytes: self.emitted_bytes(),
             digest: self.hasher.finish(),
         })
     }
 
     fn copy_now(&mut self) -> io::Result<()> {
         let pending = self.pending.take();
-        self.tell(pending)
+        self.emit_range(pending)
     }
 
-    fn tell(&mut self, range: Option<(u64, u64)>) -> io::Result<()> {
+    fn emit_range(&mut self, range: Option<(u64, u64)>) -> io::Result<()> {
         match range {
             Some((offset_bytes, len_bytes)) => (self.emit)(Op::Copy { offset_bytes, len_bytes }),
             None => Ok(()),

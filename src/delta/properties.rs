@@ -21,7 +21,7 @@ struct Cost {
 /// Sends `source` to a receiver that has `basis`, in every supported way, and checks the result. Returns the cost of
 /// searching the whole source on one thread.
 #[track_caller]
-fn tell(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
+fn check_delta(basis: &[u8], source: &[u8], block_len: u32, in_place: bool) -> Cost {
     let signature = Signature::of(basis.len() as u64, block_len, 2, &read_at(basis)).unwrap();
     let bytes = signature.encode();
     let signature = Signature::decode(&bytes).unwrap();
@@ -220,12 +220,12 @@ proptest! {
     ) {
         let mut source = basis.clone();
         edits.iter().for_each(|edit| edit.apply(&mut source));
-        tell(&basis, &source, block_len, in_place);
+        check_delta(&basis, &source, block_len, in_place);
     }
 
     #[test]
     fn delta_of_an_unrelated_basis_restores_the_source(basis in content(), source in content(), in_place: bool) {
-        tell(&basis, &source, 64, in_place);
+        check_delta(&basis, &source, 64, in_place);
     }
 
     #[test]
@@ -318,8 +318,8 @@ fn literal_data_is_at_most_that_of_rsync() {
         assert_eq!(cost.signature_bytes, 10_253, "{what}; rsync's is 6,179");
     };
     check("20 times 512 bytes overwritten", overwritten(LEN, 512, true), 10_240, 20_480);
-    check("the same across borders of blocks", overwritten(LEN, 512, false), 20_480, 33_792);
-    check("1 KiB inserted in front", prefixed(LEN), 1024, 1024);
+    check("the same across block boundaries", overwritten(LEN, 512, false), 20_480, 33_792);
+    check("1 KiB prepended", prefixed(LEN), 1024, 1024);
     check("100 insertions", interspersed(LEN, LEN / 200_000), 53_558, 98_614);
     check("100 removals", thinned(LEN, LEN / 200_000), 53_448, 99_016);
     let basis = random(LEN, 1);
@@ -341,7 +341,7 @@ fn delta_of_a_large_file_costs_a_third_of_rsyncs() {
         assert!(10 * (cost.literal_bytes + cost.signature_bytes as u64) <= 3 * rsyncs_total, "{what}: {cost:?}");
     };
     check("10 times 4 KiB overwritten", overwritten(LEN, 4096, true), 40_960, 295_715);
-    check("the same across borders of blocks", overwritten(LEN, 4096, false), 81_920, 328_483);
+    check("the same across block boundaries", overwritten(LEN, 4096, false), 81_920, 328_483);
     check("100 insertions", interspersed(LEN, LEN / 200_000), 394_236, 2_197_279);
     let blocks = (1 << 30) / u64::from(block_len);
     assert_eq!(blocks * block::tag_len(1 << 30, block_len) as u64, 1_310_720, "rsync's is 229,426");
@@ -376,28 +376,32 @@ fn edge_cases_of_basis_and_source() {
             (&some, &some[1..]),
             (&some, &some[4700..]),
         ] {
-            tell(basis, source, 512, in_place);
+            check_delta(basis, source, 512, in_place);
         }
     }
-    let literal = |basis: &[u8], source: &[u8]| tell(basis, source, 512, false).literal_bytes;
+    let literal = |basis: &[u8], source: &[u8]| check_delta(basis, source, 512, false).literal_bytes;
     assert_eq!(literal(&some, &some), 0);
     assert_eq!(literal(&some, &some[512..]), 0);
     assert_eq!(literal(&some, &some[4608..]), 0, "the last block, alone and moved");
     assert_eq!(literal(&some[..300], &[&random(77, 2), &some[..300]].concat()), 77, "a basis shorter than a block");
-    assert_eq!(literal(&some[..300], &[&some[..300], &random(77, 2)[..]].concat()), 77, "and with something behind it");
+    assert_eq!(
+        literal(&some[..300], &[&some[..300], &random(77, 2)[..]].concat()),
+        77,
+        "a short basis followed by more data"
+    );
     assert_eq!(literal(&some, &[&some, &random(77, 2)[..]].concat()), 77);
 }
 
 #[test]
 fn run_of_zeros_is_one_copy() {
     let basis = vec![0; 100_000];
-    assert_eq!(tell(&basis, &basis, 512, true), Cost { signature_bytes: 1189, literal_bytes: 0, ops: 1 });
-    let longer = tell(&basis, &vec![0; 150_000], 512, false);
+    assert_eq!(check_delta(&basis, &basis, 512, true), Cost { signature_bytes: 1189, literal_bytes: 0, ops: 1 });
+    let longer = check_delta(&basis, &vec![0; 150_000], 512, false);
     assert!(longer.literal_bytes < 512 && longer.ops <= 4, "{longer:?}");
     // Zeros that the basis does not have in a row: every position looks like one of its blocks.
     let mut lone = random(100_000, 1);
     lone.chunks_mut(512).step_by(9).for_each(|block| block.fill(0));
-    tell(&lone, &vec![0; 60_000], 512, false);
+    check_delta(&lone, &vec![0; 60_000], 512, false);
 }
 
 #[test]
@@ -413,7 +417,7 @@ fn long_copy_is_emitted_in_pieces() {
         Ok(len)
     };
     let mut emit = |op: Op<'_>| {
-        let Op::Copy { offset_bytes, len_bytes } = op else { panic!("it is all there") };
+        let Op::Copy { offset_bytes, len_bytes } = op else { panic!("expected only copies") };
         assert_eq!(offset_bytes, told);
         told += len_bytes;
         lens.push(len_bytes);

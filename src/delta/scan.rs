@@ -136,7 +136,7 @@ impl<'a> BlockScanner<'a> {
     /// Returns the first position to search from `from` on at which a block is found, and the block.
     fn seek(&mut self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         if self.index.full_blocks() == 0 {
-            return self.rest_at_the_end(stretch, from);
+            return self.match_last_block(stretch, from);
         }
         let mut rolling = Rolling::new(stretch.bytes, self.block_len, from);
         let (mut gone_past, mut due) = (from, from);
@@ -153,7 +153,7 @@ impl<'a> BlockScanner<'a> {
             rolling.skip();
         }
         self.credit += stretch.positions.saturating_sub(gone_past) as i64 * self.credit_per_byte;
-        self.rest_at_the_end(stretch, from)
+        self.match_last_block(stretch, from)
     }
 
     /// Returns the first position from `from` on at which a full block is expected.
@@ -188,7 +188,7 @@ impl<'a> BlockScanner<'a> {
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
     /// rolling.
-    fn rest_at_the_end(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
+    fn match_last_block(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         let block = self.index.full_blocks();
         let tag = self.index.signature().tags().get(block)?;
         let at = stretch.bytes.len().checked_sub(self.len_of(block))?;

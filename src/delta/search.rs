@@ -75,9 +75,9 @@ pub(super) fn search_by(
             }
         }
         let positions = if is_end { filled } else { filled - row_len };
-        let stretch = Stretch { bytes: &window[..filled], offset: emitter.told_bytes(), positions, is_end };
+        let stretch = Stretch { bytes: &window[..filled], offset: emitter.emitted_bytes(), positions, is_end };
         let done = scanner.scan(stretch, &mut parts);
-        tell(&mut emitter, &window[..done], 0, &mut parts)?;
+        emit_parts(&mut emitter, &window[..done], 0, &mut parts)?;
         if is_end {
             return emitter.finish();
         }
@@ -145,8 +145,8 @@ pub(super) fn search_at_by(
             let SearchSegment { offset, bytes, done, mut parts, is_end } = segment?;
             // The last match of the previous segment may extend into this one; this segment's thread could not know
             // that.
-            let told = (emitter.told_bytes() - offset) as usize;
-            tell(&mut emitter, &bytes[told.min(done)..done], told, &mut parts)?;
+            let told = (emitter.emitted_bytes() - offset) as usize;
+            emit_parts(&mut emitter, &bytes[told.min(done)..done], told, &mut parts)?;
             if is_end {
                 break;
             }
@@ -222,7 +222,7 @@ impl<'a> SearchPlan<'a> {
 }
 
 /// Emits the parts except for their first `skipped` bytes, and clears them. `bytes` starts after the skipped bytes.
-fn tell(emitter: &mut Emitter<'_>, bytes: &[u8], skipped: usize, parts: &mut Vec<Part>) -> io::Result<()> {
+fn emit_parts(emitter: &mut Emitter<'_>, bytes: &[u8], skipped: usize, parts: &mut Vec<Part>) -> io::Result<()> {
     emitter.digest(bytes);
     let (mut skipped, mut rest) = (skipped, bytes);
     for part in parts.drain(..) {

@@ -192,7 +192,7 @@ impl Chain {
     }
 
     /// Returns the verdict inside a directory that is being deleted, where perishable rules are ignored.
-    pub fn doomed_verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
+    pub fn verdict_in_deleted_dir(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
         verdict_of(self.first(side, path, is_dir, true))
     }
 
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn perishable_rules_do_not_apply_in_a_deleted_directory() {
         let chain = chain(&["-p a", "+p b", "- b", "-p c", "- c"]);
-        let doomed = |path: &[u8]| chain.doomed_verdict(Side::Receiver, path, false);
+        let doomed = |path: &[u8]| chain.verdict_in_deleted_dir(Side::Receiver, path, false);
         let perishable = Verdict::Exclude { perishable: true };
         assert_eq!(chain.verdict(Side::Receiver, b"a", false), perishable);
         assert_eq!(doomed(b"a"), Verdict::Include);
@@ -359,8 +359,8 @@ mod tests {
         assert!(!hides(&inside, "d/a"), "the deeper file comes first");
         assert!(!hides(&inside, "d/b"), "an earlier rule comes before the group");
         assert!(hides(&inside, "d/c") && hides(&inside, "d/z"));
-        assert!(hides(&at(&rules, &files, "d/e"), "d/e/c"), "by the last rule");
-        assert!(!hides(&at(&rules[..3], &files, "d/e"), "d/e/c"), "anchors stay behind");
+        assert!(hides(&at(&rules, &files, "d/e"), "d/e/c"), "the last rule excludes it");
+        assert!(!hides(&at(&rules[..3], &files, "d/e"), "d/e/c"), "an anchored rule does not apply in a subdirectory");
     }
 
     #[test]
@@ -426,7 +426,7 @@ mod tests {
         for rule in [": /.r", ": ../.r", ": ../../.r"] {
             let root = try_enter(&chain(&[rule]), "", &files).unwrap();
             assert!(hides(&root, "t") && hides(&root, "u") && !hides(&root, "d/u"), "{rule}");
-            assert!(!hides(&root, "v"), "what is above the root is not matched");
+            assert!(!hides(&root, "v"), "anchors above the root do not match");
             let inside = try_enter(&root, "d", &files).unwrap();
             assert!(hides(&inside, "d/t") && hides(&inside, "d/w"), "{rule}");
         }
@@ -447,7 +447,7 @@ mod tests {
             try_enter(&with_options(&[": .r"], options), "", &files).unwrap()
         };
         assert!(hides(&side(Some(Side::Sender)), "a"), "the second rule opens the group");
-        assert!(!hides(&side(Some(Side::Receiver)), "a"), "the first one does");
+        assert!(!hides(&side(Some(Side::Receiver)), "a"), "the first rule opens the group");
         let files = Files::from([(".r", ". q"), ("q", "P a")]);
         assert!(hides(&at(&[": .r"], &files, ""), "a"), "a named file's rules hold for both");
     }
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(chain.verdict(Side::Receiver, b"b.o", false), Verdict::Exclude { perishable: true });
         let found = chain.first_match(Side::Sender, b"b.o", false).unwrap();
         assert_eq!((found.include, &found.text[..]), (false, &b"*.o [global CVS]"[..]));
-        assert!(!hides(&with_options(&["+C", "-C", "- w"], options), "w"), "the first form holds");
+        assert!(!hides(&with_options(&["+C", "-C", "- w"], options), "w"), "the first CVS rule determines the form");
     }
 
     #[test]

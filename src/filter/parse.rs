@@ -154,7 +154,7 @@ pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
 /// fails, add the file name with [`BadRule::in_file`].
 pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
     lines(text, from0)
-        .filter(|(_, line)| says_something(line))
+        .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
             let place = RuleSource::Line(number);
             parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place)
@@ -207,7 +207,7 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
         return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place)).collect();
     }
     lines(text, from0)
-        .filter(|(_, line)| says_something(line))
+        .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
             let place = RuleSource::File(match label {
                 Label::Lines(name) => line_of(name, number),
@@ -300,7 +300,7 @@ fn until_nul(line: &[u8]) -> &[u8] {
     &line[..line.iter().position(|&b| b == 0).unwrap_or(line.len())]
 }
 
-fn says_something(line: &[u8]) -> bool {
+fn is_rule_line(line: &[u8]) -> bool {
     !matches!(line.first(), None | Some(b'#' | b';'))
 }
 
@@ -490,7 +490,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn said(text: &str) -> String {
+    fn parsed_text(text: &str) -> String {
         match parse_filter(text.as_bytes()) {
             Ok(parsed) => String::from_utf8_lossy(&parsed.text()).into_owned(),
             Err(bad) => bad.to_string(),
@@ -542,7 +542,7 @@ mod tests {
             (":! x", "invalid modifier '!' at position 1 in filter rule: :! x"),
             ("-e foo", "invalid modifier 'e' at position 1 in filter rule: -e foo"),
         ] {
-            assert_eq!(said(text), want, "{text:?}");
+            assert_eq!(parsed_text(text), want, "{text:?}");
         }
     }
 

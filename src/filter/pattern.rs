@@ -617,10 +617,10 @@ mod tests {
         };
         assert!(hits(&at(b"/x/r/d", b"/a*"), "d/ab"));
         assert!(!hits(&at(b"/x/r/d", b"/a*"), "ab"));
-        assert!(hits(&at(b"/x", b"/r/a"), "a"), "a file above the root reaches into it");
+        assert!(hits(&at(b"/x", b"/r/a"), "a"), "patterns of a file above the root match inside it");
         assert!(!hits(&at(b"/x", b"/a"), "a"));
         assert!(hits(&at(b"/x/r/d*", b"/a"), "d*/a"));
-        assert!(!hits(&at(b"/x/r/[d]", b"/a"), "[d]/a"), "a directory's name is a pattern");
+        assert!(!hits(&at(b"/x/r/[d]", b"/a"), "[d]/a"), "the directory name is treated as a pattern");
     }
 
     #[test]

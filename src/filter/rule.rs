@@ -19,7 +19,7 @@ pub enum Verdict {
     /// The entry is hidden (sender) or protected (receiver).
     Exclude {
         /// The matching rule is ignored inside a directory that is being deleted; use
-        /// [`Chain::doomed_verdict`](super::Chain::doomed_verdict) there.
+        /// [`Chain::verdict_in_deleted_dir`](super::Chain::verdict_in_deleted_dir) there.
         perishable: bool,
     },
 }

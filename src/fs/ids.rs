@@ -52,7 +52,7 @@ impl Ids {
     /// Returns a user's id.
     pub fn user_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.user_ids, name.into(), |name| {
-            let name = speakable(name)?;
+            let name = c_name(name)?;
             uzers::get_user_by_name(name).map(|user| user.uid())
         })
     }
@@ -60,7 +60,7 @@ impl Ids {
     /// Returns a group's id.
     pub fn group_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.group_ids, name.into(), |name| {
-            let name = speakable(name)?;
+            let name = c_name(name)?;
             uzers::get_group_by_name(name).map(|group| group.gid())
         })
     }
@@ -68,7 +68,7 @@ impl Ids {
 
 /// Returns the home directory of a user; `None` if there is no user of this name.
 pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
-    uzers::get_user_by_name(speakable(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
+    uzers::get_user_by_name(c_name(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
 /// A user of this machine, with one group.
@@ -86,12 +86,12 @@ pub struct Account {
 /// user. On failure, returns what does not exist.
 pub fn account(owner: &str) -> Result<Account, &'static str> {
     let (user, group) = owner.split_once(':').map_or((owner, None), |(user, group)| (user, Some(group)));
-    let by_name = speakable(user.as_bytes()).and_then(uzers::get_user_by_name);
+    let by_name = c_name(user.as_bytes()).and_then(uzers::get_user_by_name);
     let user = by_name.or_else(|| uzers::get_user_by_uid(user.parse().ok()?)).ok_or("no such user")?;
     let gid = match group {
         None => user.primary_group_id(),
         Some(group) => {
-            let by_name = speakable(group.as_bytes()).and_then(uzers::get_group_by_name);
+            let by_name = c_name(group.as_bytes()).and_then(uzers::get_group_by_name);
             by_name.or_else(|| uzers::get_group_by_gid(group.parse().ok()?)).ok_or("no such group")?.gid()
         }
     };
@@ -106,7 +106,7 @@ pub fn own_home() -> Option<OsString> {
 }
 
 /// Converts a name for the name service, which takes C strings: a name with NUL does not exist.
-fn speakable(name: &[u8]) -> Option<&OsStr> {
+fn c_name(name: &[u8]) -> Option<&OsStr> {
     (!name.contains(&0)).then(|| OsStr::from_bytes(name))
 }
 

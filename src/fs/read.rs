@@ -165,7 +165,7 @@ impl Wanted<'_> {
                 .map_err(|error| xattr::ReadError { attr: None, error })
                 .and_then(|names| xattr::read_listed(name, &names.unwrap_or_default(), policy))
                 .map_err(|error| Incomplete::Failed(error.text(&full()), error.error))?;
-            let found = if end == TreeSide::Source { source.told(found) } else { found };
+            let found = if end == TreeSide::Source { source.in_sent_form(found) } else { found };
             if !found.is_empty() {
                 entry.extra_mut().xattrs = Some(Arc::new(found));
             }

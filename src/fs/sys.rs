@@ -1046,7 +1046,7 @@ pub fn share_memory_pools() {
 
 /// Returns unused memory to the kernel, including memory between blocks that are in use.
 #[allow(unsafe_code)]
-pub fn give_memory_back() {
+pub fn trim_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes the allocator's own locks and does not access memory that is in use.
     unsafe {
@@ -1211,7 +1211,7 @@ fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Re
 }
 
 /// Requests send and receive buffers of this size; the system may grant less.
-pub fn ask_socket_room(socket: BorrowedFd<'_>, bytes: usize) {
+pub fn request_socket_buffers(socket: BorrowedFd<'_>, bytes: usize) {
     use rustix::net::sockopt as options;
     // Only a privileged process may exceed the system's limit. Without more room, the connection is only slower.
     if options::set_socket_recv_buffer_size_force(socket, bytes).is_err() {

@@ -187,7 +187,7 @@ fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): How, user: u32) 
     let mut ahead = path.to_vec();
     let mut links = 0;
     if ahead.first() == Some(&b'/') {
-        place.go_to_the_top()?;
+        place.change_to_root()?;
     }
     loop {
         let (name, rest) = split_first(&ahead);
@@ -205,7 +205,7 @@ fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): How, user: u32) 
                         return Err(Errno::LOOP.into());
                     }
                     if target.first() == Some(&b'/') {
-                        place.go_to_the_top()?;
+                        place.change_to_root()?;
                     }
                     ahead = [&target, rest].concat();
                     continue;
@@ -281,7 +281,7 @@ impl WalkState<'_> {
         Ok(Element::Link(fs::readlinkat(&fd, c"", Vec::new())?.into_bytes()))
     }
 
-    fn go_to_the_top(&mut self) -> io::Result<()> {
+    fn change_to_root(&mut self) -> io::Result<()> {
         if self.start.is_floor {
             return Err(Errno::XDEV.into());
         }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     /// Changes the owner of the links if the test runs as root.
-    fn give_links_away(top: &Path) {
+    fn chown_links(top: &Path) {
         if me() == 0 {
             for link in ["to_a", "to_to_a", "a/slashed", "absolute", "loop", "dangling", "a/to_f"] {
                 std::os::unix::fs::lchown(top.join(link), Some(12345), None).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn links_of_other_users_are_rejected() {
         let top = scene();
-        give_links_away(top.path());
+        chown_links(top.path());
         for path in ["to_a", "to_a/", "to_a/f", "a/to_f", "absolute/f", "dangling", "loop", "a/../to_a/nothing"] {
             let error = open_as(STRANGER, top.path(), path, false).unwrap_err();
             assert!(is_refused(&error), "{path}: {error}");

@@ -141,7 +141,7 @@ impl Pending {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     put_over(dir, name, |temp| sys::link_tmpfile(self.fd(), dir.fd(), temp))?;
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.place_given_away(dir, name, error)?,
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.place_chowned(dir, name, error)?,
                 other => other?,
             },
         }
@@ -152,7 +152,7 @@ impl Pending {
     /// Places a file whose owner was changed to another user. For a process without further privileges than changing
     /// owners, the kernel links only its own files (fs.protected_hardlinks). `refused` is the error of the first
     /// attempt.
-    fn place_given_away(&self, dir: &Dir, name: &[u8], refused: io::Error) -> io::Result<()> {
+    fn place_chowned(&self, dir: &Dir, name: &[u8], refused: io::Error) -> io::Result<()> {
         let ((own, _), owner) = (sys::ids(), sys::fstat(self.fd())?.uid);
         if owner == own {
             return Err(refused);
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(name_of_temp(&temp_name(&[b'n'; 255])), Some(&[b'n'; NAME_MAX - SUFFIX_LEN - 2][..]));
         assert_eq!(name_of_temp(b".a.XXXXXX"), None);
         assert_eq!((name_of_temp(b""), name_of_temp(&nth_temp_name(b"a", 1))), (None, None));
-        assert_eq!(temp_name(b"a"), b".a.Auwq2e", "names of earlier versions must be known again");
+        assert_eq!(temp_name(b"a"), b".a.Auwq2e", "names written by earlier versions must be recognized");
         assert!(!is_temp_name(b".bashrc.backup") && !is_temp_name(b".a.XXXXXX") && !is_temp_name(b"."));
     }
 
@@ -402,7 +402,7 @@ mod tests {
         let pending = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
         assert_eq!(there().collect::<Vec<_>>(), std::slice::from_ref(&temp));
         let other = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
-        assert_eq!(there().count(), 2, "a file that is being written stays");
+        assert_eq!(there().count(), 2, "a locked temporary file is kept");
         drop((pending, other));
 
         std::os::unix::fs::symlink("nowhere", top.path().join(&temp)).unwrap();

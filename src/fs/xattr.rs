@@ -147,7 +147,7 @@ impl<'a> XattrPolicy<'a> {
 
     /// Converts attributes from [`read_listed`] into the form that is sent: under `--fake-super`, stored names become
     /// the real ones.
-    pub fn told(&self, mut local: Xattrs) -> Xattrs {
+    pub fn in_sent_form(&self, mut local: Xattrs) -> Xattrs {
         if self.who == Who::Fake {
             for (name, _) in &mut local {
                 if let Some(real) = name.strip_prefix(STORED).filter(|real| !real.is_empty()) {
@@ -332,8 +332,8 @@ pub(super) mod tests {
         let real = list(&[("security.s", "1"), ("trusted.t", "2"), ("user.a", "3")]);
         let disk = list(&[("user.a", "3"), ("user.rsync.security.s", "1"), ("user.rsync.trusted.t", "2")]);
         assert_eq!(fake.stored(&real), disk);
-        assert_eq!(XattrPolicy::sender(Who::Fake, 1, None).told(disk.clone()), real);
-        assert_eq!(XattrPolicy::sender(Who::Root, 1, None).told(disk.clone()), disk);
+        assert_eq!(XattrPolicy::sender(Who::Fake, 1, None).in_sent_form(disk.clone()), real);
+        assert_eq!(XattrPolicy::sender(Who::Root, 1, None).in_sent_form(disk.clone()), disk);
         let rules = |name: &[u8]| !name.starts_with(b"security.");
         let ruled = XattrPolicy::receiver(Who::Fake, Some(&rules)).stored(&real);
         assert_eq!(ruled, list(&[("user.a", "3"), ("user.rsync.trusted.t", "2")]));

@@ -1,6 +1,6 @@
 //! How an entry in an alternate tree changes a decision.
 
-use super::{Action, Changes, Decision, InTheWay, Policy, keeps_time, made_anew};
+use super::{Action, Changes, Decision, InTheWay, Policy, changes_of_new, keeps_time};
 use crate::flist::{Entry, Kind};
 use crate::options::AltKind;
 
@@ -88,7 +88,7 @@ pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: 
         (Kind::File, Likeness::All, AltKind::Copy) | (Kind::File, Likeness::Data, _) => Action::Copy(with_time),
         (Kind::File, Likeness::Kind, _) => Action::Transfer(changes),
         (Kind::Symlink | Kind::Device | Kind::Special, Likeness::Data, _) => {
-            Action::Create(made_anew(kind, changes, policy))
+            Action::Create(changes_of_new(kind, changes, policy))
         }
         (Kind::Symlink | Kind::Device | Kind::Special, _, _) => Action::Create(changes),
     };

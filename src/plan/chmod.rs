@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn default_acl_replaces_the_umask() {
+    fn default_acl_determines_the_mode_of_new_files() {
         let parent = Parent { default_acl_mode: Some(0o572), setgid: false };
         let rule = ModeRule { umask: 0o022, ..ModeRule::default() };
         let new = |mode: u32| dest_mode(0o100000 | mode, None, &rule, parent);

@@ -259,7 +259,7 @@ mod tests {
 
     impl IdNames for Two {
         fn source_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
-            assert_ne!(id, 0, "the sender's name of 0 is never asked for");
+            assert_ne!(id, 0, "the name of id 0 is never looked up");
             self.asked.set(self.asked.get() + 1);
             [(5, "games"), (7, "lp"), (9, "moved")].iter().find(|(i, _)| *i == id).map(|(_, n)| n.as_bytes().to_vec())
         }

@@ -113,12 +113,12 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
     Decision::of(match kind {
         Kind::Dir => adjust,
         Kind::Symlink if source.target() == dest.target() => adjust,
-        Kind::Symlink => Action::Create(made_anew(kind, attributes, policy)),
+        Kind::Symlink => Action::Create(changes_of_new(kind, attributes, policy)),
         // rsync accepts a block device in place of a character device with the same number; sparsync recreates it.
         Kind::Device if same_type(kind, source, dest) && rdev(source) == rdev(dest) => adjust,
-        Kind::Device => Action::Create(made_anew(kind, attributes, policy)),
+        Kind::Device => Action::Create(changes_of_new(kind, attributes, policy)),
         Kind::Special if same_type(kind, source, dest) => adjust,
-        Kind::Special => Action::Create(made_anew(kind, attributes, policy)),
+        Kind::Special => Action::Create(changes_of_new(kind, attributes, policy)),
         Kind::File => match (quick_check(source, dest, &policy.check), same_content) {
             (Sameness::Same, _) | (Sameness::AskDigest, Some(true)) => adjust,
             (Sameness::AskDigest, None) => Action::AskDigest,
@@ -178,7 +178,7 @@ fn rdev(entry: &Entry) -> u64 {
     entry.extra.as_ref().map_or(0, |extra| extra.rdev)
 }
 
-fn made_anew(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
+fn changes_of_new(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
     (attributes | Changes::CHECKSUM).with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve))
 }
 

@@ -199,7 +199,7 @@ pub(super) fn put_roots(w: &mut Writer, roots: &Roots) -> Result<()> {
     w.bytes("shown top", top_shown, PATH_MAX_BYTES)?;
     w.many("missing", missing, WORDS_MAX, |w, path| w.path("missing", path))?;
     w.many("whole", whole, WORDS_MAX, |w, path| w.path("whole", path))?;
-    put_trouble(w, problems, notes)?;
+    put_problems(w, problems, notes)?;
     put_ids(w, ids)
 }
 
@@ -214,7 +214,7 @@ pub(super) fn get_roots(r: &mut Reader) -> Result<Roots> {
     let top_shown = r.owned("shown top", PATH_MAX_BYTES)?;
     let missing = r.many("missing", WORDS_MAX, 1, |r| r.path("missing"))?;
     let whole = r.many("whole", WORDS_MAX, 1, |r| r.path("whole"))?;
-    let (problems, notes) = get_trouble(r)?;
+    let (problems, notes) = get_problems(r)?;
     let lone_dir_is_bare = has_bare.then_some(bare);
     Ok(Roots { found, single, lone_dir_is_bare, top, top_shown, missing, whole, problems, notes, ids: get_ids(r)? })
 }
@@ -259,7 +259,7 @@ fn get_ids(r: &mut Reader) -> Result<Vec<IdName>> {
     })
 }
 
-fn put_trouble(w: &mut Writer, problems: &[Problem], notes: &[Vec<u8>]) -> Result<()> {
+fn put_problems(w: &mut Writer, problems: &[Problem], notes: &[Vec<u8>]) -> Result<()> {
     w.many("problems", problems, LINES_MAX, |w, problem| {
         put_problem(w, problem);
         Ok(())
@@ -270,7 +270,7 @@ fn put_trouble(w: &mut Writer, problems: &[Problem], notes: &[Vec<u8>]) -> Resul
     })
 }
 
-fn get_trouble(r: &mut Reader) -> Result<(Vec<Problem>, Vec<Vec<u8>>)> {
+fn get_problems(r: &mut Reader) -> Result<(Vec<Problem>, Vec<Vec<u8>>)> {
     let problems = r.many("problems", LINES_MAX, PROBLEM_MIN_BYTES, get_problem)?;
     Ok((problems, r.many("notes", LINES_MAX, 1, |r| r.line("note"))?))
 }
@@ -327,7 +327,7 @@ pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<Seen>> {
     })
 }
 
-pub(super) fn put_told(w: &mut Writer, told: &Told) -> Result<()> {
+pub(super) fn put_listing(w: &mut Writer, told: &Told) -> Result<()> {
     let Told { id, path, itself, list, subs, may_delete, is_named, with_data, more, .. } = told;
     let Told { problems, notes, ids, shown, renamed_from, .. } = told;
     w.flags(&[*may_delete, *is_named, *with_data, *more, renamed_from.is_some()]);
@@ -342,7 +342,7 @@ pub(super) fn put_told(w: &mut Writer, told: &Told) -> Result<()> {
     put_piece(w, list, subs, problems, notes)
 }
 
-pub(super) fn get_told(r: &mut Reader) -> Result<Told> {
+pub(super) fn get_listing(r: &mut Reader) -> Result<Told> {
     let [may_delete, is_named, with_data, more, is_renamed] = r.flags::<5>("directory flags")?;
     let id = r.varint("id")?;
     let path = r.path("path")?;
@@ -372,7 +372,7 @@ pub(super) fn put_piece(
     for ToldSub { is_walked, is_implied } in subs {
         w.flags(&[*is_walked, *is_implied]);
     }
-    put_trouble(w, problems, notes)
+    put_problems(w, problems, notes)
 }
 
 /// The values that [`put_piece`] writes.
@@ -385,7 +385,7 @@ pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
         let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;
         subs.push(ToldSub { is_walked, is_implied });
     }
-    let (problems, notes) = get_trouble(r)?;
+    let (problems, notes) = get_problems(r)?;
     Ok((list, subs, problems, notes))
 }
 

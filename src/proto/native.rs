@@ -154,7 +154,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Setup(setup) => encoding::put_setup(w, setup)?,
         Message::Roots(roots) => encoding::put_roots(w, roots)?,
         Message::Digests(seen) => encoding::put_digests(w, seen)?,
-        Message::Dir(told) => encoding::put_told(w, told)?,
+        Message::Dir(told) => encoding::put_listing(w, told)?,
         Message::More { list, subs, problems, notes, last } => {
             w.flags(&[*last]);
             encoding::put_piece(w, list, subs, problems, notes)?;
@@ -236,7 +236,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::SETUP => Message::Setup(Box::new(encoding::get_setup(r)?)),
         message_kinds::ROOTS => Message::Roots(Box::new(encoding::get_roots(r)?)),
         message_kinds::DIGESTS => Message::Digests(encoding::get_digests(r)?),
-        message_kinds::DIR => Message::Dir(Box::new(encoding::get_told(r)?)),
+        message_kinds::DIR => Message::Dir(Box::new(encoding::get_listing(r)?)),
         message_kinds::MORE => {
             let [last] = r.flags::<1>("piece flags")?;
             let (list, subs, problems, notes) = encoding::get_piece(r)?;

@@ -119,11 +119,11 @@ impl Problem {
     /// Formats `rsync: [voice] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
     pub fn about(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
         let head = format!("rsync: [{}] {what} \"", voice.word());
-        Problem::said([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
+        Problem::new([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
     }
 
     /// Creates a problem with this line.
-    pub fn said(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
+    pub fn new(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
         Problem { line: line.into(), weight }
     }
 
@@ -194,7 +194,7 @@ pub enum Event {
 /// Receives all events of a run, in file-list order.
 pub trait Reporter: Send {
     /// Handles one event. Its output is visible when this returns, or after the next flush.
-    fn tell(&mut self, event: &Event);
+    fn report(&mut self, event: &Event);
 }
 
 /// Which events are needed. A producer may omit the others because they are not printed.

@@ -188,7 +188,7 @@ impl Format {
     }
 
     /// Returns whether it has `%f`, `%U` or `%G`.
-    pub fn has_what_the_sender_sees(&self) -> bool {
+    pub fn has_sender_fields(&self) -> bool {
         self.has(|field| matches!(field, Field::SenderPath | Field::Owner | Field::Group))
     }
 
@@ -198,7 +198,7 @@ impl Format {
     }
 
     /// Returns whether its lines show that an entry was removed: `%i` or `%o`.
-    pub fn tells_deletion(&self) -> bool {
+    pub fn has_deletion(&self) -> bool {
         self.has(|field| matches!(field, Field::Itemize | Field::Operation))
     }
 
@@ -555,7 +555,7 @@ pub(super) mod tests {
         assert!(!format("%i %n%L").needs_after_transfer() && !format("%%b").needs_after_transfer());
         assert!(format("%30i").has_itemize() && !format("%%i%n").has_itemize());
         assert!(!format("%5-i").has_itemize() && format("%-5o").has_operation());
-        assert!(format("%o").tells_deletion() && !format("%n").tells_deletion());
+        assert!(format("%o").has_deletion() && !format("%n").has_deletion());
         assert!(format("").is_empty() && format("%C").has_digest());
     }
 

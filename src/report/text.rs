@@ -172,7 +172,7 @@ impl TextReporter {
             whole_list: self.counts_list(),
             begin: after_transfer && self.meter.as_ref().is_some_and(|meter| meter.scope() == ProgressScope::File),
             digest: !self.facts.list_only && formats().any(Format::has_digest),
-            paths: formats().any(Format::has_what_the_sender_sees),
+            paths: formats().any(Format::has_sender_fields),
         }
     }
 
@@ -321,7 +321,7 @@ impl TextReporter {
         line.clear();
         if self.facts.list_only {
             list::put_entry(&mut line, item, self.list_style(), &mut self.times);
-            self.say(&line);
+            self.print_line(&line);
         } else {
             self.count(item);
             self.show(item, &mut line);
@@ -409,7 +409,7 @@ impl TextReporter {
     fn missing(&mut self, name: &[u8]) {
         let mut line = Vec::new();
         list::put_missing(&mut line, name, self.list_style());
-        self.say(&line);
+        self.print_line(&line);
     }
 
     fn begin(&mut self, name: &[u8]) {
@@ -451,7 +451,7 @@ impl TextReporter {
     }
 
     /// Prints a line to stdout and the log file, unless the run is quiet.
-    fn say(&mut self, line: &[u8]) {
+    fn print_line(&mut self, line: &[u8]) {
         if !self.output.quiet {
             self.screen.print(line);
             self.log_text(line);
@@ -482,14 +482,14 @@ impl TextReporter {
 }
 
 impl Reporter for TextReporter {
-    fn tell(&mut self, event: &Event) {
+    fn report(&mut self, event: &Event) {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
         }
         match event {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
-            Event::Note(line) => self.say(line),
+            Event::Note(line) => self.print_line(line),
             Event::Problem(Problem { line, .. }) if line.is_empty() => {}
             // Problems of a remote sender are not written to the local log.
             Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
@@ -517,7 +517,7 @@ fn put_deletion(
     (name, kind): (&[u8], Kind),
     times: &mut LocalTimes,
 ) {
-    match format.filter(|format| format.tells_deletion()) {
+    match format.filter(|format| format.has_deletion()) {
         Some(format) => format.put(out, shown, times),
         None => {
             out.extend_from_slice(b"deleting ");

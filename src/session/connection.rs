@@ -37,7 +37,7 @@ const READ_BYTES: usize = 256 << 10;
 /// A sender processes requests only as fast as its data is consumed. If the consumer of that data had to wait for a
 /// window that is full of requests, the two ends would deadlock.
 const KEPT_BYTES: u64 = 128 << 10;
-/// The maximum size of the messages queued by [`Connection::say_later`]: a few bytes for each of millions of directories.
+/// The maximum size of the messages queued by [`Connection::send_later`]: a few bytes for each of millions of directories.
 const LATER_MAX_BYTES: usize = 64 << 20;
 /// The maximum room that any message has to wait for. The peer grants at least this much once it has processed all
 /// earlier messages, so a longer message cannot wait forever.
@@ -104,13 +104,13 @@ impl CostRow {
 }
 
 /// Index in [`CostRow::counts`].
-const SAID: usize = 0;
+const SENT: usize = 0;
 /// Index in [`CostRow::counts`].
-const HEARD: usize = 2;
+const RECEIVED: usize = 2;
 
 /// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
 /// data.
-const WAITS: [&str; 4] = ["leave", "room", "writing", "reading"];
+const WAITS: [&str; 4] = ["window", "buffer", "writing", "reading"];
 /// Index in [`WAITS`].
 const WRITING: usize = 2;
 /// Index in [`WAITS`].
@@ -125,7 +125,7 @@ struct ConnectionState {
     saying: [Credit; Class::ALL.len()],
     /// The windows that we granted, by class.
     hearing: [Hearing; Class::ALL.len()],
-    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Connection::say_later`].
+    /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Connection::send_later`].
     later: Vec<u8>,
     /// The length of each message in `later`.
     later_lens: VecDeque<u32>,
@@ -154,14 +154,14 @@ impl ConnectionState {
 
     /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
     /// room: nothing waits for room any more.
-    fn may_tell(&self, message: &Message) -> bool {
+    fn may_still_report(&self, message: &Message) -> bool {
         let stops_here = self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.is_deaf;
-        let is_room = self.may_say(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
+        let is_room = self.has_window(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
         matches!(message, Message::Event(_)) && stops_here && is_room
     }
 
     /// Whether the window of a message has room for it.
-    fn may_say(&self, message: &Message) -> bool {
+    fn has_window(&self, message: &Message) -> bool {
         match class_of(message) {
             Some(class) => self.saying[class as usize].has_room(needed_bytes(message)),
             // The last message has no window and must follow the queued ones.
@@ -218,21 +218,27 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
 /// Reads what the peer sends and passes it on as messages.
 pub trait Intake: Send {
     /// Reads until the end of the stream, or until an error.
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<(), Error>;
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler)
+    -> Result<(), Error>;
 }
 
 impl Intake for Box<dyn Dialect + Send> {
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<(), Error> {
-        line.read_all(reader, &mut **self, ear)
+    fn read_all(
+        &mut self,
+        line: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<(), Error> {
+        line.read_all(reader, &mut **self, handler)
     }
 }
 
 /// Consumes the messages of the peer. Its methods must not block.
-pub trait Ear: Sync {
+pub trait MessageHandler: Sync {
     /// Handles one message; `cost` counts against the window of its class. An error ends the session.
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error>;
+    fn handle(&self, message: Message, cost: u64) -> Result<(), Error>;
     /// Reports that no more messages follow, and why.
-    fn silence(&self, error: Error);
+    fn handle_end(&self, error: Error);
 }
 
 impl Connection {
@@ -311,51 +317,55 @@ impl Connection {
     }
 
     /// Sends a message once its window and the buffer have room.
-    pub fn say(&self, message: &Message) -> Result<(), Error> {
-        self.say_so(message, false)
+    pub fn send(&self, message: &Message) -> Result<(), Error> {
+        self.send_with(message, false)
     }
 
-    /// Sends a message like [`Connection::say`]. With `as_it_is` it is not worth compressing.
-    pub fn say_so(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
+    /// Sends a message like [`Connection::send`]. With `as_it_is` it is not worth compressing.
+    pub fn send_with(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
         let mut state = self.state.lock();
         loop {
             if let Err(error) = state.check() {
-                return if state.may_tell(message) { self.put(&mut state, message, as_it_is) } else { Err(error) };
+                return if state.may_still_report(message) {
+                    self.put(&mut state, message, as_it_is)
+                } else {
+                    Err(error)
+                };
             }
-            let may_say = state.may_say(message);
+            let has_window = state.has_window(message);
             // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
             let is_repeated = matches!(message, Message::Want { lane: Lane::Again, .. });
-            if may_say && (is_repeated || state.buffer.len() < BUFFER_MAX_BYTES) {
+            if has_window && (is_repeated || state.buffer.len() < BUFFER_MAX_BYTES) {
                 return self.put(&mut state, message, as_it_is);
             }
-            if let Some(class) = class_of(message).filter(|_| !may_say) {
+            if let Some(class) = class_of(message).filter(|_| !has_window) {
                 state.saying[class as usize].want();
                 self.to_write.notify_one();
             }
             let waits = Since::now();
             self.room.wait(&mut state);
-            self.note_wait(usize::from(may_say), waits);
+            self.note_wait(usize::from(has_window), waits);
         }
     }
 
     /// Counts a message of `len_bytes` that was sent before this line existed.
-    pub fn has_said(&self, message: &Message, len_bytes: usize) {
+    pub fn count_sent_before(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
-            self.state.lock().saying[class as usize].say(bytes, taken_bytes(message, bytes));
+            self.state.lock().saying[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
-        self.note_said(message, len_bytes);
+        self.record_sent(message, len_bytes);
     }
 
     /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
     /// wait for the caller.
-    pub fn say_later(&self, message: &Message) -> Result<(), Error> {
+    pub fn send_later(&self, message: &Message) -> Result<(), Error> {
         let mut state = self.state.lock();
         while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
             self.room.wait(&mut state);
         }
         state.check()?;
-        if state.later.is_empty() && state.may_say(message) {
+        if state.later.is_empty() && state.has_window(message) {
             return self.put(&mut state, message, false);
         }
         let ConnectionState { encoder, later, later_lens, .. } = &mut *state;
@@ -363,7 +373,7 @@ impl Connection {
         encoder.encode(message, later)?;
         let len = later.len() - before;
         later_lens.push_back(len as u32);
-        self.note_said(message, len);
+        self.record_sent(message, len);
         Ok(())
     }
 
@@ -385,9 +395,9 @@ impl Connection {
         }
         if let Some(class) = class_of(message) {
             let bytes = (len - before) as u64;
-            saying[class as usize].say(bytes, taken_bytes(message, bytes));
+            saying[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
-        self.note_said(message, len - before);
+        self.record_sent(message, len - before);
         // The writer takes the whole buffer. It waits for the first byte, and while it gathers, for enough bytes.
         if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
             self.to_write.notify_one();
@@ -400,11 +410,11 @@ impl Connection {
         self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
     }
 
-    fn note_said(&self, message: &Message, len_bytes: usize) {
+    fn record_sent(&self, message: &Message, len_bytes: usize) {
         let mut profile = self.profile.lock();
         profile.has_said = true;
         let row = profile.messages.entry(name_of(message)).or_default();
-        row.add(SAID, len_bytes as u64, self.begun.elapsed());
+        row.add(SENT, len_bytes as u64, self.begun.elapsed());
     }
 
     /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
@@ -435,7 +445,7 @@ impl Connection {
             self.room.wait(&mut state);
         }
         state.reader_waits = false;
-        state.hearing[class as usize].heard(cost);
+        state.hearing[class as usize].count_received(cost);
         Ok(())
     }
 
@@ -446,8 +456,8 @@ impl Connection {
     }
 
     /// Counts a received message. Fails if it exceeds the window.
-    fn heard(&self, class: Class, cost: u64) -> Result<(), Error> {
-        if self.state.lock().hearing[class as usize].heard(cost) {
+    fn count_received(&self, class: Class, cost: u64) -> Result<(), Error> {
+        if self.state.lock().hearing[class as usize].count_received(cost) {
             return Ok(());
         }
         Err(Error::new(Exit::Protocol, format!("sparsync: protocol error: {class:?} messages exceed the window")))
@@ -472,7 +482,7 @@ impl Connection {
         while wants.has_room(KEPT_BYTES)
             && let Some(len) = later_lens.pop_front()
         {
-            wants.say(u64::from(len), 0);
+            wants.count_sent(u64::from(len), 0);
             said += len as usize;
         }
         buffer.extend(later.drain(..said));
@@ -618,7 +628,7 @@ impl Connection {
         let is_at_rest = buffer.is_empty();
         for class in Class::ALL {
             // These messages are one or two numbers, so encoding cannot fail.
-            if is_at_rest && saying[class as usize].should_tell() {
+            if is_at_rest && saying[class as usize].should_report_blocked() {
                 let _ = encoder.encode(&Message::Blocked(class), buffer);
             }
             if let Some(bytes) = hearing[class as usize].grant() {
@@ -627,16 +637,16 @@ impl Connection {
         }
     }
 
-    /// Reads messages until an error or the end of the stream and passes them to `ear`. Then discards input until the
+    /// Reads messages until an error or the end of the stream and passes them to `handler`. Then discards input until the
     /// peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
     pub fn read(
         &self,
         mut reader: Box<dyn Read + Send>,
         mut intake: Box<dyn Intake + '_>,
-        ear: &dyn Ear,
+        handler: &dyn MessageHandler,
         parting: &Parting,
     ) {
-        let ended = intake.read_all(self, &mut *reader, ear);
+        let ended = intake.read_all(self, &mut *reader, handler);
         let error = match ended {
             Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
             // The read was aborted because a write had failed.
@@ -644,13 +654,18 @@ impl Connection {
             Err(error) => error,
         };
         self.shut(error.clone());
-        ear.silence(error);
+        handler.handle_end(error);
         parting.begin();
         let mut passed = vec![0; READ_BYTES];
         while !parting.is_over() && reader.read(&mut passed).is_ok_and(|got| got > 0) {}
     }
 
-    fn read_all(&self, reader: &mut dyn Read, dialect: &mut dyn Dialect, ear: &dyn Ear) -> Result<(), Error> {
+    fn read_all(
+        &self,
+        reader: &mut dyn Read,
+        dialect: &mut dyn Dialect,
+        handler: &dyn MessageHandler,
+    ) -> Result<(), Error> {
         // Bytes that were read and not decoded are from `start` to `end`.
         let mut buffer = vec![0; READ_BYTES];
         let (mut start, mut end) = (0, 0);
@@ -666,7 +681,7 @@ impl Connection {
                 if std::mem::take(&mut profile.has_said) {
                     profile.turns += 1;
                 }
-                profile.messages.entry(name_of(&message)).or_default().add(HEARD, cost, self.begun.elapsed());
+                profile.messages.entry(name_of(&message)).or_default().add(RECEIVED, cost, self.begun.elapsed());
                 drop(profile);
                 let is_keepalive = matches!(message, Message::Ping);
                 self.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
@@ -680,9 +695,9 @@ impl Connection {
                             self.state.lock().is_deaf = true;
                         }
                         if let Some(class) = class_of(&message) {
-                            self.heard(class, cost)?;
+                            self.count_received(class, cost)?;
                         }
-                        ear.hear(message, cost)?;
+                        handler.handle(message, cost)?;
                     }
                 }
             }
@@ -726,7 +741,7 @@ impl Connection {
         let (written, read) = self.traffic();
         let profile = self.profile.lock();
         let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
-        let one = |name: &str, value: String| format!("profile: {end:<4} {name:<14} {value:>11}");
+        let one = |name: &str, value: String| format!("profile: {end:<6} {name:<14} {value:>11}");
         let mut lines = vec![
             one("ms", ms(self.begun.elapsed())),
             one("turns", profile.turns.to_string()),
@@ -742,17 +757,17 @@ impl Connection {
             lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
         }
         let row = |name: &str, columns: [String; 6]| {
-            let [said, said_bytes, heard, heard_bytes, first, last] = columns;
+            let [sent, sent_bytes, received, received_bytes, first, last] = columns;
             format!(
-                "profile: {end:<4} {name:<14} {said:>11} {said_bytes:>12} {heard:>9} {heard_bytes:>12} {first:>10} {last:>10}"
+                "profile: {end:<6} {name:<14} {sent:>11} {sent_bytes:>12} {received:>9} {received_bytes:>12} {first:>10} {last:>10}"
             )
         };
-        let heads = ["said", "bytes", "heard", "bytes", "first-ms", "last-ms"];
+        let heads = ["sent", "bytes", "received", "bytes", "first-ms", "last-ms"];
         lines.push(row("message", heads.map(str::to_owned)));
         for (name, CostRow { counts, when }) in &profile.messages {
             let [first, last] = when.unwrap_or_default().map(ms);
-            let [said, said_bytes, heard, heard_bytes] = counts.map(|count| count.to_string());
-            lines.push(row(name, [said, said_bytes, heard, heard_bytes, first, last]));
+            let [sent, sent_bytes, received, received_bytes] = counts.map(|count| count.to_string());
+            lines.push(row(name, [sent, sent_bytes, received, received_bytes, first, last]));
         }
         lines
     }
@@ -781,11 +796,11 @@ mod tests {
             let line = Connection::new(Box::new(Native::new(1)));
             line.state.lock().is_deaf = is_deaf;
             line.shut(Error::new(exit, ""));
-            assert!(line.say(&want(Lane::Asked, 0)).is_err());
-            line.say(&event).is_ok()
+            assert!(line.send(&want(Lane::Asked, 0)).is_err());
+            line.send(&event).is_ok()
         };
         assert!(is_told(Exit::Signal, false));
-        assert!(!is_told(Exit::Signal, true), "the peer wanted it to stop");
+        assert!(!is_told(Exit::Signal, true), "the peer requested the stop");
         assert!(!is_told(Exit::Stream, false), "the peer is gone");
     }
 
@@ -794,7 +809,7 @@ mod tests {
         let line = Connection::new(Box::new(Native::new(1)));
         let error = Error::new(Exit::FileIo, "write failed").by("receiver");
         line.shut(error.clone());
-        assert_eq!(line.say(&want(Lane::Asked, 0)), Err(error));
+        assert_eq!(line.send(&want(Lane::Asked, 0)), Err(error));
     }
 
     #[test]
@@ -802,7 +817,7 @@ mod tests {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
             let line = Connection::new(Box::new(Native::new(1)));
             let asked = want(Lane::Asked, len_bytes);
-            while line.state.lock().may_say(&asked) {
+            while line.state.lock().has_window(&asked) {
                 line.put(&mut line.state.lock(), &asked, false).unwrap();
                 line.state.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
@@ -812,26 +827,29 @@ mod tests {
                     break;
                 }
             }
-            // `say_later` does not block, and repeated requests are sent although it has to queue.
+            // `send_later` does not block, and repeated requests are sent although it has to queue.
             let mut said = 0;
             while line.state.lock().later.is_empty() {
-                line.say_later(&Message::Done(said)).unwrap();
+                line.send_later(&Message::Done(said)).unwrap();
                 line.state.lock().buffer.clear();
                 said += 1;
             }
             assert!(said > 1000, "{said}");
-            line.say_later(&Message::Placed(FILE)).unwrap();
+            line.send_later(&Message::Placed(FILE)).unwrap();
             for _ in 0..1000 {
-                line.say(&want(Lane::Again, 0)).unwrap();
+                line.send(&want(Lane::Again, 0)).unwrap();
             }
-            assert!(!line.state.lock().may_say(&Message::WantsEnd(Box::default())), "the last word comes behind it");
+            assert!(
+                !line.state.lock().has_window(&Message::WantsEnd(Box::default())),
+                "WantsEnd follows the queued messages"
+            );
             line.state.lock().buffer.clear();
             line.granted(Class::Wants, 1 << 20).unwrap();
             let heard = line.state.lock().buffer.clone();
             let (mut input, mut dialect) = (&heard[..], Native::new(1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == said - 1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
-            assert!(input.is_empty() && line.state.lock().may_say(&Message::WantsEnd(Box::default())));
+            assert!(input.is_empty() && line.state.lock().has_window(&Message::WantsEnd(Box::default())));
         }
     }
 }

@@ -305,7 +305,7 @@ impl Guess<'_> {
                 let sights = Nowhere { may_hold_partials: self.may_hold_partials() };
                 let course = Mutex::new(SurveyProgress::of(Ticket::NONE, self.key));
                 let glance = self.glance(None, &sights, (&course, Arc::default()));
-                glance.foretell();
+                glance.predict_digests();
                 Ok(body(Some(glance)))
             }
             // The error is reported when the session opens the destination.
@@ -340,7 +340,7 @@ impl Guess<'_> {
                     let foretell = foretell.take();
                     spawn(scope, "scan", move || {
                         if let Some((foretold, course)) = foretell {
-                            course.lock().foretell(scanner, &foretold);
+                            course.lock().predict_digests(scanner, &foretold);
                         }
                         scanner.work();
                     })?;
@@ -416,7 +416,7 @@ impl SurveyProgress {
     }
 
     /// Adds the first digests to `foretold` until it is closed or full.
-    fn foretell(&mut self, sights: &dyn Sights, foretold: &Foretold) {
+    fn predict_digests(&mut self, sights: &dyn Sights, foretold: &Foretold) {
         while foretold.is_open()
             && let Some(mut next) = self.survey.begin()
         {
@@ -466,8 +466,8 @@ impl Glance<'_> {
         self.sights.seen()
     }
 
-    fn foretell(&self) {
-        self.course.lock().foretell(self.sights, &self.foretold);
+    fn predict_digests(&self) {
+        self.course.lock().predict_digests(self.sights, &self.foretold);
     }
 
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the

@@ -356,7 +356,7 @@ impl Foretold {
     }
 
     /// As [`Foretold::close`], as a message if there are any digests.
-    pub fn said(&self) -> Option<Message> {
+    pub fn digests_message(&self) -> Option<Message> {
         self.close().filter(|said| !said.is_empty()).map(Message::Digests)
     }
 
@@ -447,7 +447,7 @@ mod tests {
         }
 
         /// Returns the sender's listing of a directory in which it has these subdirectories.
-        fn told(&self, path: &str, has: impl Fn(u64) -> bool) -> Told {
+        fn listing(&self, path: &str, has: impl Fn(u64) -> bool) -> Told {
             let mut told = Told { path: RelPath::parse(path.as_bytes()).unwrap(), ..Told::default() };
             told.list.push_name(b"file", false);
             self.below(path).filter(|&at| has(at)).for_each(|at| told.list.push_name(self.name(at), true));
@@ -507,10 +507,10 @@ mod tests {
     }
 
     /// Returns the number of items if they form a complete survey.
-    fn told_by(said: &[Seen]) -> Option<usize> {
+    fn survey_len(said: &[Seen]) -> Option<usize> {
         let mut open: usize = 1;
         for seen in said {
-            open = open.checked_sub(1).expect("nothing comes behind the end");
+            open = open.checked_sub(1).expect("nothing follows the end");
             if let Seen::Dir { children, .. } = seen {
                 open += children.len();
             }
@@ -544,7 +544,7 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         let mut said: Vec<Seen> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
-        survey.heed(&tree.told("", |at| has.contains(&DIRS[at as usize])));
+        survey.heed(&tree.listing("", |at| has.contains(&DIRS[at as usize])));
         let needless = survey.needless();
         said.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
         (said, tree, needless)
@@ -554,12 +554,12 @@ mod tests {
     fn survey_skips_directories_that_the_sender_lacks() {
         let (said, tree, needless) = cut(1, &["e"]);
         assert_eq!(tree.taken(), ["", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
-        assert_eq!((told_by(&said), said[1].clone(), said[7].clone()), (Some(8), Seen::Absent, Seen::Absent));
+        assert_eq!((survey_len(&said), said[1].clone(), said[7].clone()), (Some(8), Seen::Absent, Seen::Absent));
         assert_eq!(needless, [Ticket::of(10), Ticket::of(1)]);
         // A directory that turns out not to be needed halfway is cut short.
         let (said, tree, needless) = cut(3, &["e"]);
         assert_eq!(tree.taken(), ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
-        assert_eq!(told_by(&said), Some(11));
+        assert_eq!(survey_len(&said), Some(11));
         assert_eq!(needless, [Ticket::of(10), Ticket::of(4), Ticket::of(3)]);
     }
 
@@ -568,8 +568,8 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("there is more") };
-        survey.heed(&tree.told("", |_| false));
+        let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("the survey continues") };
+        survey.heed(&tree.listing("", |_| false));
         let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("not needed"));
         assert!(matches!(seen, SurveyStep::Tell(Seen::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
@@ -583,7 +583,7 @@ mod tests {
         let tree = Tree { large, ..Tree::of(&DIRS) };
         let mut survey = Survey::of(Ticket::of(0), KEY);
         (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
-        let told = has.map(|has| tree.told(large, |at| tree.name(at) == has.as_bytes()));
+        let told = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
         let seen = next(&mut survey, &tree, told.as_ref());
         while next(&mut survey, &tree, None).is_some() {}
         let taken = tree.taken().into_iter().map(str::to_owned).collect();
@@ -605,7 +605,7 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        survey.heed(&Told { is_named: true, ..tree.told("", |_| false) });
+        survey.heed(&Told { is_named: true, ..tree.listing("", |_| false) });
         assert_eq!(survey.needless(), []);
     }
 
@@ -614,7 +614,7 @@ mod tests {
         fn survey_completes_wherever_a_listing_cuts_it(steps in 1usize..14, has in prop::collection::btree_set(0usize..12, 0..12)) {
             let has: Vec<&str> = has.into_iter().map(|at| DIRS[at]).collect();
             let (said, tree, needless) = cut(steps, &has);
-            prop_assert_eq!(told_by(&said), Some(said.len()));
+            prop_assert_eq!(survey_len(&said), Some(said.len()));
             // All that the sender has at the top level was scanned completely.
             let top = |dir: &str| dir.split('/').next().unwrap().to_owned();
             let taken: BTreeSet<&str> = tree.taken().into_iter().collect();

@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Update};
 use crate::report::{Reporter, TextReporter};
-use crate::session::connection::{Connection, Ear};
+use crate::session::connection::{Connection, MessageHandler};
 use crate::session::sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct SharedReporter<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
 
 impl EventSink for SharedReporter<'_, '_> {
-    fn tell(&mut self, event: &Event) {
-        Reporter::tell(&mut **self.0.lock(), event);
+    fn report(&mut self, event: &Event) {
+        Reporter::report(&mut **self.0.lock(), event);
     }
 
-    fn deaf(&self) -> Option<Exit> {
+    fn delivery_failure(&self) -> Option<Exit> {
         self.0.lock().lines_are_lost().then_some(Exit::Message)
     }
 }
@@ -33,13 +33,13 @@ pub(super) struct Afar<'a> {
 }
 
 impl EventSink for Afar<'_> {
-    fn tell(&mut self, event: &Event) {
-        if let Err(error) = self.line.say(&Message::Event(event.clone())) {
+    fn report(&mut self, event: &Event) {
+        if let Err(error) = self.line.send(&Message::Event(event.clone())) {
             self.lost.get_or_insert(error.exit);
         }
     }
 
-    fn deaf(&self) -> Option<Exit> {
+    fn delivery_failure(&self) -> Option<Exit> {
         self.lost
     }
 }
@@ -97,7 +97,7 @@ impl EventQueue {
                     // Received by the server means sent by us.
                     item.update = Update::Sent;
                 }
-                Reporter::tell(&mut **reporter, &event);
+                Reporter::report(&mut **reporter, &event);
                 line.consumed(Class::Events, cost);
                 if reporter.lines_are_lost() {
                     stop.store(true, Ordering::Relaxed);
@@ -108,24 +108,24 @@ impl EventQueue {
 }
 
 /// The message handler of a client that sends: queues the receiver's events for reporting.
-pub(super) struct SenderEar<'a> {
+pub(super) struct SenderHandler<'a> {
     pub(super) heard: &'a sender::SenderInbox,
     pub(super) told: &'a EventQueue,
 }
 
-impl Ear for SenderEar<'_> {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+impl MessageHandler for SenderHandler<'_> {
+    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
         match message {
             Message::Event(event) => {
                 self.told.push(event, cost);
                 Ok(())
             }
-            message => self.heard.hear(message, cost),
+            message => self.heard.handle(message, cost),
         }
     }
 
-    fn silence(&self, error: Error) {
-        self.heard.silence(error);
+    fn handle_end(&self, error: Error) {
+        self.heard.handle_end(error);
     }
 }
 
@@ -138,10 +138,10 @@ mod tests {
     fn relay_reports_the_loss_of_the_client() {
         let line = Connection::new((Speech::ours(0).dialect)(1));
         let mut afar = Afar { line: &line, lost: None };
-        afar.tell(&Event::Note(b"heard".to_vec()));
-        assert_eq!(afar.deaf(), None);
+        afar.report(&Event::Note(b"heard".to_vec()));
+        assert_eq!(afar.delivery_failure(), None);
         line.shut(Error::new(Exit::Stream, "gone"));
-        afar.tell(&Event::Note(b"unheard".to_vec()));
-        assert_eq!(afar.deaf(), Some(Exit::Stream));
+        afar.report(&Event::Note(b"unheard".to_vec()));
+        assert_eq!(afar.delivery_failure(), Some(Exit::Stream));
     }
 }

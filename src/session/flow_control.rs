@@ -63,7 +63,7 @@ impl Hearing {
     }
 
     /// Counts a received message. Returns `false` if it exceeds the window.
-    pub fn heard(&mut self, cost: u64) -> bool {
+    pub fn count_received(&mut self, cost: u64) -> bool {
         // The one message that goes below zero may still be sent.
         let may_say = self.has_room();
         self.waiting = self.waiting.saturating_add(cost);
@@ -188,7 +188,7 @@ impl Credit {
     }
 
     /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
-    pub fn say(&mut self, bytes: u64, taken_bytes: u64) {
+    pub fn count_sent(&mut self, bytes: u64, taken_bytes: u64) {
         if self.is_unlimited {
             return;
         }
@@ -208,7 +208,7 @@ impl Credit {
     }
 
     /// Whether to inform the peer that a thread waits: once until the next grant, and only if the window can grow.
-    pub fn should_tell(&mut self) -> bool {
+    pub fn should_report_blocked(&mut self) -> bool {
         let should = self.grows && self.is_wanting && !self.is_told;
         self.is_told |= should;
         should
@@ -287,19 +287,19 @@ mod tests {
                 assert!(granted == 0 || self.saying.granted(granted));
                 let mut said = 0;
                 while said < link && self.saying.has_room(0) {
-                    self.saying.say(FRAME, FRAME);
+                    self.saying.count_sent(FRAME, FRAME);
                     said += FRAME;
                 }
                 if !self.saying.has_room(0) {
                     self.saying.want();
                 }
                 // If the link is full, not everything that was sent is in flight.
-                let is_blocked = said < link && self.saying.should_tell();
+                let is_blocked = said < link && self.saying.should_report_blocked();
                 self.blocked += usize::from(is_blocked);
                 self.there.push((said, is_blocked));
                 if self.there.len() > way {
                     let (said, is_blocked) = self.there.remove(0);
-                    assert!((0..said / FRAME).all(|_| self.hearing.heard(FRAME)), "never more than it may");
+                    assert!((0..said / FRAME).all(|_| self.hearing.count_received(FRAME)), "never above the maximum");
                     heard += said;
                     most_waiting = most_waiting.max(self.hearing.waiting);
                     if is_blocked {
@@ -330,7 +330,7 @@ mod tests {
         fixed.play(100, 2 * MIB, ALL, 5);
         let came = fixed.play(110, 2 * MIB, ALL, 5);
         assert_eq!((came.window, fixed.blocked), (INITIAL, 0));
-        assert!(came.heard <= 80 * MIB + MIB, "a window in a round: {came:?}");
+        assert!(came.heard <= 80 * MIB + MIB, "one window per round trip: {came:?}");
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         ends.play(1000, 16 * MIB, ALL, 20);
         let came = ends.play(410, 16 * MIB, ALL, 20);
         assert_eq!(came.window, MAX);
-        assert!(came.heard > 9 * MAX && came.heard <= 11 * MAX, "about ten rounds: {came:?}");
+        assert!(came.heard > 9 * MAX && came.heard <= 11 * MAX, "about ten round trips: {came:?}");
     }
 
     #[test]
@@ -391,20 +391,23 @@ mod tests {
             saying.spare();
             while said < 100 * MIB {
                 while saying.has_room(0) {
-                    saying.say(len, taken);
+                    saying.count_sent(len, taken);
                     (waiting, said) = (waiting + len, said + len);
-                    assert!(hearing.heard(len));
+                    assert!(hearing.count_received(len));
                 }
                 let most = (INITIAL / GRANT_PART)
                     .max((TAKEN_MAX_BYTES * len).checked_div(taken).map_or(INITIAL, |most| most.min(INITIAL)));
-                assert!(waiting <= most + len + 2 * NOTED_BYTES, "{waiting} of {len} are under way, {most} have room");
+                assert!(
+                    waiting <= most + len + 2 * NOTED_BYTES,
+                    "{waiting} bytes of {len} each are in flight, {most} fit"
+                );
                 saying.want();
-                assert_eq!(saying.should_tell(), most == INITIAL, "no window would help");
+                assert_eq!(saying.should_report_blocked(), most == INITIAL, "a larger window would not help");
                 hearing.consumed(waiting, || ALL);
                 waiting = 0;
                 assert!(
                     hearing.grant().is_some_and(|granted| saying.granted(granted)),
-                    "a waiting sender is granted more"
+                    "a blocked sender is granted more"
                 );
             }
         }
@@ -413,15 +416,18 @@ mod tests {
     #[test]
     fn messages_and_grants_beyond_the_window_are_rejected() {
         let mut hearing = Hearing::of(Class::Early);
-        assert!(hearing.heard(INITIAL - 1) && hearing.heard(u64::MAX), "one message may go beyond");
-        assert!(!hearing.heard(1));
+        assert!(
+            hearing.count_received(INITIAL - 1) && hearing.count_received(u64::MAX),
+            "one message may exceed the window"
+        );
+        assert!(!hearing.count_received(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
             let granted = |bytes| Credit::of(Class::Early, grows).granted(bytes);
             assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");
         }
         let mut dirs = Credit::of(Class::Dirs, true);
-        dirs.say(u64::MAX, u64::MAX);
+        dirs.count_sent(u64::MAX, u64::MAX);
         dirs.want();
-        assert!(!dirs.has_room(0) && !dirs.should_tell(), "a window that does not grow");
+        assert!(!dirs.has_room(0) && !dirs.should_report_blocked(), "a window that does not grow");
     }
 }

@@ -51,10 +51,10 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
     }
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
-    say(&mut *link.writer, &flight)?;
-    let (theirs, link) = hear_greeting(link)?;
+    send(&mut *link.writer, &flight)?;
+    let (theirs, link) = receive_greeting(link)?;
     let version = agree(&ours, &theirs)?;
-    let (message, link) = hear_message(link, (speech.dialect)(version))?;
+    let (message, link) = receive_first_message(link, (speech.dialect)(version))?;
     match message {
         Message::Setup(setup) => {
             Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, speech: speech.clone(), link })))
@@ -75,28 +75,28 @@ impl EndpointRequest {
         };
         let mut flight = Vec::new();
         self.dialect.encode(&answer, &mut flight)?;
-        say(&mut *self.link.writer, &flight)
+        send(&mut *self.link.writer, &flight)
     }
 }
 
 /// Requests another endpoint from the server at the other end of a link. Returns `None` if the server is too old to
 /// support this. The returned link must stay open while the session lasts.
-pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Option<(Meeting, Link)>, Error> {
+pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> Result<Option<(Meeting, Link)>, Error> {
     let mut ours = speech.greeting(sys::random());
     ours.features |= MEETS;
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
-    let (theirs, mut link) = hear_greeting(link)?;
+    let (theirs, mut link) = receive_greeting(link)?;
     let version = agree(&ours, &theirs).inspect_err(|_| {
         // Send the greeting, so that the server can report the version mismatch, too.
-        let _ = say(&mut *link.writer, &flight);
+        let _ = send(&mut *link.writer, &flight);
     })?;
     if theirs.features & MEETS == 0 {
         return Ok(None);
     }
     (speech.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
-    say(&mut *link.writer, &flight)?;
-    match hear_message(link, (speech.dialect)(version))? {
+    send(&mut *link.writer, &flight)?;
+    match receive_first_message(link, (speech.dialect)(version))? {
         (Message::Meet(place), link) => Ok(Some((place, link))),
         (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
@@ -104,22 +104,22 @@ pub fn ask_elsewhere(link: Link, speech: &Speech, client: Meeting) -> Result<Opt
 }
 
 /// Sends whether the client's request was granted; `refused` is the reason if not.
-pub fn say_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
+pub fn send_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
     let mut flight = Vec::new();
     dialect.encode(&Message::Verdict { refused }, &mut flight)?;
-    say(&mut *link.writer, &flight)
+    send(&mut *link.writer, &flight)
 }
 
 /// Reads whether the request was granted; returns the reason if not.
-pub fn hear_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
-    match hear_message(link, dialect)? {
+pub fn receive_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
+    match receive_first_message(link, dialect)? {
         (Message::Verdict { refused }, link) => Ok((refused, link)),
         (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no verdict from the server")),
     }
 }
 
-fn say(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
+fn send(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
     writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
 }
 
@@ -132,7 +132,7 @@ pub fn lost(what: &str, error: &io::Error) -> Error {
 type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
 
 /// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
-fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
+fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
     let mut heard = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -153,12 +153,12 @@ fn hear<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
 }
 
 /// Reads the peer's greeting.
-pub fn hear_greeting(link: Link) -> Result<(Greeting, Link), Error> {
-    hear(link, &mut decode_greeting)
+pub fn receive_greeting(link: Link) -> Result<(Greeting, Link), Error> {
+    receive(link, &mut decode_greeting)
 }
 
-fn hear_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link), Error> {
-    hear(link, &mut |bytes| {
+fn receive_first_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link), Error> {
+    receive(link, &mut |bytes| {
         let mut input = bytes;
         Ok(dialect.decode(&mut input)?.map(|message| (message, bytes.len() - input.len())))
     })
@@ -186,9 +186,10 @@ mod tests {
                     assert_eq!(asked.client, place(CLIENT, 0));
                     asked.answer(answer.as_ref().cloned())
                 }
-                Opening::Session(_) => panic!("none was asked for"),
+                Opening::Session(_) => panic!("nothing was requested"),
             });
-            let asked = ask_elsewhere(near, &Speech::ours(0), place(CLIENT, 0)).map(|met| met.map(|(place, _)| place));
+            let asked =
+                request_other_endpoint(near, &Speech::ours(0), place(CLIENT, 0)).map(|met| met.map(|(place, _)| place));
             (asked, server.join().unwrap())
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::session::connection::{Connection, Ear, Intake};
+use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::minimum_rate::RatedReader;
 use crate::transport::Link;
 use crate::transport::compression::{Expander, Squeeze, Squeezer};
@@ -97,7 +97,11 @@ pub(super) struct Talk<'a> {
 
 impl Talk<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
-    pub(super) fn hold(self, ear: &dyn Ear, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn hold(
+        self,
+        handler: &dyn MessageHandler,
+        role: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Talk { line, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.
@@ -112,7 +116,7 @@ impl Talk<'_> {
         std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
-            spawn(scope, "read", || line.read(reader, intake, ear, parting))?;
+            spawn(scope, "read", || line.read(reader, intake, handler, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             // If our writes fail, the peer cannot report a cause. The write error is the cause.

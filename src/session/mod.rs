@@ -36,7 +36,7 @@ pub mod stock;
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{Afar, EventQueue, SenderEar, SharedReporter};
+use self::event_relay::{Afar, EventQueue, SenderHandler, SharedReporter};
 use self::io_threads::{Talk, counted, dress};
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
@@ -51,11 +51,11 @@ use crate::proto::message::{
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
-use crate::session::connection::{Connection, Ear};
+use crate::session::connection::{Connection, MessageHandler};
 use crate::session::dest_prescan::Glance;
 use crate::session::digest_exchange::{FORETOLD_MAX_BYTES, Foretold, Known};
-use crate::session::handshake::{Begun, Opening, hear_greeting, hear_verdict, lost, say_verdict};
-use crate::session::receiver::{Receiver, ReceiverEar};
+use crate::session::handshake::{Begun, Opening, lost, receive_greeting, receive_verdict, send_verdict};
+use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Outset, Sender};
 use crate::session::shortcuts::Shortcuts;
@@ -116,7 +116,7 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let opened = self.open(link, said, early.as_ref()).map_err(|refusal| refusal.told(reporter))?;
+        let opened = self.open(link, said, early.as_ref()).map_err(|refusal| refusal.print_details(reporter))?;
         self.play(opened, early, reporter, tally)
     }
 
@@ -130,7 +130,7 @@ impl Client<'_> {
     ) -> Result<OpenSession, Refusal> {
         let (link, traffic) = counted(link);
         // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
-        let (theirs, mut link) = hear_greeting(link)?;
+        let (theirs, mut link) = receive_greeting(link)?;
         let (first, mut flight) = match said {
             Some(first) => {
                 traffic[0].fetch_add(first.words().len() as u64, Ordering::Relaxed);
@@ -168,16 +168,17 @@ impl Client<'_> {
         // A server that does not support the guess gets digests only on request, unless they were sent before this was
         // known.
         let foretelling = early.and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
-        let said = foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.said());
+        let said =
+            foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.digests_message());
         if let Some(digests) = &said {
             let mut spelled = Vec::new();
             (self.speech.dialect)(version).encode(digests, &mut spelled)?;
-            line.has_said(digests, spelled.len());
+            line.count_sent_before(digests, spelled.len());
             flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
         if features & ASKS_FIRST != 0 {
-            let (refused, heard) = hear_verdict(link, (self.speech.dialect)(version))?;
+            let (refused, heard) = receive_verdict(link, (self.speech.dialect)(version))?;
             if let Some(why) = refused {
                 return Err(Refusal::NotGranted(Error::of_text(Exit::FileSelect, &why)));
             }
@@ -215,7 +216,7 @@ impl Client<'_> {
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
-            line.into_iter().for_each(|line| Reporter::tell(reporter, &Event::Note(line.into_bytes())));
+            line.into_iter().for_each(|line| Reporter::report(reporter, &Event::Note(line.into_bytes())));
         }
         reporter.banner();
         let sends = !self.setup.server_sends;
@@ -225,11 +226,11 @@ impl Client<'_> {
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, intake: Box::new(dialect), timeout_secs, link, traffic: traffic.clone() };
         let greetings = Greetings { ours: &ours, theirs: &theirs };
-        let ended = self.take_role((talk, early, outset), known, greetings, reporter, tally);
+        let ended = self.run_role((talk, early, outset), known, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
-            line.cost("near").iter().for_each(|line| reporter.error(line.as_bytes()));
+            line.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
         }
         ended
     }
@@ -293,7 +294,7 @@ impl Client<'_> {
     }
 
     /// Runs this end's role. Meanwhile a thread watches whether data arrives.
-    fn take_role(
+    fn run_role(
         &self,
         (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
         known: Known,
@@ -305,7 +306,7 @@ impl Client<'_> {
         let shared = Mutex::new(reporter);
         let traffic = talk.traffic.clone();
         let (going, over) = mpsc::channel();
-        let long = stall_notice::told_after(self.options.connect.bwlimit_bytes_per_sec);
+        let long = stall_notice::stall_threshold(self.options.connect.bwlimit_bytes_per_sec);
         let tell_silence = || {
             let mut reporter = shared.lock();
             reporter.error(format!("sparsync: no data received for {} s; still waiting", long.as_secs()).as_bytes());
@@ -340,7 +341,7 @@ impl Client<'_> {
         let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
         let features = greetings.features();
         let heard = receiver::ReceiverInbox::default();
-        let ear = receiver_ear(&terms, wants, &heard, line, true);
+        let handler = receiver_handler(&terms, wants, &heard, line, true);
         let receiver = Receiver {
             request: self.validator(),
             terms,
@@ -359,7 +360,7 @@ impl Client<'_> {
             hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
-        talk.hold(&ear, || receive(&receiver, &ear, reporter, tally))
+        talk.hold(&handler, || receive(&receiver, &handler, reporter, tally))
     }
 
     /// Returns what the server may send.
@@ -381,7 +382,7 @@ impl Client<'_> {
         let features = greetings.features();
         let heard = sender::SenderInbox::default();
         let told = EventQueue::default();
-        let ear = SenderEar { heard: &heard, told: &told };
+        let handler = SenderHandler { heard: &heard, told: &told };
         let tell = |event: Event| {
             told.push(event, 0);
             Ok(())
@@ -401,7 +402,7 @@ impl Client<'_> {
             profile: false,
             tell: &tell,
         };
-        talk.hold(&ear, || {
+        talk.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || told.report(reporter, line, self.stop))?;
                 let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
@@ -432,7 +433,7 @@ impl Greetings<'_> {
 /// Receives at the client, and reports the events of the sender meanwhile.
 fn receive(
     receiver: &Receiver<'_>,
-    ear: &ReceiverEar<'_>,
+    handler: &ReceiverHandler<'_>,
     reporter: &Mutex<&mut TextReporter>,
     tally: &mut Tally,
 ) -> Result<(), Error> {
@@ -440,13 +441,13 @@ fn receive(
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", || {
             while let Some((event, cost)) = receiver.heard.next_event() {
-                Reporter::tell(&mut **reporter.lock(), &event);
+                Reporter::report(&mut **reporter.lock(), &event);
                 receiver.line.consumed(Class::Events, cost);
             }
         })?;
         let ended = receiver.run(&mut SharedReporter(reporter), tally);
         // No more events follow, so the reporting thread can end.
-        ear.silence(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
+        handler.handle_end(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
         ended
     })
 }
@@ -483,7 +484,7 @@ impl Refusal {
     }
 
     /// Returns the error that ends the run. Of several lines, all but the last are printed now.
-    pub fn told(self, reporter: &mut TextReporter) -> Error {
+    pub fn print_details(self, reporter: &mut TextReporter) -> Error {
         let error = self.into_error();
         let mut lines: Vec<_> = error.message.split(|&byte| byte == b'\n').collect();
         let last = lines.pop().unwrap_or_default();
@@ -523,7 +524,7 @@ struct Flight {
 impl Flight {
     fn spelled(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.said()) {
+        if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.digests_message()) {
             // The message is bounded and valid, so encoding cannot fail.
             let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
         }
@@ -617,7 +618,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             Err(Refusal::Failed(_)) => None,
         };
         let why = refused.map(Error::text);
-        let said = say_verdict(&mut link, &mut *(speech.dialect)(version), why);
+        let said = send_verdict(&mut link, &mut *(speech.dialect)(version), why);
         if let Some(error) = said.as_ref().err().or(refused) {
             return error.exit;
         }
@@ -655,7 +656,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     };
     let ended = if setup.server_sends {
         let heard = sender::SenderInbox::default();
-        let tell = |event: Event| line.say(&Message::Event(event));
+        let tell = |event: Event| line.send(&Message::Event(event));
         let sender = Sender {
             terms,
             line: &line,
@@ -674,7 +675,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
     } else {
         let heard = receiver::ReceiverInbox::default();
-        let ear = receiver_ear(&terms, setup.wants, &heard, &line, false);
+        let handler = receiver_handler(&terms, setup.wants, &heard, &line, false);
         // Wildcards may have expanded to several names; rsync uses the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
@@ -696,7 +697,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             profile: setup.profile,
         };
         let mut listener = Afar { line: &line, lost: None };
-        talk.hold(&ear, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
+        talk.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
@@ -718,15 +719,15 @@ fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
 }
 
 /// Creates the handler for the messages of a sender.
-fn receiver_ear<'a>(
+fn receiver_handler<'a>(
     terms: &Terms<'a>,
     wants: Wants,
     heard: &'a receiver::ReceiverInbox,
     line: &'a Connection,
     hears_events: bool,
-) -> ReceiverEar<'a> {
+) -> ReceiverHandler<'a> {
     let takes_unasked = Shortcuts::of(terms.options, wants).unasked;
-    ReceiverEar {
+    ReceiverHandler {
         heard,
         line,
         takes_unasked,

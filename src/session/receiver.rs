@@ -3,7 +3,7 @@
 
 mod inbox;
 
-pub use self::inbox::{ReceiverEar, ReceiverInbox};
+pub use self::inbox::{ReceiverHandler, ReceiverInbox};
 
 use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
@@ -84,10 +84,10 @@ impl Receiver<'_> {
         let mut counted = Tally::default();
         for problem in &roots.problems {
             counted.there(|counted| counted.problem(problem.weight));
-            listener.tell(&Event::Problem(problem.clone()));
+            listener.report(&Event::Problem(problem.clone()));
         }
         for note in &roots.notes {
-            listener.tell(&Event::Note(note.clone()));
+            listener.report(&Event::Note(note.clone()));
         }
         // As in rsync, a client that receives nothing does not look for its destination.
         let is_empty = roots.found == 0 && roots.missing.is_empty() && roots.top.is_none();
@@ -100,13 +100,13 @@ impl Receiver<'_> {
             return Err(unexpected("directory without a parent"));
         }
         if self.profile {
-            for line in self.line.cost("far") {
-                listener.tell(&Event::Problem(Problem::said(line, Weight::Warning)));
+            for line in self.line.cost("server") {
+                listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
             }
         }
         self.heard.lock().has_all = true;
         self.heard.told.notify_all();
-        self.line.say(&Message::WantsEnd(Box::new(counted.clone())))?;
+        self.line.send(&Message::WantsEnd(Box::new(counted.clone())))?;
         tally.merge(&counted);
         let told = self.heard.wait(|state| state.dirs_ended.clone())?;
         tally.merge(&told);
@@ -301,12 +301,12 @@ struct SenderHold {
 impl Drop for SenderHold {
     fn drop(&mut self) {
         // A lost connection is reported by the next use of the line.
-        let _ = self.line.say_later(&Message::Done(self.dir));
+        let _ = self.line.send_later(&Message::Done(self.dir));
     }
 }
 
 impl<'w> ToldPlans<'w> {
-    fn heard(&self) -> &'w ReceiverInbox {
+    fn inbox(&self) -> &'w ReceiverInbox {
         self.there.receiver.heard
     }
 
@@ -315,7 +315,7 @@ impl<'w> ToldPlans<'w> {
         let receiver = self.there.receiver;
         // A stock rsync lists no more directories until earlier ones were received.
         let ahead = if receiver.wants.progress && !receiver.is_stock() { ENTRIES_AHEAD } else { 0 };
-        self.heard().wait(|state| match state.dirs.first() {
+        self.inbox().wait(|state| match state.dirs.first() {
             Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
                 Some(Some(look(told)))
             }
@@ -330,7 +330,7 @@ impl<'w> ToldPlans<'w> {
 
     /// Takes the next received directory.
     fn pop(&self) -> Result<Box<Told>, Error> {
-        let (told, cost) = self.heard().wait(|state| state.dirs.pop())?;
+        let (told, cost) = self.inbox().wait(|state| state.dirs.pop())?;
         self.there.receiver.line.consumed(Class::Dirs, cost);
         let mut course = self.course.lock();
         let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
@@ -509,7 +509,7 @@ impl Plans for ToldPlans<'_> {
 
     fn listed(&self) -> (u64, u64, bool) {
         let course = self.course.lock();
-        let state = self.heard().lock();
+        let state = self.inbox().lock();
         let (entries, bytes) = state.dirs.listed();
         (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
     }
@@ -544,13 +544,13 @@ impl ToldPlans<'_> {
     fn speak(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock());
         let mut said = DigestBatch { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
-        rest.first.into_iter().try_for_each(|seen| said.say(seen))?;
+        rest.first.into_iter().try_for_each(|seen| said.push(seen))?;
         if let Some(sights) = rest.sights {
             self.survey(sights, &mut said)?;
         }
         for path in self.there.whole.iter().skip(rest.passed) {
             let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-            self.heard().begin(Survey::of(first, self.there.receiver.key));
+            self.inbox().begin(Survey::of(first, self.there.receiver.key));
             self.survey(&self.scanner, &mut said)?;
         }
         said.send()
@@ -558,7 +558,7 @@ impl ToldPlans<'_> {
 
     /// Sends the rest of the current survey.
     fn survey(&self, sights: &dyn Sights, said: &mut DigestBatch<'_>) -> Result<(), Error> {
-        while let Some((mut next, needless)) = self.heard().next() {
+        while let Some((mut next, needless)) = self.inbox().next() {
             if !needless.is_empty() {
                 sights.forget(needless);
             }
@@ -566,36 +566,36 @@ impl ToldPlans<'_> {
                 let found = match next {
                     SurveyStep::Tell(seen) => break seen,
                     SurveyStep::Take(ticket) => sights.take(ticket),
-                    SurveyStep::GoOn(half) => self.see_large(sights, half, said)?,
+                    SurveyStep::GoOn(half) => self.scan_large(sights, half, said)?,
                 };
-                next = self.heard().lock().survey.took(found, &mut |path, list| {
+                next = self.inbox().lock().survey.took(found, &mut |path, list| {
                     said.entries += list.len();
                     self.seen.lock().keep(path, list);
                 });
             };
-            said.say(seen)?;
+            said.push(seen)?;
         }
         Ok(())
     }
 
     /// Scans a large directory. First sends how many entries it has, those listed ahead and then all: if the sender has
     /// fewer, the scan ends early.
-    fn see_large(
+    fn scan_large(
         &self,
         sights: &dyn Sights,
         mut half: Box<Half>,
         said: &mut DigestBatch<'_>,
     ) -> Result<SeenDir, Error> {
-        let is_settled = self.heard().lock().survey.is_settled();
+        let is_settled = self.inbox().lock().survey.is_settled();
         let mut told = 0;
         while self.there.receiver.tells_large && half.names.items.len() > told {
             told = half.names.items.len();
-            said.say(Seen::Large(told as u64))?;
+            said.push(Seen::Large(told as u64))?;
             said.send()?;
             sights.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
         }
         let found = sights.go_on(half, &|| is_settled.load(Ordering::Relaxed));
-        Ok(found.unwrap_or_else(|half| sights.cut(half, self.heard().lock().survey.has_none())))
+        Ok(found.unwrap_or_else(|half| sights.cut(half, self.inbox().lock().survey.has_none())))
     }
 }
 
@@ -608,7 +608,7 @@ struct DigestBatch<'a> {
 }
 
 impl DigestBatch<'_> {
-    fn say(&mut self, seen: Seen) -> Result<(), Error> {
+    fn push(&mut self, seen: Seen) -> Result<(), Error> {
         self.batch.push(seen);
         let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
         if is_enough { self.send() } else { Ok(()) }
@@ -618,7 +618,7 @@ impl DigestBatch<'_> {
         self.entries = 0;
         match std::mem::take(&mut self.batch) {
             nothing if nothing.is_empty() => Ok(()),
-            batch => self.line.say(&Message::Digests(batch)),
+            batch => self.line.send(&Message::Digests(batch)),
         }
     }
 }
@@ -637,7 +637,7 @@ impl Wire for Receiver<'_> {
         state.files.insert((Lane::Asked, file), slot);
         state.asked += 1;
         drop(state);
-        self.line.say(&Message::Want { file, lane: Lane::Asked, basis })
+        self.line.send(&Message::Want { file, lane: Lane::Asked, basis })
     }
 
     fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error> {
@@ -654,7 +654,7 @@ impl Wire for Receiver<'_> {
 
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
         self.heard.lock().files.insert((Lane::Again, file), FileSlot::default());
-        self.line.say(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
+        self.line.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
         Ok(self.arriving(Lane::Again, file, false))
     }
 
@@ -663,7 +663,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn give_up(&self, error: &Error) {
-        self.heard.silence(error.clone());
+        self.heard.handle_end(error.clone());
     }
 
     fn is_silent(&self) -> bool {
@@ -686,7 +686,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {
-        self.line.say_later(&Message::Placed(file))
+        self.line.send_later(&Message::Placed(file))
     }
 }
 

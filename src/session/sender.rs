@@ -23,7 +23,7 @@ use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, IdName, Lane, Mes
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
-use crate::session::connection::{Connection, Ear, undecodable, unexpected};
+use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::dir_digest::Children;
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
@@ -130,7 +130,7 @@ impl<'a> Sender<'a> {
             None => {
                 let (roots, outset) = outset(&self.terms, self.shortcuts(), &start, looking.ids());
                 let (roots, outset) = if self.is_stock() { outset.with_trouble_of(roots) } else { (roots, outset) };
-                self.line.say(&Message::Roots(Box::new(roots)))?;
+                self.line.send(&Message::Roots(Box::new(roots)))?;
                 outset
             }
         };
@@ -141,12 +141,12 @@ impl<'a> Sender<'a> {
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
-            let _end = OnEnd(|| self.heard.silence(Error::new(Exit::Stream, "")));
+            let _end = OnEnd(|| self.heard.handle_end(Error::new(Exit::Stream, "")));
             for lane in [Lane::Asked, Lane::Again] {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
-                        self.heard.silence(error);
+                        self.heard.handle_end(error);
                     }
                 })?;
             }
@@ -173,10 +173,10 @@ impl<'a> Sender<'a> {
                 (self.tell)(Event::Note(note))?;
             }
             if gathered.found > 0 || !gathered.missing.is_empty() {
-                teller.tell_all(root, &mut counted)?;
+                teller.send_tree(root, &mut counted)?;
             }
             self.heard.lock().has_told_all = true;
-            self.line.say(&Message::DirsEnd(Box::new(counted.clone())))?;
+            self.line.send(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
             let mut received = self.heard.finished(teller.owed, &|cost| self.line.consumed(Class::Digests, cost))?;
             received.take_back(failed);
@@ -186,12 +186,12 @@ impl<'a> Sender<'a> {
         let removed = removed.into_inner();
         tally.merge(&removed);
         if self.profile {
-            for line in self.line.cost("far") {
-                (self.tell)(Event::Problem(Problem::said(line, Weight::Warning)))?;
+            for line in self.line.cost("server") {
+                (self.tell)(Event::Problem(Problem::new(line, Weight::Warning)))?;
             }
         }
         // A receiver that has everything may have left: it waits for this message only if something may be in it.
-        let _ = self.line.say(&Message::Bye(Box::new(removed)));
+        let _ = self.line.send(&Message::Bye(Box::new(removed)));
         Ok(())
     }
 
@@ -233,10 +233,10 @@ impl<'a> Sender<'a> {
                     kept.lock().remove(&dir);
                     if self.is_stock() {
                         // A stock rsync waits for the same message.
-                        self.line.say(&Message::Done(dir))?;
+                        self.line.send(&Message::Done(dir))?;
                     }
                 }
-                Order::Confirm(file) => self.line.say(&Message::Begin { file, lane: Lane::Early })?,
+                Order::Confirm(file) => self.line.send(&Message::Begin { file, lane: Lane::Early })?,
                 Order::Remove(file) => {
                     let Some(kept) = keep(file.dir) else {
                         return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
@@ -341,7 +341,7 @@ impl<'a> Sender<'a> {
                         self.throttle(got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
-                        return self.line.say_so(&Message::Whole { file, lane, data, digest }, as_it_is);
+                        return self.line.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
                     // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
@@ -380,7 +380,7 @@ impl<'a> Sender<'a> {
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
         let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
-        self.line.say(&Message::Begin { file, lane })?;
+        self.line.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
         // A short file that a stock rsync gets comes here, too, and most files are short.
@@ -397,7 +397,7 @@ impl<'a> Sender<'a> {
                     at += got as u64;
                     self.throttle(got as u64);
                     let piece = Message::Data { lane, data };
-                    self.line.say_so(&piece, as_it_is)?;
+                    self.line.send_with(&piece, as_it_is)?;
                     // The message was copied, so its memory can be reused.
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
@@ -406,7 +406,7 @@ impl<'a> Sender<'a> {
             }
             self.go_on()?;
         }
-        self.line.say(&Message::End { lane, digest: hasher.finish() })
+        self.line.send(&Message::End { lane, digest: hasher.finish() })
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them.
@@ -422,16 +422,18 @@ impl<'a> Sender<'a> {
         // A stock rsync may update a partial file in place.
         let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
         let in_place = place.inplace || has_partial;
-        self.line.say(&Message::Begin { file, lane })?;
+        self.line.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut emit = |op: Op<'_>| {
             let said = match op {
                 Op::Data(data) => {
                     self.throttle(data.len() as u64);
-                    self.line.say_so(&Message::Data { lane, data: data.to_vec() }, as_it_is)
+                    self.line.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
                 }
-                Op::Copy { offset_bytes, len_bytes } => self.line.say(&Message::Copy { lane, offset_bytes, len_bytes }),
+                Op::Copy { offset_bytes, len_bytes } => {
+                    self.line.send(&Message::Copy { lane, offset_bytes, len_bytes })
+                }
             };
             said.and_then(|()| self.go_on()).map_err(|error| {
                 stopped = Some(error);
@@ -474,7 +476,7 @@ impl<'a> Sender<'a> {
     ) -> Result<(), Error> {
         match (found, stopped) {
             (_, Some(error)) => Err(error),
-            (Ok(digest), None) => self.line.say(&Message::End { lane, digest }),
+            (Ok(digest), None) => self.line.send(&Message::End { lane, digest }),
             (Err(error), None) => self.unsent(file, lane, Some(read_error(&error))),
         }
     }
@@ -485,7 +487,7 @@ impl<'a> Sender<'a> {
             let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
             (self.tell)(Event::Problem(problem.weighing(weight)))?;
         }
-        self.line.say(&Message::Unsent { file, lane, problem })
+        self.line.send(&Message::Unsent { file, lane, problem })
     }
 
     fn throttle(&self, bytes: u64) {
@@ -569,7 +571,7 @@ impl Outset {
 pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
     let PrefetchStart { gathered, top, .. } = start;
     let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if shortcuts.compare { whole_paths(gathered) } else { Vec::new() };
+    let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
         named.name(&entry, &mut ids);
@@ -636,7 +638,7 @@ struct ListingSender<'t, 'a, 'l> {
 
 impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
-    fn tell_all(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
+    fn send_tree(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
             self.owed.0 += 1;
@@ -681,7 +683,7 @@ impl ListingSender<'_, '_, '_> {
         Ok(ReceiverDir::Said(self.next_that_matters()?))
     }
 
-    fn next_seen(&self) -> Result<Seen, Error> {
+    fn next_digest(&self) -> Result<Seen, Error> {
         let (seen, cost) = self.sender.heard.wait(|state| state.seen.pop_front())?;
         if cost > 0 {
             self.sender.line.consumed(Class::Digests, cost);
@@ -693,21 +695,21 @@ impl ListingSender<'_, '_, '_> {
     /// item.
     fn next_that_matters(&mut self) -> Result<Seen, Error> {
         while !self.owed.is_paid() {
-            let seen = self.next_seen()?;
+            let seen = self.next_digest()?;
             self.owed.pay(&seen);
         }
-        self.next_seen()
+        self.next_digest()
     }
 
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn hear_of_large(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
+    fn receive_large_reports(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
         while let ReceiverDir::Said(Seen::Large(count)) = *there {
             if count > len {
                 return Ok(true);
             }
-            *there = ReceiverDir::Said(self.next_seen()?);
+            *there = ReceiverDir::Said(self.next_digest()?);
         }
         Ok(false)
     }
@@ -735,7 +737,7 @@ impl ListingSender<'_, '_, '_> {
                 (self.sender.tell)(Event::Note(note))?;
             }
         }
-        let has_more = self.hear_of_large(&mut there, listed.source.len() as u64)?;
+        let has_more = self.receive_large_reports(&mut there, listed.source.len() as u64)?;
         let is_same = match &there {
             ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
@@ -750,12 +752,12 @@ impl ListingSender<'_, '_, '_> {
             .collect();
         if !is_same {
             debug_assert!(parent_told || itself.is_some());
-            self.tell((listed, is_parked), itself, is_absent)?;
+            self.send_listing((listed, is_parked), itself, is_absent)?;
         }
         if has_more && subs.is_empty() {
             self.owed.0 += 1;
         } else {
-            self.hear_of_large(&mut there, u64::MAX)?;
+            self.receive_large_reports(&mut there, u64::MAX)?;
         }
         let children = match &mut there {
             ReceiverDir::Said(Seen::Dir { children, .. }) => std::mem::take(children),
@@ -765,7 +767,7 @@ impl ListingSender<'_, '_, '_> {
     }
 
     /// Sends a listing. `is_parked`: its directories are closed.
-    fn tell(
+    fn send_listing(
         &mut self,
         (listed, is_parked): (ListedDir, bool),
         itself: Option<Entry>,
@@ -819,7 +821,7 @@ impl ListingSender<'_, '_, '_> {
         let mut said = Ok(());
         cut(told, &mut |message| {
             if said.is_ok() {
-                said = self.sender.line.say(&message);
+                said = self.sender.line.send(&message);
             }
         });
         said?;
@@ -840,14 +842,14 @@ impl ListingSender<'_, '_, '_> {
                 Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
                 _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
             };
-            self.sender.line.say(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
+            self.sender.line.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
         }
         Ok(())
     }
 }
 
 /// Returns the directories that are walked completely, in the order of the walk. None is below another.
-fn whole_paths(gathered: &Gathered) -> Vec<RelPath> {
+fn fully_walked_paths(gathered: &Gathered) -> Vec<RelPath> {
     let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
     paths.sort_by(compare_walked);
     paths.dedup_by(|later, earlier| later == earlier || is_below(later, earlier));
@@ -893,7 +895,7 @@ mod tests {
     fn roots_fit_one_message_despite_many_problems() {
         for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 1024), (100, 256 << 10)] {
             let notes = vec![vec![b'x'; len_bytes]; count];
-            let problems: Vec<Problem> = notes.iter().map(|line| Problem::said(line.clone(), Weight::Failed)).collect();
+            let problems: Vec<Problem> = notes.iter().map(|line| Problem::new(line.clone(), Weight::Failed)).collect();
             let mut roots = Roots { problems, notes, ..Roots::default() };
             let whole = Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
             assert_eq!(whole.is_ok(), count <= LINES_MAX, "{count} of {len_bytes}");

@@ -333,7 +333,7 @@ fn leave_out_unfit(listed: &mut ListedDir, tasks: &mut Vec<(u32, SourceTask)>) {
             let path = listed.path.join(name);
             let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
             // Same weight as an unreadable entry, so that nothing is deleted at the destination.
-            listed.problems.push(Problem::said(line, Weight::SourceError));
+            listed.problems.push(Problem::new(line, Weight::SourceError));
             continue;
         }
         tasks.extend(task.map(|(_, task)| (listed.source.len() as u32, task)));

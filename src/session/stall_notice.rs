@@ -13,7 +13,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Returns how long a silence lasts before it is reported. Under a rate limit nothing moves between two pieces of data.
-pub fn told_after(bytes_per_sec: Option<u64>) -> Duration {
+pub fn stall_threshold(bytes_per_sec: Option<u64>) -> Duration {
     let piece_secs = bytes_per_sec.map_or(0, |rate| DATA_MAX_BYTES as u64 / rate);
     TOLD_AFTER + Duration::from_secs(piece_secs)
 }
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn stall_threshold_allows_for_the_bandwidth_limit() {
-        assert_eq!([None, Some(10 << 20)].map(told_after), [TOLD_AFTER; 2]);
-        assert!(told_after(Some(1024)) > TOLD_AFTER + Duration::from_secs(DATA_MAX_BYTES as u64 / 1025));
+        assert_eq!([None, Some(10 << 20)].map(stall_threshold), [TOLD_AFTER; 2]);
+        assert!(stall_threshold(Some(1024)) > TOLD_AFTER + Duration::from_secs(DATA_MAX_BYTES as u64 / 1025));
     }
 
     #[test]
@@ -54,7 +54,7 @@ mod tests {
             scope.spawn(move || watch(traffic, Duration::ZERO, over, || tell.send(()).unwrap()));
             for way in [0, 1] {
                 told.recv().unwrap();
-                assert!(told.try_recv().is_err(), "it lasts");
+                assert!(told.try_recv().is_err(), "the same stall is reported once");
                 traffic[way].fetch_add(1, Ordering::Relaxed);
             }
             told.recv().unwrap();

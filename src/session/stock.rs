@@ -24,12 +24,12 @@ use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
-use crate::session::event_relay::{EventQueue, SenderEar};
+use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{Talk, counted};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::sender::{Sender, SenderInbox};
-use crate::session::{Client, receive, receiver_ear, throttle};
+use crate::session::{Client, receive, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
@@ -125,7 +125,7 @@ impl Client<'_> {
         let opening = pull::opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
         let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
-        let ear = receiver_ear(&terms, wants, &inbox, &line, true);
+        let handler = receiver_handler(&terms, wants, &inbox, &line, true);
         let digested_by = By::Negotiated(stock.sums.checksum);
         let receiver = Receiver {
             request: self.validator(),
@@ -148,9 +148,9 @@ impl Client<'_> {
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
         let shared = Mutex::new(reporter);
-        talk.hold(&ear, || {
-            line.say(&Message::Setup(Box::new(self.setup.clone())))?;
-            receive(&receiver, &ear, &shared, tally)
+        talk.hold(&handler, || {
+            line.send(&Message::Setup(Box::new(self.setup.clone())))?;
+            receive(&receiver, &handler, &shared, tally)
         })
     }
 
@@ -176,7 +176,7 @@ impl Client<'_> {
             push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
-        let ear = SenderEar { heard: &inbox, told: &queue };
+        let handler = SenderHandler { heard: &inbox, told: &queue };
         let tell = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {
                 problems.lock().problem(*weight);
@@ -208,11 +208,11 @@ impl Client<'_> {
         let timeout_secs = self.options.connect.timeout_secs;
         let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
         let shared = Mutex::new(reporter);
-        let ended = talk.hold(&ear, || {
+        let ended = talk.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
                 let ended = line
-                    .say(&Message::Setup(Box::new(self.setup.clone())))
+                    .send(&Message::Setup(Box::new(self.setup.clone())))
                     .and_then(|()| sender.run(&self.sources, self.listed.as_deref(), tally));
                 queue.end();
                 ended

@@ -122,7 +122,7 @@ pub struct Asking {
 }
 
 /// Runs a command line of [`argv_of`] to its end and returns its standard output.
-pub fn ask(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Vec<u8>)> {
+pub fn run_to_end(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Vec<u8>)> {
     let Asking { umask, input, is_quiet, most_bytes } = asking;
     let mut command = plain_command(argv)?;
     command.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::piped());

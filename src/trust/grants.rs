@@ -245,13 +245,13 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"a\"", "\"b\"")).unwrap();
         is_of(0);
-        assert_eq!(name(), "a", "by all that is looked at it is the same file");
+        assert_eq!(name(), "a", "length and time are unchanged");
         is_of(1);
         assert_eq!(name(), "b");
         std::fs::write(&path, "[[grant]]\n").unwrap();
         assert!(kept.get().is_err());
         std::fs::write(&path, text).unwrap();
-        assert_eq!(name(), "a", "what is this new is looked at each time");
+        assert_eq!(name(), "a", "a file this recent is read each time");
         std::fs::remove_file(&path).unwrap();
         assert_eq!(kept.get().unwrap().grants, []);
     }
@@ -311,7 +311,7 @@ mod tests {
         let said = Grants::load(&places).unwrap_err();
         assert!(String::from_utf8_lossy(&said.text()).contains("hint: run `chmod go-w"), "{said}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Grants::load(&places).is_ok(), "others may read who is trusted");
+        assert!(Grants::load(&places).is_ok(), "others may read the grants");
     }
 
     #[test]

@@ -123,7 +123,7 @@ mod tests {
         assert_ne!(Identity::passing().unwrap().pin, made.pin);
         let mut names: Vec<_> = std::fs::read_dir(&places.config).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(names, [".lock", FILE], "nothing else is left");
+        assert_eq!(names, [".lock", FILE], "no other file is left");
         assert!(!format!("{made:?}").contains("key"));
     }
 

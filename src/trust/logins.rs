@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(Logins::recall(&places, "u@a", Moment(KEPT_SECS)), Some(Answers::ForcedCommand));
         remember("u@a", None, 20);
         assert_eq!(Logins::recall(&places, "u@a", Moment(20)), None);
-        assert!(!places.config.exists(), "it is no setting");
+        assert!(!places.config.exists(), "the cache is not in the configuration");
     }
 
     #[test]

@@ -201,7 +201,7 @@ mod tests {
             let said = String::from_utf8(error.message).unwrap();
             assert!(said.contains(words) && said.contains("hosts.toml") && error.exit == Exit::Usage, "{said}");
             let kept = Peers::change(&places, |peers| peers.put(peer("b")));
-            assert!(kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad, "a wrong file stays as it is");
+            assert!(kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad, "an invalid file is kept");
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
         let said = Peers::load(&places).unwrap_err();

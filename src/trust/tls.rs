@@ -304,7 +304,7 @@ mod tests {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(stolen)));
         client.alpn_protocols = vec![ALPN.to_vec()];
-        let server = server_config(&there, Arc::new(|pin| panic!("{pin} may be anybody")));
+        let server = server_config(&there, Arc::new(|pin| panic!("{pin} is not proven")));
         let [_, theirs] = *shake_hands(&Arc::new(client), &server).unwrap_err();
         assert_eq!(theirs, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
     }

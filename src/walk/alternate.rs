@@ -147,7 +147,7 @@ impl AltDirs {
         match self.opened[tree].as_ref()? {
             Namesake::Open(dir) => return Some(dir.clone()),
             Namesake::Missing => {}
-            Namesake::Refused => self.problems.push(Problem::said(trusted_path::REFUSAL, Weight::Warning)),
+            Namesake::Refused => self.problems.push(Problem::new(trusted_path::REFUSAL, Weight::Warning)),
         }
         None
     }

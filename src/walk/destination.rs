@@ -18,7 +18,7 @@ use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::alternate::{AltDirs, Alternate};
 use crate::walk::{
     Compare, ComparedSource, DestState, DirPlan, Entered, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter,
-    is_included, told_incomplete,
+    is_included, report_unreadable_attribute,
 };
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
@@ -97,7 +97,7 @@ impl DestWalk<'_> {
                     plan.dest = known;
                     plan.dest_dir = Some(dir);
                 }
-                (Ok(dir), None) => self.see_dest(&mut plan, dir, root, &mut chain, is_entered),
+                (Ok(dir), None) => self.list_dest_dir(&mut plan, dir, root, &mut chain, is_entered),
                 (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
                 // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
                 (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
@@ -121,7 +121,7 @@ impl DestWalk<'_> {
     /// Decides a single source directory without listing its parent at the destination.
     pub fn decide_single(&self, mut found: ListedDir, chain: Chain) -> DirPlan {
         let name = found.source.name(&found.source.entries[0]).to_vec();
-        match self.see_one(&found.path, &name) {
+        match self.list_one(&found.path, &name) {
             Ok(known) => self.decide(found, &DestState::Present, chain, Some(known)),
             Err(error) => {
                 let full = self.dest.map(|root| root.full(found.path.join(&name).as_bytes()));
@@ -134,11 +134,11 @@ impl DestWalk<'_> {
     }
 
     /// Examines one directory inside a destination directory. The list is empty if there is none.
-    fn see_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
+    fn list_one(&self, parent: &RelPath, name: &[u8]) -> io::Result<DirList> {
         let mut list = DirList::default();
         let Some(root) = self.dest else { return Ok(list) };
         let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else { return Ok(list) };
-        let Some(stat) = self.look_at_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
+        let Some(stat) = self.stat_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
         // An attribute that cannot be read counts as different.
@@ -176,7 +176,7 @@ impl DestWalk<'_> {
         }
     }
 
-    fn see_dest(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
+    fn list_dest_dir(&self, plan: &mut DirPlan, dir: Dir, root: &Root, chain: &mut Chain, is_entered: bool) {
         self.enter_rules(plan, &dir, chain, is_entered);
         self.list_dest(plan, &dir, root);
         plan.dest_dir = Some(dir);
@@ -184,7 +184,7 @@ impl DestWalk<'_> {
 
     /// Decides again if the destination's directory could not be examined when the plan was made. `dir`: the directory
     /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
-    pub fn look_again(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
+    pub fn decide_again_for_dir(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
         let Some(root) = self.dest else { return };
         let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
         plan.steps.clear();
@@ -195,7 +195,7 @@ impl DestWalk<'_> {
         plan.unknown.clear();
         let mut chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         if let Some(dir) = dir {
-            self.see_dest(plan, dir.clone(), root, &mut chain, true);
+            self.list_dest_dir(plan, dir.clone(), root, &mut chain, true);
         }
         self.decide_all(plan, &chain, false);
         for sub in &mut plan.subdirs {
@@ -293,7 +293,7 @@ impl DestWalk<'_> {
                 Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
                 Pair::Dest(dest_at) => match self.continued(&source, dest.name(&dest.entries[dest_at])) {
                     Some(source_at) => left_over.push((source_at, dest_at)),
-                    None => self.judge_extra(plan, &dest, dest_at, &mut full, chain),
+                    None => self.handle_extra(plan, &dest, dest_at, &mut full, chain),
                 },
             }
         }
@@ -303,7 +303,7 @@ impl DestWalk<'_> {
         for block in pairs.chunks(parallel::BLOCK) {
             let looks = match is_known {
                 true => block.iter().map(|_| Ok(None)).collect(),
-                false => self.look_at_pairs(plan, (&source, &dest), block, &implied),
+                false => self.stat_pairs(plan, (&source, &dest), block, &implied),
             };
             let mut found = Vec::with_capacity(block.len());
             for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
@@ -329,7 +329,7 @@ impl DestWalk<'_> {
                 if plan.unknown.contains(source.name(&source.entries[source_at])) {
                     step.decision.action = Action::Refuse(Reason::Unknown);
                 }
-                self.look_elsewhere(plan, &mut alternates, &source, &dest, &mut step);
+                self.search_alternates(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
                     true => {
                         let told = subs.next().unwrap_or_default();
@@ -345,7 +345,7 @@ impl DestWalk<'_> {
             let goes_on =
                 |step: &Step| step.source as usize == source_at && matches!(step.decision.action, Action::Transfer(_));
             if !plan.steps.iter().any(goes_on) {
-                self.judge_extra(plan, &dest, dest_at, &mut full, chain);
+                self.handle_extra(plan, &dest, dest_at, &mut full, chain);
                 plan.extras.sort_unstable();
             }
         }
@@ -363,7 +363,7 @@ impl DestWalk<'_> {
     /// Handles an entry that only the destination has. Removes it if it is the temporary file of a crashed run;
     /// otherwise records it as extra unless a rule protects it. `full`: the directory's path with a slash, used as
     /// scratch space.
-    fn judge_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
+    fn handle_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
         let name = dest.name(&dest.entries[at]);
         let is_dir = dest.entries[at].is_dir();
         if let (Some(dir), false) = (&plan.dest_dir, is_dir)
@@ -405,7 +405,7 @@ impl DestWalk<'_> {
             plan.pruned.push(sub.step.source);
             pruned.extend(sub.ticket);
             if sub.step.dest != NONE {
-                self.judge_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
+                self.handle_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
             }
         }
         plan.extras.sort_unstable();
@@ -415,7 +415,7 @@ impl DestWalk<'_> {
 
     /// Examines an entry of the destination; `None` if it is gone. `follows`: a symlink to a directory counts as the
     /// directory.
-    fn look_at_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
+    fn stat_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
         let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
         if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
             let there = match sys::stat(dir.fd(), name, true) {
@@ -449,13 +449,13 @@ impl DestWalk<'_> {
         let path = || plan.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
         if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
-            told_incomplete(&mut plan.problems, &mut plan.fatal, "generator", incomplete, Weight::Failed);
+            report_unreadable_attribute(&mut plan.problems, &mut plan.fatal, "generator", incomplete, Weight::Failed);
         }
     }
 
     /// Examines the destination's entries of these pairs. Also compares the contents of short files, if the decision
     /// depends on them.
-    fn look_at_pairs(
+    fn stat_pairs(
         &self,
         plan: &DirPlan,
         (source, dest): (&DirList, &DirList),
@@ -468,9 +468,9 @@ impl DestWalk<'_> {
             let entry = &source.entries[source_at as usize];
             let name = dest.name(&dest.entries[dest_at as usize]);
             let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
-            let Some(stat) = self.look_at_dest(dir, name, follows)? else { return Ok(None) };
+            let Some(stat) = self.stat_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let is_asked = || self.asks_digest(entry, DirList::default().push(name, &stat));
+            let is_asked = || self.needs_digest(entry, DirList::default().push(name, &stat));
             let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
             Ok(Some((stat, same)))
         };
@@ -514,7 +514,7 @@ impl DestWalk<'_> {
         let questions = pairs.iter().zip(found).filter_map(|(&(source_at, _), found)| {
             let (dest_at, same @ None) = found.as_mut()? else { return None };
             let entry = &source.entries[source_at as usize];
-            self.asks_digest(entry, &dest.entries[*dest_at]).then_some((entry, same))
+            self.needs_digest(entry, &dest.entries[*dest_at]).then_some((entry, same))
         });
         let (entries, answers): (Vec<&Entry>, Vec<&mut Option<bool>>) = questions.unzip();
         let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
@@ -526,7 +526,7 @@ impl DestWalk<'_> {
     }
 
     /// Returns whether the decision depends on the contents.
-    fn asks_digest(&self, source: &Entry, dest: &Entry) -> bool {
+    fn needs_digest(&self, source: &Entry, dest: &Entry) -> bool {
         self.policy.check.mode == CheckMode::Digest
             && plan::decide(source, Some(dest), None, false, &self.policy).action == Action::AskDigest
     }
@@ -557,7 +557,7 @@ impl DestWalk<'_> {
     }
 
     /// Lets the alternate trees change a decision, and records what they have.
-    fn look_elsewhere(
+    fn search_alternates(
         &self,
         plan: &mut DirPlan,
         dirs: &mut AltDirs,
@@ -613,7 +613,7 @@ impl DestWalk<'_> {
         let mut join = Join::default();
         while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
             if let Pair::Dest(at) = pair {
-                self.judge_extra(&mut now, &list, at, &mut full, chain);
+                self.handle_extra(&mut now, &list, at, &mut full, chain);
             }
         }
         let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);

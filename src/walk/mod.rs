@@ -394,7 +394,7 @@ impl DirPlan {
     }
 
     /// Closes all descriptors. A list that is held completely may have more directories than a process may open. Call
-    /// [`DirPlan::take_up`] before the plan is used.
+    /// [`DirPlan::reopen_dirs`] before the plan is used.
     pub fn park(&mut self) {
         if self.parked.is_some() {
             return;
@@ -406,7 +406,7 @@ impl DirPlan {
     }
 
     /// Opens what [`DirPlan::park`] closed. Reports a source directory that no longer exists.
-    pub fn take_up(&mut self, walk: &DestWalk<'_>) {
+    pub fn reopen_dirs(&mut self, walk: &DestWalk<'_>) {
         let Some(parked) = self.parked.take() else { return };
         for place in parked.places {
             let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
@@ -583,7 +583,7 @@ pub fn is_included(
 }
 
 /// Reports that the attributes of an entry could not be read.
-pub fn told_incomplete(
+pub fn report_unreadable_attribute(
     problems: &mut Vec<Problem>,
     fatal: &mut Option<Error>,
     role: &'static str,
@@ -596,7 +596,7 @@ pub fn told_incomplete(
             line.extend_from_slice(&what);
             line.extend_from_slice(b": ");
             line.extend_from_slice(&crate::report::event::errno_words(&error));
-            problems.push(Problem::said(line, weight));
+            problems.push(Problem::new(line, weight));
         }
         Incomplete::Fatal(line) => {
             fatal.get_or_insert_with(|| Error::new(Exit::FileIo, line).by(role));
@@ -641,7 +641,7 @@ pub fn enter_dir(
     let mut text_of = |name: &[u8]| {
         match read::rules_file(dir, name, owners) {
             Err(error) if trusted_path::is_refused(&error) => {
-                refusals.push(Problem::said(trusted_path::REFUSAL, Weight::Warning));
+                refusals.push(Problem::new(trusted_path::REFUSAL, Weight::Warning));
                 Ok(None)
             }
             // As in rsync, a file that cannot be read counts as empty.

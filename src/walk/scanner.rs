@@ -142,7 +142,7 @@ impl<L: Look> Scanner<L> {
     pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
         let mut state = self.state.lock();
         self.wake(&state, tasks.len());
-        self.walk.number(found, &mut state.line_up(tasks).map(Ticket));
+        self.walk.number(found, &mut state.queue_tasks(tasks).map(Ticket));
     }
 
     /// Runs a worker until [`Scanner::close`].
@@ -259,7 +259,7 @@ impl<L: Look> Scanner<L> {
 
     /// Queues the tasks of a result, first task on top, and stores their tickets in it.
     fn put_down(&self, state: &mut ScannerState<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
-        let mut tickets = state.line_up(tasks).map(Ticket);
+        let mut tickets = state.queue_tasks(tasks).map(Ticket);
         self.walk.number(&mut found, &mut tickets);
         debug_assert_eq!(tickets.next(), None, "each task has its ticket");
         state.begun -= 1;
@@ -272,7 +272,7 @@ impl<L: Look> Scanner<L> {
 
 impl<L: Look> ScannerState<L> {
     /// Queues tasks, first task on top. Returns the numbers of their tickets.
-    fn line_up(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
+    fn queue_tasks(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
         let first = self.next;
         self.next += tasks.len() as u64;
         let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
@@ -430,10 +430,10 @@ mod tests {
             assert_eq!(begin(), Some(*ticket));
             made(*ticket);
         }
-        assert_eq!(begin(), None, "there is no room");
+        assert_eq!(begin(), None, "the lookahead is full");
         for ticket in &all[..DIRS_AHEAD_MAX / 2 - 1] {
             scanner.take(*ticket);
-            assert_eq!(begin(), None, "there is not enough room yet");
+            assert_eq!(begin(), None, "less than half of the lookahead is free");
         }
         scanner.take(all[DIRS_AHEAD_MAX / 2 - 1]);
         assert_eq!(begin(), Some(all[DIRS_AHEAD_MAX]));
@@ -453,7 +453,7 @@ mod tests {
                     let mut subs = scanner.take(root).subs;
                     let mut first = scanner.take(subs.remove(0)).subs;
                     scanner.forget(first.split_off(20));
-                    let last = subs.pop().expect("there are 60");
+                    let last = subs.pop().expect("the tree has 60 directories");
                     scanner.forget(subs);
                     assert_eq!(first.into_iter().map(|sub| take_all(&scanner, sub, 2)).sum::<usize>(), 20);
                     assert_eq!(take_all(&scanner, last, 1), 61);

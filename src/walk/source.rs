@@ -15,7 +15,7 @@ use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::{
     Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
-    told_incomplete,
+    report_unreadable_attribute,
 };
 use crate::work::clock::now_unix;
 use crate::work::parallel;
@@ -256,7 +256,7 @@ impl SourceWalk<'_> {
             Ok(found) => found,
             Err(error) => {
                 let named = matches!(origin.listing, Listing::Named(_));
-                found.problems.push(self.look_problem(place, name, named, &error));
+                found.problems.push(self.stat_problem(place, name, named, &error));
                 return false;
             }
         };
@@ -286,7 +286,13 @@ impl SourceWalk<'_> {
             entry.extra_mut().digest = digest;
         }
         if let Err(incomplete) = completed {
-            told_incomplete(&mut found.problems, &mut found.fatal, "sender", incomplete, Weight::SourceError);
+            report_unreadable_attribute(
+                &mut found.problems,
+                &mut found.fatal,
+                "sender",
+                incomplete,
+                Weight::SourceError,
+            );
             found.source.entries.pop();
             return false;
         }
@@ -330,7 +336,7 @@ impl SourceWalk<'_> {
 
     /// Examines one name, and follows symlinks if the options require it.
     fn look(&self, place: &SourceDir, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
-        let (mut stat, target) = self.look_through(place, name, dir, followed)?;
+        let (mut stat, target) = self.stat_following(place, name, dir, followed)?;
         if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
             stat = self.content_of_device(place, name, followed, stat);
         }
@@ -353,7 +359,7 @@ impl SourceWalk<'_> {
 
     /// Returns the attributes of a name, or of what it leads to if the options require that, and the value of a
     /// symlink.
-    fn look_through(
+    fn stat_following(
         &self,
         place: &SourceDir,
         name: &[u8],
@@ -383,12 +389,12 @@ impl SourceWalk<'_> {
         Ok((stat, self.links.then_some(target)))
     }
 
-    fn look_problem(&self, place: &SourceDir, name: &[u8], named: bool, error: &io::Error) -> Problem {
+    fn stat_problem(&self, place: &SourceDir, name: &[u8], named: bool, error: &io::Error) -> Problem {
         let full = place.full(name);
         if error.kind() == io::ErrorKind::NotFound {
             if sys::stat(place.dir.fd(), name, false).is_ok() {
                 let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
-                return Problem::said(line, Weight::SourceError);
+                return Problem::new(line, Weight::SourceError);
             }
             if !named {
                 return vanished(&full);
@@ -403,7 +409,7 @@ impl SourceWalk<'_> {
         line.extend_from_slice(&full);
         line.extend_from_slice(b"\") failed: ");
         line.extend_from_slice(&crate::report::event::errno_words(error));
-        Problem::said(line, Weight::SourceError)
+        Problem::new(line, Weight::SourceError)
     }
 
     /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
@@ -474,7 +480,7 @@ impl SourceWalk<'_> {
             // With one origin the entry comes from it. With several, each is examined.
             let is_entered = || match origins.len() {
                 1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
-                _ => self.look_through(place, source_name, &found.path, followed).map(|(stat, _)| {
+                _ => self.stat_following(place, source_name, &found.path, followed).map(|(stat, _)| {
                     Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
                 }),
             };
@@ -484,7 +490,7 @@ impl SourceWalk<'_> {
             match is_entered() {
                 Ok(true) => {}
                 Err(error) if !errno::is_unreachable(&error) => {
-                    problems.push(self.look_problem(place, source_name, false, &error));
+                    problems.push(self.stat_problem(place, source_name, false, &error));
                     continue;
                 }
                 Ok(false) | Err(_) => continue,
@@ -527,7 +533,7 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
             "sparsync: skipping {} source directories: more than {ORIGINS_MAX} merge into one: copy them in several runs",
             origins.len() - ORIGINS_MAX
         );
-        found.problems.push(Problem::said(line.into_bytes(), Weight::SourceError));
+        found.problems.push(Problem::new(line.into_bytes(), Weight::SourceError));
         found.may_delete = false;
         origins.truncate(ORIGINS_MAX);
     }
@@ -539,7 +545,7 @@ fn now() -> Time {
 }
 
 fn vanished(full: &[u8]) -> Problem {
-    Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+    Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
 }
 
 /// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.

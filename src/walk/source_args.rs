@@ -17,7 +17,9 @@ use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
-use crate::walk::{Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included, told_incomplete};
+use crate::walk::{
+    Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included, report_unreadable_attribute,
+};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -95,7 +97,7 @@ impl Gathered {
         let completed = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
         if let Err(incomplete) = completed {
             let mut fatal = None;
-            told_incomplete(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
+            report_unreadable_attribute(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
             return fatal.map_or(Ok(None), Err);
         }
         Ok(list.entries.pop())
@@ -342,7 +344,7 @@ impl<'a> Gatherer<'a> {
                             let (cleaned, content) = clean(rest);
                             self.insert(&inner_base, &cleaned, content);
                         }
-                        Err(error) => self.out.problems.push(Problem::said(error.message, Weight::SourceError)),
+                        Err(error) => self.out.problems.push(Problem::new(error.message, Weight::SourceError)),
                     }
                 }
                 continue;
@@ -357,7 +359,7 @@ impl<'a> Gatherer<'a> {
 
     /// Returns the result.
     fn finish(mut self) -> Gathered {
-        self.tell_absent();
+        self.report_missing_parents();
         self.out
             .missing
             .retain(|path| !self.tree.brings(path, &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>()));
@@ -417,7 +419,7 @@ impl<'a> Gatherer<'a> {
         let base = match self.base(parent, &shown) {
             Ok(base) => base,
             Err(error) => {
-                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
                 return Ok(());
             }
         };
@@ -479,7 +481,7 @@ impl<'a> Gatherer<'a> {
         let base = match self.base(dir, &shown) {
             Ok(base) => base,
             Err(error) => {
-                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
                 return Ok(());
             }
         };
@@ -537,7 +539,7 @@ impl<'a> Gatherer<'a> {
         let base = match self.base(base_arg, &shown) {
             Ok(base) => base,
             Err(error) => {
-                self.out.problems.push(Problem::said(error.message, Weight::SourceError));
+                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
                 return Ok(());
             }
         };
@@ -668,24 +670,24 @@ impl Gatherer<'_> {
             let dir = leading[..len].join(&b'/');
             let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
             if !self.select.no_inc_recursive {
-                self.out.problems.push(Problem::said(line, Weight::Vanished));
+                self.out.problems.push(Problem::new(line, Weight::Vanished));
                 return false;
             }
             if self.absent.insert(dir) {
-                self.out.problems.push(Problem::said(line, Weight::Vanished));
+                self.out.problems.push(Problem::new(line, Weight::Vanished));
             }
         }
         true
     }
 
     /// Reports, as rsync's receiver does, paths in the list whose parent directories are missing from it.
-    fn tell_absent(&mut self) {
+    fn report_missing_parents(&mut self) {
         if self.select.list_only {
             return;
         }
         for dir in &self.absent {
             let line = [b"WARNING: parent dir is absent in the file list: ", &dir[..]].concat();
-            self.out.problems.push(Problem::said(line, Weight::Warning));
+            self.out.problems.push(Problem::new(line, Weight::Warning));
         }
     }
 }

@@ -62,13 +62,13 @@ mod tests {
         let mut spent = Duration::ZERO;
         for nth in 1..=5 {
             spent = spent_then(spent, at(3), piece, rate);
-            assert_eq!(spent, at(100 * nth), "one after the other");
+            assert_eq!(spent, at(100 * nth), "pieces are spaced by the rate");
         }
         // A short delay is made up for.
         assert_eq!(spent_then(spent, spent + at(20), piece, rate), spent + at(100));
         let late = spent + Duration::from_secs(20);
-        assert_eq!(spent_then(spent, late, piece, rate), late, "what is saved is one piece");
+        assert_eq!(spent_then(spent, late, piece, rate), late, "at most one piece is saved");
         assert_eq!(spent_then(late, late, piece, rate), late + at(100));
-        assert!(spent_then(spent, late, u64::MAX, 1) > late + Duration::from_secs(1 << 34), "more than can be counted");
+        assert!(spent_then(spent, late, u64::MAX, 1) > late + Duration::from_secs(1 << 34), "the time saturates");
     }
 }

@@ -333,7 +333,7 @@ impl Item<'_> {
     }
 
     fn look(&self, change: impl FnOnce(&mut DirLook)) {
-        self.tree.dirs.borrow_mut().get_mut(&self.path).map(change).expect("a directory just made is known");
+        self.tree.dirs.borrow_mut().get_mut(&self.path).map(change).expect("a directory created just now is recorded");
     }
 
     fn each(&self, how: impl Fn(&OwnedFd, &[u8]) -> std::io::Result<()>) {
@@ -360,7 +360,7 @@ fn default_time() -> Timespec {
 fn parent_of<'p>(root: &OwnedFd, path: &'p [u8]) -> (OwnedFd, &'p [u8]) {
     let mut components = path.split(|&b| b == b'/').filter(|c| !c.is_empty()).collect::<Vec<_>>();
     let name = components.pop().unwrap_or(b".");
-    let mut dir = root.try_clone().expect("there are file descriptors left");
+    let mut dir = root.try_clone().expect("file descriptors are available");
     for component in components {
         if fs::statat(&dir, component, AtFlags::empty()).is_err() {
             let made = fs::mkdirat(&dir, component, Mode::from(0o755));

@@ -60,7 +60,7 @@ pub struct Floats {
 /// place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let said_by = |text: &str, voice: Voice| {
-        let lines = text.split('\n').filter(|line| voice_of(line, floats) == voice);
+        let lines = text.split('\n').filter(|line| kind_of_line(line, floats) == voice);
         let mut lines: Vec<_> = lines.map(str::to_owned).collect();
         if matches!(voice, Voice::Confirmations | Voice::Links) {
             lines.sort();
@@ -69,11 +69,11 @@ pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     };
     let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations, Voice::Findings, Voice::Links];
     let each_agrees = voices.iter().all(|&voice| said_by(wanted, voice) == said_by(got, voice));
-    let in_place = (!floats.deletions || deletions_come_first(got)) && links_come_later(got);
+    let in_place = (!floats.deletions || deletions_precede_items(got)) && links_come_later(got);
     if each_agrees && in_place { None } else { lines(wanted, got) }
 }
 
-fn voice_of(line: &str, floats: Floats) -> Voice {
+fn kind_of_line(line: &str, floats: Floats) -> Voice {
     if line.starts_with("sender removed ") || line.starts_with("backed up ") {
         Voice::Confirmations
     } else if line.starts_with("copying unsafe symlink ") || line.starts_with("[sender] ") {
@@ -124,12 +124,14 @@ fn is_remark(line: &str) -> bool {
 }
 
 /// Returns whether each deletion comes before the items of its directory.
-fn deletions_come_first(text: &str) -> bool {
+fn deletions_precede_items(text: &str) -> bool {
     let mut begun = std::collections::BTreeSet::new();
     text.split('\n').all(|line| {
         match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
             Some(gone) => !begun.contains(parent(gone)),
-            None if is_deletion(line) || voice_of(line, Floats { deletions: true, links: true }) != Voice::Items => {
+            None if is_deletion(line)
+                || kind_of_line(line, Floats { deletions: true, links: true }) != Voice::Items =>
+            {
                 true
             }
             None => {

@@ -51,14 +51,14 @@ pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
         let attempt = catch_unwind(AssertUnwindSafe(|| case(World::new(name, route, who))));
         match attempt.map_err(|panic| panic.downcast::<Skipped>()) {
             Ok(()) => {}
-            Err(Ok(skipped)) => tell_skip(name, &skipped.0),
+            Err(Ok(skipped)) => report_skip(name, &skipped.0),
             Err(Err(failure)) => resume_unwind(failure),
         }
     }
 }
 
 /// Prints that a case was skipped and adds a line to the file that `scripts/test` counts.
-pub fn tell_skip(name: &str, reason: &str) {
+pub fn report_skip(name: &str, reason: &str) {
     let line = format!("skipped {name}: {reason}\n");
     // Written directly to stderr, because libtest captures and hides `eprint!`.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -59,8 +59,8 @@ fn public_copy(program: &Path) -> PathBuf {
     let copy = scratch().join("sparsync-under-test");
     // Written under a temporary name and renamed, so that a concurrent test run never starts a partial file.
     let mut fresh = tempfile::NamedTempFile::new_in(scratch()).expect("scratch can be written");
-    fresh.write_all(&bytes).expect("scratch has room for the program");
-    fresh.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
+    fresh.write_all(&bytes).expect("the program fits into scratch");
+    fresh.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).expect("chmod of the test's own file");
     fresh.persist(&copy).expect("rename inside scratch");
     copy
 }

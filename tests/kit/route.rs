@@ -144,7 +144,7 @@ impl Route {
         let far = match (self, dest) {
             (Route::Pull(_), _) => paths,
             (_, Some(dest)) => vec![dest],
-            (_, None) => skip("a listing pushes nothing"),
+            (_, None) => skip("a listing has no push"),
         };
         far.into_iter().for_each(|path| *path = [b"far:", &path[..]].concat());
         let own = match shell {
@@ -204,7 +204,8 @@ impl Place<'_> {
         let path = self.scratch.join("fake-ssh");
         if !path.exists() {
             std::fs::write(&path, SCRIPT).expect("scratch can be written");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of our own file");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+                .expect("chmod of the test's own file");
         }
         path.display().to_string()
     }
@@ -253,7 +254,7 @@ impl Sshd {
             let made = make.args(["-q", "-t", "ed25519", "-N", "", "-f", key]).current_dir(&dir).status();
             made.ok().filter(|status| status.success()).ok_or("ssh-keygen makes no keys")?;
         }
-        let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("our own directory");
+        let write = |name: &str, text: String| std::fs::write(dir.join(name), text).expect("the test's own directory");
         let public = |key: &str| std::fs::read_to_string(dir.join(key)).expect("ssh-keygen wrote it");
         write("known", format!("far {}", public("host.pub")));
         write("authorized", public("user.pub"));

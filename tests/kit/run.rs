@@ -70,7 +70,7 @@ pub struct Request<'a> {
 pub fn until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it never came to what was waited for");
+        assert!(begun.elapsed() < PATIENCE, "the awaited state was not reached");
         std::thread::yield_now();
     }
 }
@@ -89,7 +89,7 @@ pub fn interrupt(
     while !(request.ready)() {
         if begun.elapsed() > PATIENCE {
             let _ = kill_process_group(pid, Signal::KILL);
-            panic!("{} never came to where it was to be interrupted", program.display());
+            panic!("{} did not reach the point of interruption", program.display());
         }
         std::thread::yield_now();
     }

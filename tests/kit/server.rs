@@ -16,7 +16,8 @@ impl Server {
     /// Starts a server as the user of `surroundings`. Relative paths start at `world`, as with the fake remote shell.
     pub fn start(world: &Path, surroundings: &Surroundings) -> Server {
         let config = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-        std::fs::set_permissions(config.path(), std::fs::Permissions::from_mode(0o700)).expect("our own directory");
+        std::fs::set_permissions(config.path(), std::fs::Permissions::from_mode(0o700))
+            .expect("the test's own directory");
         let give = |path: &Path| {
             if surroundings.who == Who::User && rustix::process::geteuid().is_root() {
                 std::os::unix::fs::chown(path, Some(USER), Some(USER)).expect("root gives away what it likes");
@@ -39,8 +40,8 @@ impl Server {
         };
         let write = |name: &str, text: String| {
             let path = config.path().join(name);
-            std::fs::write(&path, text).expect("our own directory");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("our own file");
+            std::fs::write(&path, text).expect("the test's own directory");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("the test's own file");
             give(&path);
         };
         write(

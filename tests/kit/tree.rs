@@ -52,7 +52,7 @@ type Inode = (u64, u64);
 impl Walk {
     fn dir(&mut self, dir: &OwnedFd, prefix: &[u8]) {
         // The descriptor itself, not "." below it: a directory may be readable but not searchable.
-        let handle = dir.try_clone().expect("there are file descriptors left");
+        let handle = dir.try_clone().expect("file descriptors are available");
         let names = Dir::new(handle).and_then(|entries| {
             entries.map(|entry| Ok(entry?.file_name().to_bytes().to_owned())).collect::<Result<Vec<_>, _>>()
         });

@@ -70,10 +70,10 @@ impl World {
         let scratch = scratch.expect("scratch can be written");
         let (home, twins) = (scratch.path().join("home"), ["oracle", "tested"].map(|n| scratch.path().join(n)));
         for dir in twins.iter().chain([&home]) {
-            std::fs::create_dir(dir).expect("a new directory can be made");
+            std::fs::create_dir(dir).expect("a new directory can be created");
         }
         let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(scratch.path(), open).expect("chmod of our own directory");
+        std::fs::set_permissions(scratch.path(), open).expect("chmod of the test's own directory");
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
         let now_secs = since_epoch.as_secs() as i64 - CLOCK_SLACK_SECS;
         World {
@@ -311,7 +311,7 @@ impl World {
     pub fn alone<A: AsRef<[u8]>>(&self, options: &[A]) -> Agreed {
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_ref().to_vec()).collect();
         let operands = [b"src/".to_vec(), b"dst/".to_vec()];
-        self.give_to_who_runs();
+        self.chown_to_runner();
         log_argv(&options, &operands);
         let Seen { stdout, stderr, exit, .. } = self.see(oracle::under_test(), &options, &operands, 1);
         Agreed { route: self.route, stdout, stderr, exit }
@@ -351,7 +351,7 @@ impl World {
         let twin = &self.twins[1];
         let gate = twin.join("gate");
         let _ = std::fs::remove_file(&gate);
-        fs::mknodat(fs::CWD, &gate, FileType::Fifo, 0o600.into(), 0).expect("scratch takes fifos");
+        fs::mknodat(fs::CWD, &gate, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
         let options: Vec<Vec<u8>> = options.iter().map(|option| option.as_bytes().to_vec()).collect();
         let argv = self.argv(oracle::under_test(), &options, &[b"src/".to_vec(), b"dst/".to_vec()], 1);
         let hooked = |hooks: &[(&str, String)]| {
@@ -394,14 +394,14 @@ impl World {
     }
 
     /// Gives the files that the kit built to the user that runs the programs.
-    fn give_to_who_runs(&self) {
+    fn chown_to_runner(&self) {
         if self.surroundings.borrow().who == Who::User && rustix::process::geteuid().is_root() {
-            self.twins.iter().for_each(|twin| give_away(twin));
+            self.twins.iter().for_each(|twin| chown_to_user(twin));
         }
     }
 
     fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Agreed {
-        self.give_to_who_runs();
+        self.chown_to_runner();
         log_argv(options, operands);
         let [wanted, got] = [(oracle::rsync(), 0), (oracle::under_test(), 1)]
             .map(|(program, i)| self.see(program, options, operands, i));
@@ -520,7 +520,7 @@ impl Drop for World {
 
 impl Agreed {
     /// Adapts the text that a case expects to the route: on a push items begin with `<`; on a pull lists are received.
-    fn told(&self, text: &str) -> String {
+    fn adapted_to_route(&self, text: &str) -> String {
         match self.route {
             Route::Push(_) if text.starts_with('>') => text.replacen('>', "<", 1),
             Route::Pull(_) => text.replace("sending incremental", "receiving incremental"),
@@ -531,22 +531,22 @@ impl Agreed {
     /// Checks the exit code on which both agreed.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
-        assert_eq!(self.exit, code, "the case does not show what it says; stderr was:\n{}", self.stderr);
+        assert_eq!(self.exit, code, "the test does not show what its name says; stderr was:\n{}", self.stderr);
         self
     }
 
     /// Checks that stdout contains `text`.
     #[track_caller]
-    pub fn says(self, text: &str) -> Self {
-        let text = &self.told(text);
+    pub fn prints(self, text: &str) -> Self {
+        let text = &self.adapted_to_route(text);
         assert!(self.stdout.contains(text), "the case does not show {text:?}; stdout was:\n{}", self.stdout);
         self
     }
 
     /// Checks that stdout does not contain `text`.
     #[track_caller]
-    pub fn never_says(self, text: &str) -> Self {
-        let text = &self.told(text);
+    pub fn never_prints(self, text: &str) -> Self {
+        let text = &self.adapted_to_route(text);
         assert!(!self.stdout.contains(text), "the case shows {text:?}; stdout was:\n{}", self.stdout);
         self
     }
@@ -622,19 +622,19 @@ fn mount(args: &[&str], place: &Path) -> bool {
 }
 
 /// Changes everything that root owns in a world to the ordinary user; other owners stay.
-fn give_away(path: &Path) {
+fn chown_to_user(path: &Path) {
     let stat = fs::lstat(path).expect("what was built exists");
     let kind = FileType::from_raw_mode(stat.st_mode);
     if stat.st_uid == 0 {
         let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
-        fs::chownat(fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("root may chown");
+        fs::chownat(fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("root can chown");
         if kind != FileType::Symlink {
-            fs::chmod(path, Mode::from_raw_mode(stat.st_mode)).expect("root may chmod");
+            fs::chmod(path, Mode::from_raw_mode(stat.st_mode)).expect("root can chmod");
         }
     }
     if kind == FileType::Directory {
-        let entries = std::fs::read_dir(path).expect("root may look");
-        entries.for_each(|entry| give_away(&entry.expect("root may look").path()));
+        let entries = std::fs::read_dir(path).expect("root can read");
+        entries.for_each(|entry| chown_to_user(&entry.expect("root can read").path()));
     }
 }
 

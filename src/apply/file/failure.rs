@@ -19,7 +19,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Reports the failure.
-    pub(super) fn tell(self, out: &mut Outcome<'_>) {
+    pub(super) fn report(self, out: &mut Outcome<'_>) {
         match self {
             Failure::Told(event) => out.events.push(event),
             Failure::Stopped => {}
@@ -55,14 +55,14 @@ pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error:
 /// Returns the message for a source file that cannot be opened.
 pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::NotFound {
-        return Problem::said([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
+        return Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
     }
     Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
 }
 
 /// Returns the message for a source file that is not a regular file any more.
 pub fn no_longer_regular(full: &[u8]) -> Problem {
-    Problem::said([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
+    Problem::new([b"rsync: [sender] no longer a regular file: \"", full, b"\""].concat(), Weight::Failed)
 }
 
 /// Returns the message for a source file that cannot be read to its end.

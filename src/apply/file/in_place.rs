@@ -5,7 +5,7 @@ use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{cannot_read_old, tell_begun, wanted_mode};
+use crate::apply::file::{cannot_read_old, report_begun, wanted_mode};
 use crate::apply::job::Job;
 use crate::apply::{Context, Hands, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
@@ -46,7 +46,7 @@ pub(super) fn overwrite(
         // A device has replaced the file that was listed.
         return Err(failed("open", &errno::denied()));
     }
-    tell_begun(job, out);
+    report_begun(job, out);
     let start = match context.options.place.append {
         Some(append) => appended_from(context, job, append, to.as_fd(), content, out)?,
         None => 0,
@@ -120,12 +120,12 @@ fn appended_from(
     if context.stopped() {
         return Err(Failure::Stopped);
     }
-    if context.tells_retries() {
+    if context.reports_retries() {
         let words = b" failed verification -- update retained (will try again).";
         let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
-        out.events.push(Event::Problem(Problem::said(line, Weight::Warning)));
+        out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
     }
-    tell_again(context, job);
+    record_retry(context, job);
     if let Content::Stream { wire, file, incoming } = content {
         *incoming = wire.again(*file).map_err(Failure::Fatal)?;
     }
@@ -133,7 +133,7 @@ fn appended_from(
 }
 
 /// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
-fn tell_again(context: &Context<'_>, job: &Job<'_>) {
+fn record_retry(context: &Context<'_>, job: &Job<'_>) {
     if context.wants.items {
         // The first attempt would have left it with the current time.
         let changes = attributes::left_as_new(context, job.source());

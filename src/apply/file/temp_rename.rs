@@ -7,7 +7,7 @@ use crate::apply::content::{Content, Poured, Vessel, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{NewContent, tell_begun, wanted_mode};
+use crate::apply::file::{NewContent, report_begun, wanted_mode};
 use crate::apply::job::Job;
 use crate::apply::{Context, Hands, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
@@ -49,7 +49,7 @@ pub(super) fn replace(
     };
     let pending = pending
         .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &job.temp_full(context), &error)))?;
-    tell_begun(job, out);
+    report_begun(job, out);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
         let len_bytes = job.source().len_bytes;
@@ -84,7 +84,7 @@ pub(super) fn replace(
         Err(failure) => {
             if let Err(error) = partial::keep(context, job, dir, pending) {
                 // The part that should have been kept is lost.
-                rename_failed(context, job, &error).tell(out);
+                rename_failed(context, job, &error).report(out);
             }
             Err(failure)
         }

@@ -25,8 +25,8 @@ pub(super) fn fill(
     };
     let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
     if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
-        if context.tells_retries() {
-            tell_mismatch(job, true, &mut out.events);
+        if context.reports_retries() {
+            report_mismatch(job, true, &mut out.events);
         }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
         if vessel.fresh {
@@ -38,7 +38,7 @@ pub(super) fn fill(
     poured.map_err(|spilt| match spilt {
         Spilt::Unsent(problem) => problem.into(),
         Spilt::Mismatch | Spilt::OtherBeginning => {
-            tell_mismatch(job, false, &mut out.events);
+            report_mismatch(job, false, &mut out.events);
             Failure::Stopped
         }
         Spilt::Write(error) => io_failed(context, job, "write", &error),
@@ -109,12 +109,12 @@ fn is_device(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Reports that the content is not the source's, and whether it is requested again.
-fn tell_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
+fn report_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
     let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
         true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
         false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
     };
-    events.push(Event::Problem(Problem::said([start, job.path.as_bytes(), end].concat(), weight)));
+    events.push(Event::Problem(Problem::new([start, job.path.as_bytes(), end].concat(), weight)));
 }
 
 fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {

@@ -84,7 +84,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// Looks for source errors among the problems of a directory.
-    pub(super) fn hear(&mut self, problems: &[Problem]) {
+    pub(super) fn check_problems(&mut self, problems: &[Problem]) {
         self.source_failed |= problems.iter().any(|problem| problem.weight == Weight::SourceError);
     }
 
@@ -191,7 +191,7 @@ impl<'a> Deletions<'a> {
         self.note_file_systems(plan, head);
         let is_opened = plan.may_delete && !plan.extras.is_empty();
         if is_opened {
-            plan.take_up(self.walk);
+            plan.reopen_dirs(self.walk);
         }
         let mtime = self.before_in(plan, head);
         if is_opened {
@@ -245,7 +245,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// Passes a directory in which nothing is to be done. Skipped deletions are reported for it as well.
-    pub(super) fn pass_by(&mut self, head: &mut Vec<Event>) {
+    pub(super) fn pass_unchanged(&mut self, head: &mut Vec<Event>) {
         if matches!(self.context.options.delete.when, Some(When::During | When::Delay)) {
             self.are_allowed(head);
         }

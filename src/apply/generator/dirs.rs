@@ -87,7 +87,7 @@ impl<'a> DirMaker<'a> {
         let keeps = !backup::is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                backup::tell_backup(self.context, dir, path, head);
+                backup::report_backup(self.context, dir, path, head);
             }
             return true;
         }
@@ -289,7 +289,7 @@ pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     let line = "*** Skipping any contents from this failed directory ***";
     [
         Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", full, error)),
-        Event::Problem(Problem::said(line, Weight::Warning)),
+        Event::Problem(Problem::new(line, Weight::Warning)),
     ]
 }
 

@@ -55,8 +55,8 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues work together with all pending events.
-    pub(super) fn hand_over(&mut self, work: Vec<Work>) -> Result<(), Error> {
-        self.ask_for(&work)?;
+    pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<(), Error> {
+        self.request_content(&work)?;
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
         let batch = Batch { number: self.number, head, tally, work };
         self.number += 1;
@@ -65,9 +65,9 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues the pending events, if there are any.
-    pub(super) fn tell(&mut self) -> Result<(), Error> {
+    pub(super) fn send_events(&mut self) -> Result<(), Error> {
         // Counts alone can wait for the next batch.
-        if self.head.is_empty() { Ok(()) } else { self.hand_over(Vec::new()) }
+        if self.head.is_empty() { Ok(()) } else { self.queue_work(Vec::new()) }
     }
 
     /// Waits until everything queued is done.
@@ -81,22 +81,22 @@ impl<'a> Outbox<'a> {
     }
 
     /// Chooses similar files, and requests from the peer what the work needs, in the order in which appliers take it.
-    fn ask_for(&mut self, work: &[Work]) -> Result<(), Error> {
+    fn request_content(&mut self, work: &[Work]) -> Result<(), Error> {
         for work in work {
             match work {
                 Work::Steps(plan, range, spot) => {
                     for step in &plan.steps[range.clone()] {
-                        self.ask_for_one(Job::new(plan, *step, spot))?;
+                        self.request_content_of(Job::new(plan, *step, spot))?;
                     }
                 }
-                Work::Lead(member, _) => self.ask_for_one(member.job())?,
+                Work::Lead(member, _) => self.request_content_of(member.job())?,
                 Work::Follow(..) => {}
             }
         }
         Ok(())
     }
 
-    fn ask_for_one(&mut self, job: Job<'_>) -> Result<(), Error> {
+    fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
         let context = self.context;
         let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
         if comes_unasked || !matches!(job.step.decision.action, Action::Transfer(_)) {

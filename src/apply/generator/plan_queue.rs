@@ -110,7 +110,7 @@ impl<'a> Stock<'a> {
             None => self.plans.take(ticket, path, there)?,
         };
         if let Some(plan) = &mut plan {
-            plan.take_up(self.plans.walk());
+            plan.reopen_dirs(self.plans.walk());
         }
         Ok(plan)
     }
@@ -120,7 +120,7 @@ impl<'a> Stock<'a> {
         self.plans.stray(below)
     }
 
-    fn place_to_come(&self, ticket: Ticket) -> Option<usize> {
+    fn next_index(&self, ticket: Ticket) -> Option<usize> {
         self.to_come.iter().rposition(|dir| dir.ticket == ticket)
     }
 
@@ -132,7 +132,7 @@ impl<'a> Stock<'a> {
 
     /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
     pub(super) fn skip(&mut self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
-        let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.place_to_come(*ticket).is_some();
+        let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.next_index(*ticket).is_some();
         let mut tickets = Vec::from_iter(ticket.filter(is_ours));
         if tickets.is_empty() {
             return self.plans.skip(ticket, path, left);
@@ -141,7 +141,7 @@ impl<'a> Stock<'a> {
             if let Some(mut plan) = self.let_go(ticket) {
                 tickets.extend(plan.below().rev());
                 left(Findings::of(&mut plan))?;
-            } else if let Some(at) = self.place_to_come(ticket) {
+            } else if let Some(at) = self.next_index(ticket) {
                 let dir = self.to_come.remove(at);
                 self.plans.skip(Some(ticket), &dir.path, left)?;
             }

@@ -61,7 +61,7 @@ impl Receiving<'_> {
                         }
                         false => ([format!("{option} arg {what}: ").as_bytes(), &given].concat(), Weight::Warning),
                     };
-                    listener.tell(&Event::Problem(Problem::said(line, weight)));
+                    listener.report(&Event::Problem(Problem::new(line, weight)));
                     None
                 }
             };

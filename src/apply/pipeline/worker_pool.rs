@@ -34,7 +34,7 @@ pub(super) fn run(
     lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
 ) -> Result<(), Error> {
     let course = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
-    let order = InOrder::new(|events: Vec<Event>| course.tell(&events, listener, context));
+    let order = InOrder::new(|events: Vec<Event>| course.report(&events, listener, context));
     let waiting_max = sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING);
     let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
     let apply = || {
@@ -97,16 +97,16 @@ struct RunState {
 
 impl RunState {
     /// Counts and reports events in order.
-    fn tell(&self, events: &[Event], listener: &mut dyn EventSink, context: &Context<'_>) {
+    fn report(&self, events: &[Event], listener: &mut dyn EventSink, context: &Context<'_>) {
         for event in events {
             self.tally.lock().event(event);
             // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
             // work.
             if context.wants.items || !matches!(event, Event::Deleted { .. }) {
-                listener.tell(event);
+                listener.report(event);
             }
         }
-        if let Some(exit) = listener.deaf() {
+        if let Some(exit) = listener.delivery_failure() {
             self.deaf.lock().get_or_insert(exit);
             context.stop.store(true, Ordering::Relaxed);
         }
@@ -135,7 +135,7 @@ impl RunState {
         *tally = self.tally.into_inner();
         for problem in std::mem::take(&mut *context.late.problems.lock()) {
             tally.problem(problem.weight);
-            listener.tell(&Event::Problem(problem));
+            listener.report(&Event::Problem(problem));
         }
         let fatal = self.fatal.into_inner();
         let deaf = self.deaf.into_inner();

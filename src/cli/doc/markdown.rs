@@ -59,6 +59,6 @@ mod tests {
             std::fs::write(path, &text).expect("docs/OPTIONS.md can be written");
         }
         let found = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(found == text, "docs/OPTIONS.md is not what the table says: run scripts/options");
+        assert!(found == text, "docs/OPTIONS.md does not match the option table: run scripts/options");
     }
 }

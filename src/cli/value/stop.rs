@@ -135,7 +135,7 @@ mod tests {
     /// 2026-11-21 00:56:14 UTC
     const NOW: i64 = 1_795_222_574;
 
-    fn told(text: &str) -> std::result::Result<String, String> {
+    fn parsed(text: &str) -> std::result::Result<String, String> {
         let secs = at_in(text.as_bytes(), NOW, &TimeZone::UTC).map_err(|e| String::from_utf8(e.message).unwrap())?;
         Ok(TimeZone::UTC.to_datetime(Timestamp::from_second(secs).unwrap()).strftime("%Y-%m-%dT%H:%M").to_string())
     }
@@ -161,7 +161,7 @@ mod tests {
             ("2099-02-30", "2099-03-02T00:00"),
             ("12T", "2026-12-12T00:00"),
         ] {
-            assert_eq!(told(text), Ok(time.into()), "{text}");
+            assert_eq!(parsed(text), Ok(time.into()), "{text}");
         }
     }
 
@@ -195,10 +195,10 @@ mod tests {
             "2099-12-31T10:00:00",
             ":60",
         ] {
-            assert_eq!(told(text), Err(format!("rsync: invalid --stop-at format: {text}")));
+            assert_eq!(parsed(text), Err(format!("rsync: invalid --stop-at format: {text}")));
         }
         for text in ["2020-01-01", "26-1-1", "126-1-1", "2026-11-21", "2026-11-21T00:56"] {
-            assert_eq!(told(text), Err(format!("rsync: --stop-at time is not in the future: {text}")));
+            assert_eq!(parsed(text), Err(format!("rsync: --stop-at time is not in the future: {text}")));
         }
     }
 

@@ -262,7 +262,7 @@ fn seen() -> impl Strategy<Value = Seen> {
 }
 
 /// A directory listing with at most `max` entries.
-pub fn told(max: usize) -> impl Strategy<Value = Told> {
+pub fn listing(max: usize) -> impl Strategy<Value = Told> {
     let itself = prop_oneof![Just(DirList::default()), itself()];
     let flags = any::<[bool; 4]>();
     let lists = (vec(problem(), 0..3), vec(bytes(), 0..3), id_names(), vec(bytes(), 0..3));
@@ -370,7 +370,7 @@ pub fn message() -> BoxedStrategy<Message> {
         setup().prop_map(|setup| Message::Setup(Box::new(setup))).boxed(),
         roots().prop_map(|roots| Message::Roots(Box::new(roots))).boxed(),
         vec(seen(), 0..5).prop_map(Message::Digests).boxed(),
-        told(9).prop_map(|told| Message::Dir(Box::new(told))).boxed(),
+        listing(9).prop_map(|told| Message::Dir(Box::new(told))).boxed(),
         more.prop_map(|((list, subs), problems, notes, last)| Message::More { list, subs, problems, notes, last })
             .boxed(),
         tally().prop_map(Message::DirsEnd).boxed(),

@@ -145,7 +145,7 @@ pub fn setup() -> Setup {
     }
 }
 
-fn told() -> Told {
+fn listing() -> Told {
     let subs = vec![ToldSub { is_walked: true, is_implied: false }];
     let ids = vec![IdName { is_group: true, id: 1000, name: b"us".to_vec() }];
     Told {
@@ -234,7 +234,7 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ),
         (
             "Dir",
-            Message::Dir(Box::new(told())),
+            Message::Dir(Box::new(listing())),
             with_list(
                 &with_list("04 5f | 15 03 03|782f79 |", ITSELF, "| 03|6f6c64 | 01 01 e807 02|7573 | 01 02|2f73 |"),
                 LIST,

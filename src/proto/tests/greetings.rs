@@ -38,7 +38,7 @@ fn malformed_guesses_are_rejected() {
     let mut good = Vec::new();
     let features = crate::proto::message::GUESSES;
     encode_greeting(&Greeting { features, ..greeting(1, 1, "p") }, &mut good);
-    assert_eq!(good.pop(), Some(0), "none was made");
+    assert_eq!(good.pop(), Some(0), "no guess was encoded");
     for (tail, words) in [
         (&b""[..], "it ends inside the guess"),
         (b"\x01\x03", "it ends inside the guess"),
@@ -118,8 +118,11 @@ fn incomplete_greeting_needs_more_bytes() {
 fn magic_is_neither_text_nor_an_rsync_version() {
     assert!(MAGIC[0] >= 0x80);
     assert!(!(20..=40).contains(&i32::from_le_bytes(*MAGIC.first_chunk().unwrap())));
-    assert!(MAGIC.iter().all(|byte| !(0x07..=0x7f).contains(byte)), "no newline, no escape, nothing printable");
-    assert!(MAGIC.contains(&0xff), "which no UTF-8 text has");
+    assert!(
+        MAGIC.iter().all(|byte| !(0x07..=0x7f).contains(byte)),
+        "the magic bytes contain no newline, escape or printable character"
+    );
+    assert!(MAGIC.contains(&0xff), "0xff does not occur in UTF-8");
 }
 
 #[test]

@@ -20,7 +20,7 @@ proptest! {
         let frame = encoded(&message);
         prop_assert_eq!(Native::new(1).frame_len(&frame).unwrap(), Some(frame.len()));
         let mut input = &frame[..];
-        let back = Native::new(1).decode(&mut input).unwrap().expect("the frame is whole");
+        let back = Native::new(1).decode(&mut input).unwrap().expect("the frame is complete");
         prop_assert!(input.is_empty());
         prop_assert_eq!(text(&back), text(&message));
     }
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn directory_round_trips_through_fragments(told in any::told(40)) {
+    fn directory_round_trips_through_fragments(told in any::listing(40)) {
         prop_assert_eq!(check_cut(told).len(), 1);
     }
 }
@@ -122,14 +122,14 @@ fn check_cut(told: Told) -> Vec<usize> {
     let mut want = told.clone();
     want.more = false;
     cut(told, &mut |message| {
-        assert!(whole.is_none(), "nothing follows the last piece");
+        assert!(whole.is_none(), "nothing follows the last fragment");
         assert_eq!(joiner.end().is_err(), !lens.is_empty());
         let frame = encoded(&message);
         lens.push(frame.len());
         whole = joiner.push(decoded(&frame).unwrap()).unwrap();
         assert_eq!(joiner.end().is_err(), whole.is_none());
     });
-    let mut back = *whole.expect("the last piece makes it whole");
+    let mut back = *whole.expect("the last fragment completes it");
     // Printing long lists would take seconds.
     let (one, other) = (std::mem::take(&mut back.list), std::mem::take(&mut want.list));
     assert!(
@@ -193,7 +193,7 @@ fn directory_with_many_xattrs_is_split() {
 #[test]
 fn directory_with_many_problems_is_split() {
     let mut told = long(10, 8);
-    told.problems = (0..70_000).map(|at| Problem::said(format!("trouble with {at}"), Weight::Failed)).collect();
+    told.problems = (0..70_000).map(|at| Problem::new(format!("problem {at}"), Weight::Failed)).collect();
     told.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
     let lens = check_cut(told);
     assert!(lens.len() > 5, "{lens:?}");

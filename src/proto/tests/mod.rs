@@ -12,13 +12,13 @@ use crate::error::Result;
 
 fn encoded(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
-    Native::new(1).encode(message, &mut out).expect("a valid message can be said");
+    Native::new(1).encode(message, &mut out).expect("a valid message can be encoded");
     out
 }
 
 /// Decodes exactly one message.
 fn decoded(mut bytes: &[u8]) -> Result<Message> {
-    let message = Native::new(1).decode(&mut bytes)?.expect("the frame is whole");
+    let message = Native::new(1).decode(&mut bytes)?.expect("the frame is complete");
     assert!(bytes.is_empty(), "{} bytes are left", bytes.len());
     Ok(message)
 }

@@ -67,14 +67,14 @@ fn invalid_entry_names_are_rejected() {
         "name is 256 bytes long, at most 255 are allowed",
     );
     let shared = format!("02 6e 00 c801|{} {FILE} 6e c801 c801|{} {FILE}", "61".repeat(200), "61".repeat(200));
-    refused("256 bytes, some of them shared", &dir(&shared), "is longer than NAME_MAX_BYTES");
+    refused("256 bytes, partly shared", &dir(&shared), "is longer than NAME_MAX_BYTES");
     refused(
-        "shares with no name",
+        "shares with a missing name",
         &dir(&format!("01 6e 01 01|61 {FILE} {NO_MORE}")),
         "shares more than the name before",
     );
     let too_much = format!("02 6e 00 01|61 {FILE} 6e 02 01|62 {FILE} {NO_MORE}");
-    refused("shares more than there is", &dir(&too_much), "shares more than the name before it has");
+    refused("shares more than the previous name", &dir(&too_much), "shares more than the name before it has");
     let climbs = format!("02 6e 00 01|2d {FILE} 6e 00 02|2e2e {SUB} 00 {NO_MORE}");
     refused("a directory ..", &dir(&climbs), "name \"..\" is not a valid entry name");
 }
@@ -85,7 +85,7 @@ fn unsorted_or_duplicate_entries_are_rejected() {
     refused("unsorted", &two(&format!("62 {FILE}"), &format!("61 {FILE}")), "\"a\" is out of sort order");
     refused("twice", &two(&format!("61 {FILE}"), &format!("61 {FILE}")), "\"a\" is duplicated");
     refused(
-        "a file behind a directory",
+        "a file after a directory",
         &two(&format!("61 {SUB}"), &format!("62 {FILE}")),
         "\"b\" is out of sort order",
     );
@@ -105,7 +105,7 @@ fn invalid_entry_attributes_are_rejected() {
     refused("a uid of 33 bits", &entry("6c 00 01|61 808002 8080808010"), "uid is 4294967296");
     refused("a gid of 33 bits", &entry("6a 00 01|61 808002 8080808010"), "gid is 4294967296");
     refused("a second of nanoseconds", &entry("76 00 01|61 808002 00 00ca9a3b"), "more nanoseconds than a second has");
-    refused("a time that is and is not the same", &entry("7e 00 01|61 808002"), "both unchanged and given");
+    refused("a time both unchanged and given", &entry("7e 00 01|61 808002"), "both unchanged and given");
     refused(
         "a length above off_t's",
         &entry("4e 00 01|61 808002 80808080808080808001"),
@@ -113,7 +113,7 @@ fn invalid_entry_attributes_are_rejected() {
     );
     refused("an origin of 17 bits", &entry("2e 00 01|61 808002 808004"), "origin is 65536");
     let extra = |extra: &str| entry(&format!("ee 00 01|61 808002 {extra}"));
-    refused("an extra of nothing", &extra("00 00"), "extra flags are empty");
+    refused("empty extra flags", &extra("00 00"), "extra flags are empty");
     refused("unknown extra", &extra("00 08"), "extra flags has unknown bits (0x08)");
     refused("a long target", &extra(&format!("01 00 8120|{}", "74".repeat(4097))), "target is 4097 bytes long");
     refused("attributes to repeat", &extra("20 04"), "there were none before");
@@ -191,7 +191,7 @@ fn invalid_paths_are_rejected() {
 fn invalid_entries_of_the_directory_itself_are_rejected() {
     let roots = |top: &str| frame(2, &format!("00 08 {top} 00 00 00 00 00 00"));
     decoded(&roots(&format!("01 6e 00 01|2e {SUB}"))).unwrap();
-    refused("a top that is none", &roots("00"), "directory itself is missing");
+    refused("a missing top", &roots("00"), "directory itself is missing");
     refused("a file as top", &roots(&format!("01 6e 00 01|2e {FILE}")), "name \".\" is . but not a directory");
     refused(
         "another name",
@@ -204,7 +204,7 @@ fn invalid_entries_of_the_directory_itself_are_rejected() {
         &roots(&format!("02 6e 00 01|2e {SUB} 6e 00 01|2e {SUB}")),
         "has the count 2, at most 1 are allowed",
     );
-    refused("a bare nothing", &frame(2, "00 04"), "mark a missing directory as bare");
+    refused("a missing bare directory", &frame(2, "00 04"), "mark a missing directory as bare");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn out_of_range_numbers_are_rejected() {
         &frame(22, &format!("{} 808004 00", "00".repeat(32))),
         "port is 65536, at most 65535 are allowed",
     );
-    refused("who is blocked", &frame(23, "07"), "invalid message Blocked: class has the unknown number 7");
+    refused("a blocked class", &frame(23, "07"), "invalid message Blocked: class has the unknown number 7");
     refused("a verdict", &frame(24, "02"), "invalid message Verdict: verdict");
     refused("a grant", &frame(18, "00 818080808020"), "bytes is 1099511627777, at most 1099511627776 are allowed");
 }
@@ -272,16 +272,20 @@ fn malformed_frames_are_rejected() {
     refused("length beyond 64 bits", &[&[4][..], &[0xff; 10]].concat(), "its length exceeds 64 bits");
     let meet = |addresses: &str| frame(22, &format!("{} 00 {addresses}", "00".repeat(32)));
     refused(
-        "an address of no family",
+        "an address of an unknown family",
         &meet("01 05|0000000000"),
         "invalid message Meet: address has 5 bytes, not 4 or 16",
     );
     refused("an address that is too long", &meet("01 11|00000000"), "invalid message Meet: address is 17 bytes long");
     refused("many addresses", &meet("11"), "invalid message Meet: addresses has the count 17, at most 16 are allowed");
-    refused("something behind a ping", &frame(19, "00"), "invalid message Ping: frame has 1 trailing bytes");
-    refused("something behind a list", &dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE} 00")), "has 1 trailing bytes");
+    refused("trailing bytes after a ping", &frame(19, "00"), "invalid message Ping: frame has 1 trailing bytes");
     refused(
-        "nothing in it",
+        "trailing bytes after a list",
+        &dir(&format!("01 6e 00 01|61 {FILE} {NO_MORE} 00")),
+        "has 1 trailing bytes",
+    );
+    refused(
+        "an empty body",
         &frame(1, ""),
         "invalid message Setup: setup flags is truncated: the frame ends too early",
     );
@@ -363,7 +367,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     let says = |message: Message| {
         let mut out = b"before".to_vec();
         let error = Native::new(1).encode(&message, &mut out).unwrap_err();
-        assert_eq!(out, b"before", "what was half written is gone");
+        assert_eq!(out, b"before", "the partial encoding is removed");
         assert_eq!(error.exit, Exit::Protocol);
         error.to_string()
     };

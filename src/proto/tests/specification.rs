@@ -35,7 +35,7 @@ fn specification_lists_kinds_and_their_limits() {
     let mut kinds: Vec<&str> = ROWS.iter().map(|kind| kind.name).collect();
     stated.sort_unstable();
     kinds.sort_unstable();
-    assert_eq!(stated, kinds, "each message has its section");
+    assert_eq!(stated, kinds, "each message has a section");
 }
 
 #[test]
@@ -46,7 +46,8 @@ fn specification_lists_windows() {
     let mut messages = super::golden::table();
     messages.sort_by_key(|(name, ..)| name.len());
     for kind in &ROWS {
-        let (_, message, _) = messages.iter().find(|(name, ..)| name.starts_with(kind.name)).expect("each is there");
+        let (_, message, _) =
+            messages.iter().find(|(name, ..)| name.starts_with(kind.name)).expect("every kind has a golden message");
         let stated = row(&[&kind.number.to_string(), kind.name])[3];
         let is_data = (11..=16).contains(&kind.number);
         match class_of(message) {

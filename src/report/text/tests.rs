@@ -76,13 +76,13 @@ impl Run {
         Run { reporter, out, err, log, now_ms }
     }
 
-    fn tell(&mut self, event: Event) {
-        self.reporter.tell(&event);
+    fn report(&mut self, event: Event) {
+        self.reporter.report(&event);
     }
 
     fn items(&mut self, items: &[Item]) {
         for item in items {
-            self.tell(Event::Item(Box::new(item.clone())));
+            self.report(Event::Item(Box::new(item.clone())));
         }
         self.reporter.flush();
     }
@@ -187,7 +187,7 @@ hf+++++++++ h1_new => h2_new
 fn deletions(output: &Output) -> String {
     let mut run = Run::new(output, FACTS);
     for (name, kind) in [(&b"xd/in"[..], Kind::File), (b"xd", Kind::Dir)] {
-        run.tell(Event::Deleted { name: name.into(), kind, mode: 0 });
+        run.report(Event::Deleted { name: name.into(), kind, mode: 0 });
     }
     run.reporter.flush();
     run.out.text()
@@ -216,7 +216,7 @@ fn with_log(output: Output, format: &str) -> Output {
 fn logged(output: &Output, facts: RunFacts) -> String {
     let mut run = Run::new(output, facts);
     run.reporter.banner();
-    run.tell(Event::Deleted { name: b"old".into(), kind: Kind::Dir, mode: 0 });
+    run.report(Event::Deleted { name: b"old".into(), kind: Kind::Dir, mode: 0 });
     run.items(&tree());
     run.log_lines()
 }
@@ -255,7 +255,7 @@ hf+++++++++ h1_new => h2_new
 #[test]
 fn log_lines_begin_with_time_and_process_id() {
     let mut run = Run::new(&with_log(output(0, 0, None), "%n"), FACTS);
-    run.tell(Event::Item(Box::new(item("nl\n"))));
+    run.report(Event::Item(Box::new(item("nl\n"))));
     run.reporter.flush();
     assert_eq!(run.log.text(), "2026/11/21 00:46:53 [23811] nl\\#012\n");
 }
@@ -397,15 +397,15 @@ fn deltasum_debug_prints_match_totals() {
 #[test]
 fn problem_flushes_stdout_before_stderr() {
     let mut run = Run::new(&with_log(output(1, 0, None), "%n"), FACTS);
-    run.tell(Event::Item(Box::new(item("a"))));
+    run.report(Event::Item(Box::new(item("a"))));
     assert_eq!(run.out.text(), "");
     let line = "rsync: [sender] link_stat \"/s/nonex\u{1}\\\" failed: No such file or directory (2)";
-    run.tell(Event::Problem(Problem::said(line, Weight::Failed)));
+    run.report(Event::Problem(Problem::new(line, Weight::Failed)));
     assert_eq!(run.out.text(), "a\n");
     let want = "rsync: [sender] link_stat \"/s/nonex\\#001\\\" failed: No such file or directory (2)\n";
     assert_eq!(run.err.text(), want);
     assert_eq!(run.reporter.problems().failed, 1);
-    run.tell(Event::Note(b"created directory d".into()));
+    run.report(Event::Note(b"created directory d".into()));
     run.reporter.flush();
     assert_eq!(run.out.text(), "created directory d\n");
     assert_eq!(run.log_lines(), format!("a\n{want}created directory d\n"));
@@ -416,7 +416,7 @@ fn stderr_all_prints_everything_to_stderr() {
     let mut run = Run::new(&Output { stderr: StderrMode::All, ..output(1, 0, None) }, FACTS);
     run.reporter.banner();
     run.items(&[item("a")]);
-    run.tell(Event::Problem(Problem::said("file has vanished: \"b\"", Weight::Vanished)));
+    run.report(Event::Problem(Problem::new("file has vanished: \"b\"", Weight::Vanished)));
     assert_eq!(run.out.text(), "");
     assert_eq!(run.err.text(), "sending incremental file list\na\nfile has vanished: \"b\"\n");
 }
@@ -426,7 +426,7 @@ fn outbuf_determines_the_buffering() {
     let told = |outbuf, stdout_is_tty| {
         let output = Output { outbuf, ..output(1, 0, None) };
         let mut run = Run::new(&output, RunFacts { stdout_is_tty, ..FACTS });
-        run.tell(Event::Item(Box::new(item("a"))));
+        run.report(Event::Item(Box::new(item("a"))));
         run.out.text()
     };
     assert_eq!(told(None, false), "");
@@ -441,15 +441,15 @@ fn file_progress_follows_the_names() {
     let output = Output { info: Info { name: 1, progress: 1, ..Info::default() }, ..output(0, 0, None) };
     let mut run = Run::new(&output, FACTS);
     run.reporter.set_list_total(9, 123, true);
-    run.tell(Event::Checked(5));
+    run.report(Event::Checked(5));
     run.items(&[item("f_data")]);
-    run.tell(Event::Progress { done_bytes: 6, len_bytes: 6 });
-    run.tell(Event::Checked(1));
+    run.report(Event::Progress { done_bytes: 6, len_bytes: 6 });
+    run.report(Event::Checked(1));
     run.items(&[link("l")]);
-    run.tell(Event::Progress { done_bytes: 32768, len_bytes: 3_000_000 });
+    run.report(Event::Progress { done_bytes: 32768, len_bytes: 3_000_000 });
     run.now_ms.fetch_add(1023, Ordering::Relaxed);
-    run.tell(Event::Progress { done_bytes: 1_081_344, len_bytes: 3_000_000 });
-    run.tell(Event::Problem(Problem::said("x", Weight::Failed)));
+    run.report(Event::Progress { done_bytes: 1_081_344, len_bytes: 3_000_000 });
+    run.report(Event::Problem(Problem::new("x", Weight::Failed)));
     assert_eq!(
         run.out.text().replace('\r', "~"),
         "f_data\n\
@@ -467,9 +467,9 @@ fn progress_precedes_a_line_printed_after_transfer() {
     let wants = run.reporter.wants();
     assert!(wants.begin && wants.after_transfer && wants.progress);
     run.reporter.set_list_total(2, 2, true);
-    run.tell(Event::Checked(1));
-    run.tell(Event::Begin(b"z1".into()));
-    run.tell(Event::Progress { done_bytes: 0, len_bytes: 0 });
+    run.report(Event::Checked(1));
+    run.report(Event::Begin(b"z1".into()));
+    run.report(Event::Progress { done_bytes: 0, len_bytes: 0 });
     run.items(&[Item { moved_bytes: 45, ..item("z1") }]);
     assert_eq!(run.out.text(), "z1\n\r              0 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=1/2)\nz1 45\n");
 }
@@ -480,9 +480,9 @@ fn run_progress_is_one_line_until_the_end() {
     let quietly = Output { info: info(0), ..output(0, 0, None) };
     let mut run = Run::new(&quietly, FACTS);
     run.reporter.set_list_total(2, 1, true);
-    run.tell(Event::Checked(2));
+    run.report(Event::Checked(2));
     run.items(&[entry(".", Kind::Dir, Update::Local, Changes::NEW), item("b")]);
-    run.tell(Event::Progress { done_bytes: 1, len_bytes: 1 });
+    run.report(Event::Progress { done_bytes: 1, len_bytes: 1 });
     run.reporter.summary(&Tally::default(), Duration::ZERO);
     let last = "\r              1 100%    0.00kB/s    0:00:00 (xfr#1, to-chk=0/2)";
     assert_eq!(
@@ -494,7 +494,7 @@ fn run_progress_is_one_line_until_the_end() {
 
     let mut run = Run::new(&Output { info: info(1), ..quietly }, FACTS);
     run.items(&[item("a")]);
-    run.tell(Event::Progress { done_bytes: 0, len_bytes: 0 });
+    run.report(Event::Progress { done_bytes: 0, len_bytes: 0 });
     run.items(&[item("b")]);
     assert!(run.out.text().ends_with("(xfr#1, ir-chk=0/0)\nb\n"));
 }

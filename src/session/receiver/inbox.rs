@@ -8,7 +8,7 @@ use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
 use crate::report::Tally;
 use crate::report::event::Event;
-use crate::session::connection::{Connection, Ear, unexpected, wait_for};
+use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
 use crate::walk::Ticket;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -85,7 +85,7 @@ impl ReceiverInbox {
     }
 
     /// Records that no more messages will come, and why.
-    pub(super) fn silence(&self, error: Error) {
+    pub(super) fn handle_end(&self, error: Error) {
         let mut state = self.lock();
         if state.bye.is_none() {
             state.failed.get_or_insert(error);
@@ -197,7 +197,7 @@ impl ReceiverInbox {
 }
 
 /// Handles the messages of a sender: queues them in [`ReceiverInbox`], and consumes those on the line that need not be kept.
-pub struct ReceiverEar<'a> {
+pub struct ReceiverHandler<'a> {
     /// The queues.
     pub heard: &'a ReceiverInbox,
     /// The connection.
@@ -212,7 +212,7 @@ pub struct ReceiverEar<'a> {
     pub max_alloc_bytes: Option<u64>,
 }
 
-impl ReceiverEar<'_> {
+impl ReceiverHandler<'_> {
     /// Checks that a listing may begin: the one before it must be complete.
     fn begin_dir(&self, state: &mut ReceiverState, told: &Told) -> Result<(), Error> {
         if !state.has_roots {
@@ -359,8 +359,8 @@ fn too_long(path: &[u8], max_bytes: u64) -> Error {
     Error::new(Exit::Malloc, words).with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit")
 }
 
-impl Ear for ReceiverEar<'_> {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+impl MessageHandler for ReceiverHandler<'_> {
+    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.heard.lock();
         let state = &mut *state;
         if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
@@ -403,8 +403,8 @@ impl Ear for ReceiverEar<'_> {
         Ok(())
     }
 
-    fn silence(&self, error: Error) {
-        self.heard.silence(error);
+    fn handle_end(&self, error: Error) {
+        self.heard.handle_end(error);
     }
 }
 

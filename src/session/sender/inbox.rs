@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
 use crate::report::Tally;
-use crate::session::connection::{Ear, unexpected, wait_for};
+use crate::session::connection::{MessageHandler, unexpected, wait_for};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -146,7 +146,7 @@ struct Larger {
 }
 
 impl Larger {
-    fn hear(&mut self, seen: &Seen) -> Result<(), Error> {
+    fn handle(&mut self, seen: &Seen) -> Result<(), Error> {
         let Seen::Large(entries) = *seen else {
             *self = Larger::default();
             return Ok(());
@@ -159,15 +159,15 @@ impl Larger {
     }
 }
 
-impl Ear for SenderInbox {
-    fn hear(&self, message: Message, cost: u64) -> Result<(), Error> {
+impl MessageHandler for SenderInbox {
+    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
         let mut state = self.lock();
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("message after the end of the session"));
         }
         match message {
             Message::Digests(seen) => {
-                seen.iter().try_for_each(|seen| state.large.hear(seen))?;
+                seen.iter().try_for_each(|seen| state.large.handle(seen))?;
                 // The cost of the message is consumed with its last item.
                 let count = seen.len();
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
@@ -194,7 +194,7 @@ impl Ear for SenderInbox {
         Ok(())
     }
 
-    fn silence(&self, error: Error) {
+    fn handle_end(&self, error: Error) {
         let mut state = self.lock();
         state.failed.get_or_insert(error);
         if let Some(is_unheard) = &state.is_unheard {

@@ -7,7 +7,7 @@ use crate::proto::rsync::decode_error::{DecodeError, broken_stream};
 use crate::proto::rsync::mux::{Control, Tag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Connection, Ear, unexpected};
+use crate::session::connection::{Connection, MessageHandler, unexpected};
 use std::collections::HashMap;
 
 /// The maximum length of a line of text.
@@ -45,12 +45,12 @@ impl Controls {
         &mut self,
         control: Control,
         role: &PeerRole<'_>,
-        (line, ear): (&Connection, &dyn Ear),
+        (line, handler): (&Connection, &dyn MessageHandler),
     ) -> Result<()> {
         let report = |event: Event, len_bytes: usize| {
             let cost = len_bytes as u64 + EVENT_COST;
             line.take_in(Class::Events, cost)?;
-            ear.hear(Message::Event(event), cost)
+            handler.handle(Message::Event(event), cost)
         };
         match (control, role) {
             (Control::Text(tag, text), _) => self.text(tag, &text, &report),
@@ -132,8 +132,8 @@ impl Controls {
 fn event_of(tag: Tag, line: Vec<u8>) -> Event {
     match tag {
         Tag::Info => Event::Note(line),
-        Tag::ErrorXfer => Event::Problem(Problem::said(line, Weight::Failed)),
-        _ => Event::Problem(Problem::said(line, Weight::Warning)),
+        Tag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),
+        _ => Event::Problem(Problem::new(line, Weight::Warning)),
     }
 }
 

@@ -30,7 +30,7 @@ use crate::proto::rsync::tokens::{Token, TokenDecoder};
 use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight};
-use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
+use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::receiver::ReceiverInbox;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -210,13 +210,13 @@ impl Encoder for PullEncoder {
 }
 
 impl Intake for PullIntake<'_> {
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let controls = Mutex::new(Controls::default());
-        let report_unsent = |index| unsent(index, &self.shared, ear);
+        let report_unsent = |index| unsent(index, &self.shared, handler);
         let handle = |control: Control| {
             sys::note_work();
             let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), (line, ear));
+            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), (line, handler));
             handled.map_err(|error| controls.fail(error))
         };
         let mut input = Demultiplexer::new(reader, handle);
@@ -225,7 +225,7 @@ impl Intake for PullIntake<'_> {
         let reading = Reading {
             intake: self,
             line,
-            ear,
+            handler,
             controls: &controls,
             lists: ListDecoder::new(self.list_options()),
             indices: NdxDecoder::new(protocol),
@@ -279,12 +279,12 @@ impl PullIntake<'_> {
 /// Reports that a requested file will not come. The peer has printed the reason.
 ///
 /// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
-fn unsent(index: i32, shared: &Mutex<Shared>, ear: &dyn Ear) -> Result<()> {
+fn unsent(index: i32, shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
     let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
-    let problem = Some(Problem::said("", weight));
-    ear.hear(Message::Unsent { file, lane, problem }, 0)
+    let problem = Some(Problem::new("", weight));
+    handler.handle(Message::Unsent { file, lane, problem }, 0)
 }
 
 fn take_requested(index: i32, shared: &Mutex<Shared>) -> decode_error::Result<(FileId, Lane)> {
@@ -309,7 +309,7 @@ struct NumberedDir {
 struct Reading<'a, 'i, R, H> {
     intake: &'i PullIntake<'a>,
     line: &'i Connection,
-    ear: &'i dyn Ear,
+    handler: &'i dyn MessageHandler,
     controls: &'i Mutex<Controls>,
     lists: ListDecoder,
     indices: NdxDecoder,
@@ -379,7 +379,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             return Err(violation("the end before all requested files"));
         }
         if !is_empty {
-            self.line.say(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
+            self.line.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
         }
         self.pass_on(Message::Bye(Box::new(rest)))
     }
@@ -410,7 +410,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     }
 
     fn pass_on(&self, message: Message) -> decode_error::Result<()> {
-        self.ear.hear(message, 0).map_err(|error| self.fail(error))
+        self.handler.handle(message, 0).map_err(|error| self.fail(error))
     }
 
     /// Reads one list, in the order of sending, and returns it with the names of ids.
@@ -488,7 +488,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.io_error |= io_error;
         let weights = [(IO_ERROR_GENERAL, Weight::SourceError), (IO_ERROR_VANISHED, Weight::Vanished)];
         let weights = weights.into_iter().filter(|(bit, _)| new & bit != 0);
-        weights.map(|(_, weight)| Problem::said("", weight)).collect()
+        weights.map(|(_, weight)| Problem::new("", weight)).collect()
     }
 
     /// Reads the first list and passes on the roots. Returns whether there is no entry at all.
@@ -681,7 +681,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             };
             let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
             self.line.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
-            self.ear.hear(piece, cost).map_err(|error| self.fail(error))?;
+            self.handler.handle(piece, cost).map_err(|error| self.fail(error))?;
             sys::note_work();
         }
         let mut sum = vec![0; self.digest_len_bytes];
@@ -692,7 +692,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             self.line.repeated_has_come();
         }
         let unsent_files = self.controls.lock().end_file();
-        let report = |index| unsent(index, &self.intake.shared, self.ear).map_err(|error| self.fail(error));
+        let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
         unsent_files.into_iter().try_for_each(report)
     }
 }

@@ -25,7 +25,7 @@ use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
-use crate::session::connection::{Connection, Ear, Intake, undecodable as failed, unexpected};
+use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
 use crate::session::stock::controls::{Controls, PeerRole, is_reported};
 use parking_lot::Mutex;
@@ -537,22 +537,22 @@ impl Encoder for PushEncoder {
 }
 
 impl Intake for PushIntake<'_> {
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, ear: &dyn Ear) -> Result<()> {
+    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let shared = self.shared.clone();
         let success = |index| {
             let file = shared.lock().file(index).map_err(failed)?;
-            file.map_or(Ok(()), |file| ear.hear(Message::Placed(file), 0))
+            file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
         let controls = Mutex::new(Controls::default());
         let handle = |control: Control| {
             sys::note_work();
             let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Receiver(&success), (line, ear));
+            let handled = controls.handle(control, &PeerRole::Receiver(&success), (line, handler));
             handled.map_err(|error| controls.fail(error))
         };
         let mut input = Demultiplexer::new(reader, handle);
         input.set_frames(true);
-        let ended = self.read_items(&mut input, line, ear, &controls);
+        let ended = self.read_items(&mut input, line, handler, &controls);
         ended.map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
     }
 }
@@ -562,13 +562,13 @@ impl PushIntake<'_> {
         &self,
         input: &mut impl Read,
         line: &Connection,
-        ear: &dyn Ear,
+        handler: &dyn MessageHandler,
         controls: &Mutex<Controls>,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
-        let pass_on = |message| ear.hear(message, 0).map_err(|error| controls.lock().fail(error));
+        let pass_on = |message| handler.handle(message, 0).map_err(|error| controls.lock().fail(error));
         let request = |message, cost| {
-            let taken = line.take_in(Class::Wants, cost).and_then(|()| ear.hear(message, cost));
+            let taken = line.take_in(Class::Wants, cost).and_then(|()| handler.handle(message, cost));
             taken.map_err(|error| controls.lock().fail(error))
         };
         let mut indices = NdxDecoder::new(protocol);

@@ -141,7 +141,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let dest = at(cwd, "dst");
     let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
     let ended = guess.look(|glance| {
-        let glance = glance.expect("there is a destination");
+        let glance = glance.expect("the destination exists");
         while glance.seen() < if whole.is_root() { 2 } else { 1 } {
             std::thread::yield_now();
         }
@@ -204,7 +204,7 @@ impl Guessing<'_> {
         let guess = Guess { terms: terms_of(&near), dest: &dest, whole, key: [7; 16], good_for: LIMIT };
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let ended = guess.look(|glance| {
-            let glance = glance.expect("it is a directory, or is not there");
+            let glance = glance.expect("a directory, or missing");
             while glance.foretold().count() == 0 {
                 std::thread::yield_now();
             }
@@ -255,7 +255,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let guess =
             Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
         let ended = guess.look(|glance| {
-            let glance = glance.expect("there is a destination");
+            let glance = glance.expect("the destination exists");
             while glance.foretold().count() < 2 {
                 std::thread::yield_now();
             }
@@ -275,8 +275,8 @@ fn digests_of_the_prescan_are_sent_with_the_setup() {
         stage.has("dst/d/file", "text");
         let ended = by_hand(&stage, |peer| {
             peer.greet_as(features, None);
-            assert_eq!(peer.hear_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
-            assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+            assert_eq!(peer.receive_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
+            assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
             let digests = |message: Option<Message>| match message {
                 Some(Message::Digests(seen)) => seen.len(),
                 message => panic!("{message:?}"),
@@ -284,15 +284,15 @@ fn digests_of_the_prescan_are_sent_with_the_setup() {
             // A server without this feature gets them only when it asks. Setup and digests are sent in one piece.
             assert_eq!(peer.has_more(), features == GUESSES);
             if features == GUESSES {
-                assert_eq!(digests(peer.hear()), 2);
+                assert_eq!(digests(peer.receive_message()), 2);
             }
             peer.send();
-            peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+            peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
             if features == 0 {
-                assert_eq!(digests(peer.hear()), 2);
+                assert_eq!(digests(peer.receive_message()), 2);
             }
-            peer.say(&dirs_end());
-            assert!(matches!(peer.hear(), Some(Message::WantsEnd(_))), "it says nothing again");
+            peer.send_message(&dirs_end());
+            assert!(matches!(peer.receive_message(), Some(Message::WantsEnd(_))), "nothing is sent twice");
         });
         assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
     }
@@ -304,13 +304,13 @@ fn replaced_destination_after_early_digests_ends_the_run() {
     stage.has("dst/d/file", "text");
     let ended = by_hand(&stage, |peer| {
         peer.greet_as(GUESSES, None);
-        peer.hear_greeting();
-        assert!(peer.hear_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
+        peer.receive_greeting();
+        assert!(peer.receive_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
         std::fs::rename(stage.home().join("dst"), stage.home().join("old")).unwrap();
         std::fs::create_dir(stage.home().join("dst")).unwrap();
         peer.send();
-        peer.say(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
-        peer.say(&dirs_end());
+        peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.send_message(&dirs_end());
     });
     ended.refuses(Exit::FileSelect, "was replaced while");
 }
@@ -358,7 +358,7 @@ fn first_words_suit_an_unknown_server() {
 
 /// A copy of which the server grants only a part, with these feature bits. Returns whether it was rejected as a whole,
 /// and whether the file was copied.
-fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
+fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
@@ -393,9 +393,13 @@ fn weighed([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool
 #[test]
 fn verdict_arrives_before_the_run_changes_anything() {
     for (is_pull, speaks_first) in [(false, false), (false, true), (true, false), (true, true)] {
-        assert_eq!(weighed([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
+        assert_eq!(copy_with_partial_grant([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
         for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {
-            assert_eq!(weighed(one_knows, is_pull, speaks_first), (false, true), "it is as it always was");
+            assert_eq!(
+                copy_with_partial_grant(one_knows, is_pull, speaks_first),
+                (false, true),
+                "the run proceeds without a verdict"
+            );
         }
     }
 }

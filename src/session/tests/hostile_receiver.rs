@@ -11,7 +11,7 @@ fn pull(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     stage.has("a", "hello").has("d/b", "hello");
     let ended = serve(&stage, words, true, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
         play(peer);
     });
@@ -24,8 +24,8 @@ fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
     let ended = TestClient { words, ..TestClient::default() }.against(&stage, |peer| {
-        peer.hear_greeting();
-        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive_greeting();
+        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         peer.receive();
         play(peer);
     });
@@ -40,8 +40,8 @@ fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stag
     let ended = serve(&stage, &["-r"], true, |peer| {
         let guess = RelPath::parse(guess.as_bytes()).ok();
         peer.greet_so(&Greeting { features: GUESSES, guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
-        peer.say_all(said);
-        peer.hear_greeting();
+        peer.send_messages(said);
+        peer.receive_greeting();
         peer.receive();
         play(peer);
     });
@@ -55,12 +55,12 @@ fn seen(children: usize) -> Seen {
 }
 
 /// Reads which directories are listed, and whether with their data, until the end.
-fn hear_dirs(peer: &mut Peer) -> Vec<(String, bool)> {
+fn receive_listings(peer: &mut Peer) -> Vec<(String, bool)> {
     let mut told = Vec::new();
-    while let Some(message) = peer.hear() {
+    while let Some(message) = peer.receive_message() {
         match message {
             Message::Dir(dir) => told.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data)),
-            Message::DirsEnd(_) => _ = peer.say(&Message::WantsEnd(Box::default())),
+            Message::DirsEnd(_) => _ = peer.send_message(&Message::WantsEnd(Box::default())),
             _ => {}
         }
     }
@@ -83,7 +83,7 @@ fn digests_of_a_wrong_guess_are_ignored() {
     ];
     for (guess, said, expected) in cases {
         let mut told = Vec::new();
-        let (_, ended) = guessed(guess, &said, |peer| told = hear_dirs(peer));
+        let (_, ended) = guessed(guess, &said, |peer| told = receive_listings(peer));
         assert_eq!((told, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
     }
 }
@@ -94,8 +94,13 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
     let (_, ended) = pull(&["-r"], |peer| {
         let d = crate::digest::keyed_name(&[7; 16], b"d");
         let root = Seen::Dir { digest: None, children: vec![1, d, 2, 3] };
-        peer.say(&Message::Digests(vec![root, Seen::Dir { digest: None, children: vec![4] }, Seen::Absent, seen(0)]));
-        assert_eq!(hear_dirs(peer), [(String::new(), false), ("d".to_owned(), false)]);
+        peer.send_message(&Message::Digests(vec![
+            root,
+            Seen::Dir { digest: None, children: vec![4] },
+            Seen::Absent,
+            seen(0),
+        ]));
+        assert_eq!(receive_listings(peer), [(String::new(), false), ("d".to_owned(), false)]);
     });
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
@@ -108,18 +113,18 @@ fn listing_precedes_the_digest_of_a_larger_directory() {
     // The source has two entries. At least two may be the same, three are more.
     for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
         let (_, ended) = pull(&["-r"], |peer| {
-            peer.say(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
+            peer.send_message(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
             let mut first = Vec::new();
             if heard_first > 0 {
-                first.extend(peer.hear_until(|message| match message {
+                first.extend(peer.receive_until(|message| match message {
                     Message::Dir(dir) => {
                         Some((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
                     }
                     _ => None,
                 }));
             }
-            peer.say(&Message::Digests(vec![root(), seen(0)]));
-            let all: Vec<_> = first.into_iter().chain(hear_dirs(peer)).collect();
+            peer.send_message(&Message::Digests(vec![root(), seen(0)]));
+            let all: Vec<_> = first.into_iter().chain(receive_listings(peer)).collect();
             assert_eq!(all, told(), "{large:?}");
         });
         assert_eq!(ended.exit, Exit::Ok, "{large:?}: {}", ended.sentence);
@@ -137,23 +142,23 @@ fn want(dir: DirId, entry: u32) -> Message {
 }
 
 /// Reads all listings of the sender, which learns that the receiver has nothing.
-fn hear_all(peer: &mut Peer) {
+fn receive_all_listings(peer: &mut Peer) {
     // Digests are expected if the options permit comparing them; without them nothing is listed.
-    peer.say(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
-    let told = peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
-    assert!(told.is_some(), "it tells everything");
+    peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+    let told = peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
+    assert!(told.is_some(), "everything is listed");
 }
 
 /// A receiver that sends these messages after all listings, to a server and to a client. Both reject them.
 #[track_caller]
 fn refused(said: &[Message], words: &str) {
     let server = pull(&["-r"], |peer| {
-        hear_all(peer);
-        peer.say_all(said);
+        receive_all_listings(peer);
+        peer.send_messages(said);
     });
     let client = pushed(&["-r"], |peer| {
-        hear_all(peer);
-        peer.say_all(said);
+        receive_all_listings(peer);
+        peer.send_messages(said);
     });
     for (stage, ended) in [server, client] {
         ended.refuses(Exit::Protocol, words);
@@ -173,53 +178,53 @@ macro_rules! refused {
 #[test]
 fn valid_pull_is_served() {
     let (_, ended) = pull(&["-r"], |peer| {
-        hear_all(peer);
-        peer.say(&want(0, 0));
-        let came = peer.hear_until(|message| match message {
+        receive_all_listings(peer);
+        peer.send_message(&want(0, 0));
+        let came = peer.receive_until(|message| match message {
             Message::Whole { data, .. } => Some(data.clone()),
             _ => None,
         });
         assert_eq!(came.as_deref(), Some(&b"hello"[..]));
-        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
-        assert!(peer.hear_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+        peer.send_messages(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+        assert!(peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
 }
 
 // Listing 0 is the root: entry 0 is `a`, entry 1 is `d`. Listing 1 is `d`.
 
-refused!(a_want_of_a_directory, "not a regular file", [want(0, 1)]);
-refused!(a_want_out_of_range, "not a regular file", [want(0, 2)]);
-refused!(a_want_far_out_of_range, "not a regular file", [want(1, u32::MAX)]);
-refused!(a_want_of_a_directory_that_was_not_told, "unknown directory id", [want(2, 0)]);
-refused!(a_want_of_an_impossible_directory, "unknown directory id", [want(u64::MAX, 0)]);
-refused!(a_want_behind_done, "unknown directory id", [Message::Done(0), want(0, 0)]);
+refused!(request_for_a_directory_is_rejected, "not a regular file", [want(0, 1)]);
+refused!(request_out_of_range_is_rejected, "not a regular file", [want(0, 2)]);
+refused!(request_far_out_of_range_is_rejected, "not a regular file", [want(1, u32::MAX)]);
+refused!(request_in_an_unlisted_directory_is_rejected, "unknown directory id", [want(2, 0)]);
+refused!(request_with_the_maximum_directory_id_is_rejected, "unknown directory id", [want(u64::MAX, 0)]);
+refused!(request_after_done_is_rejected, "unknown directory id", [Message::Done(0), want(0, 0)]);
 refused!(
-    a_second_try_of_what_was_not_told,
+    repeated_request_in_an_unlisted_directory_is_rejected,
     "unknown directory id",
     [Message::Want { file: file(9, 0), lane: Lane::Again, basis: Basis::None }]
 );
-refused!(a_removal_without_the_option, "without --remove-source-files", [Message::Placed(file(0, 0))]);
-refused!(a_removal_of_a_directory, "removal of an unknown file", [Message::Placed(file(0, 1))]);
-refused!(a_removal_of_what_was_not_told, "unknown directory id", [Message::Placed(file(7, 0))]);
+refused!(removal_without_the_option_is_rejected, "without --remove-source-files", [Message::Placed(file(0, 0))]);
+refused!(removal_of_a_directory_is_rejected, "removal of an unknown file", [Message::Placed(file(0, 1))]);
+refused!(removal_in_an_unlisted_directory_is_rejected, "unknown directory id", [Message::Placed(file(7, 0))]);
 refused!(
-    a_basis_of_nonsense,
+    malformed_basis_signature_is_rejected,
     "",
     [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::Blocks(vec![0xff; 40]) }]
 );
-refused!(roots_of_a_receiver, "must not send", [said_roots()]);
-refused!(a_directory_of_a_receiver, "must not send", [dir(0, "", &[])]);
-refused!(the_end_of_directories_of_a_receiver, "must not send", [dirs_end()]);
-refused!(data_of_a_receiver, "must not send", [whole(Lane::Asked, file(0, 0))]);
-refused!(a_goodbye_of_a_receiver, "must not send", [Message::Bye(Box::default())]);
-refused!(a_setup_again, "must not send", [Message::Setup(Box::new(setup(true)))]);
+refused!(roots_of_a_receiver_are_rejected, "must not send", [roots_message()]);
+refused!(directory_of_a_receiver_is_rejected, "must not send", [dir(0, "", &[])]);
+refused!(dirs_end_of_a_receiver_is_rejected, "must not send", [dirs_end()]);
+refused!(data_of_a_receiver_is_rejected, "must not send", [whole(Lane::Asked, file(0, 0))]);
+refused!(bye_of_a_receiver_is_rejected, "must not send", [Message::Bye(Box::default())]);
+refused!(duplicate_setup_is_rejected, "must not send", [Message::Setup(Box::new(setup(true)))]);
 refused!(
-    a_grant_that_is_huge,
+    huge_grant_is_rejected,
     "Early grant exceeds the bytes sent",
     [Message::Grant { class: Class::Early, bytes: 1 << 40 }]
 );
 refused!(
-    a_grant_of_one_byte_too_many,
+    grant_beyond_the_sent_bytes_is_rejected,
     "Dirs grant exceeds the bytes sent",
     [Message::Grant { class: Class::Dirs, bytes: 4 << 20 }]
 );
@@ -227,7 +232,7 @@ refused!(
 #[test]
 fn wants_end_before_the_last_listing_is_rejected() {
     for run in [pull as fn(&[&str], fn(&mut Peer)) -> (Stage, Ended), pushed] {
-        let (_, ended) = run(&["-r"], |peer| _ = peer.say(&Message::WantsEnd(Box::default())));
+        let (_, ended) = run(&["-r"], |peer| _ = peer.send_message(&Message::WantsEnd(Box::default())));
         ended.refuses(Exit::Protocol, "must not send");
     }
 }
@@ -236,9 +241,9 @@ fn wants_end_before_the_last_listing_is_rejected() {
 fn requests_after_wants_end_are_not_served() {
     for behind in [Message::WantsEnd(Box::default()), want(0, 0), Message::Done(0)] {
         let (_, ended) = pull(&["-r"], |peer| {
-            hear_all(peer);
-            peer.say_all(&[Message::WantsEnd(Box::default()), behind]);
-            let came = peer.hear_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
+            receive_all_listings(peer);
+            peer.send_messages(&[Message::WantsEnd(Box::default()), behind]);
+            let came = peer.receive_until(|message| matches!(message, Message::Whole { .. }).then_some(()));
             assert!(came.is_none());
         });
         // The server may have ended the session before this message arrived.
@@ -253,12 +258,12 @@ fn source_file_changed_since_listing_is_not_removed() {
     let home = stage.home();
     let ended = serve(&stage, &["-r", "--remove-source-files"], true, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
-        hear_all(peer);
+        receive_all_listings(peer);
         std::fs::write(home.join("a"), "something else").unwrap();
-        peer.say_all(&[Message::Placed(file(0, 0)), Message::WantsEnd(Box::default())]);
-        assert!(peer.hear_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
+        peer.send_messages(&[Message::Placed(file(0, 0)), Message::WantsEnd(Box::default())]);
+        assert!(peer.receive_until(|message| matches!(message, Message::Bye(_)).then_some(())).is_some());
     });
     assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
     assert_eq!(stage.names(), ["a"]);
@@ -272,19 +277,19 @@ fn file_replaced_by_a_symlink_is_not_sent() {
         let home = stage.home();
         let ended = serve(&stage, &["-r"], true, |peer| {
             peer.greet(Some(setup(true)));
-            peer.hear_greeting();
+            peer.receive_greeting();
             peer.receive();
-            hear_all(peer);
+            receive_all_listings(peer);
             std::fs::remove_file(home.join("a")).unwrap();
             std::os::unix::fs::symlink("../outside/secret", home.join("a")).unwrap();
-            peer.say(&want(0, 0));
-            let came = peer.hear_until(|message| match message {
+            peer.send_message(&want(0, 0));
+            let came = peer.receive_until(|message| match message {
                 Message::Unsent { .. } => Some(false),
                 Message::Whole { .. } | Message::Begin { .. } => Some(true),
                 _ => None,
             });
-            assert_eq!(came, Some(false), "what the symlink leads to is not told");
-            peer.say(&Message::WantsEnd(Box::default()));
+            assert_eq!(came, Some(false), "the target of the symlink is not sent");
+            peer.send_message(&Message::WantsEnd(Box::default()));
         });
         (stage, ended)
     };
@@ -294,12 +299,12 @@ fn file_replaced_by_a_symlink_is_not_sent() {
 #[test]
 fn repeated_request_is_answered_again() {
     let (_, ended) = pull(&["-r"], |peer| {
-        hear_all(peer);
-        peer.say_all(&[want(0, 0), want(0, 0)]);
+        receive_all_listings(peer);
+        peer.send_messages(&[want(0, 0), want(0, 0)]);
         for _ in 0..2 {
-            assert!(peer.hear_until(|message| matches!(message, Message::Whole { .. }).then_some(())).is_some());
+            assert!(peer.receive_until(|message| matches!(message, Message::Whole { .. }).then_some(())).is_some());
         }
-        peer.say(&Message::WantsEnd(Box::default()));
+        peer.send_message(&Message::WantsEnd(Box::default()));
     });
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
@@ -307,12 +312,12 @@ fn repeated_request_is_answered_again() {
 #[test]
 fn prefix_longer_than_the_file_is_handled() {
     let (_, ended) = pull(&["-r"], |peer| {
-        hear_all(peer);
+        receive_all_listings(peer);
         let basis = Basis::Prefix { len_bytes: i64::MAX as u64, digest: None };
-        peer.say(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis });
+        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis });
         let is_over = |message: &Message| matches!(message, Message::End { .. } | Message::Unsent { .. }).then_some(());
-        assert!(peer.hear_until(is_over).is_some());
-        peer.say(&Message::WantsEnd(Box::default()));
+        assert!(peer.receive_until(is_over).is_some());
+        peer.send_message(&Message::WantsEnd(Box::default()));
     });
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
@@ -320,8 +325,8 @@ fn prefix_longer_than_the_file_is_handled() {
 #[test]
 fn request_in_a_dry_run_is_rejected() {
     let (_, ended) = pull(&["-rn"], |peer| {
-        hear_all(peer);
-        peer.say(&want(0, 0));
+        receive_all_listings(peer);
+        peer.send_message(&want(0, 0));
     });
     ended.refuses(Exit::Protocol, "unknown directory id");
 }
@@ -329,8 +334,8 @@ fn request_in_a_dry_run_is_rejected() {
 #[test]
 fn event_to_a_sending_server_is_rejected() {
     let (_, ended) = pull(&["-r"], |peer| {
-        hear_all(peer);
-        peer.say(&Message::Event(crate::report::event::Event::Checked(1)));
+        receive_all_listings(peer);
+        peer.send_message(&Message::Event(crate::report::event::Event::Checked(1)));
     });
     ended.refuses(Exit::Protocol, "must not send");
 }
@@ -341,7 +346,7 @@ fn event_to_a_sending_server_is_rejected() {
 fn endless(peer: &mut Peer, message: &Message) -> bool {
     let begun = peer.said_bytes;
     while peer.said_bytes - begun < 64 << 20 {
-        if !peer.say(message) {
+        if !peer.send_message(message) {
             return false;
         }
     }
@@ -372,7 +377,7 @@ fn repeated_large_directory_report_is_rejected() {
     for said in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
         let (_, ended) = pull(&["-r"], |peer| {
             for &entries in said {
-                peer.say(&Message::Digests(vec![Seen::Large(entries)]));
+                peer.send_message(&Message::Digests(vec![Seen::Large(entries)]));
             }
         });
         ended.refuses(Exit::Protocol, "reported without growth");
@@ -385,9 +390,9 @@ fn endless_requests_without_reading_are_rejected() {
     stage.has("a", &"x".repeat(60_000));
     let ended = serve(&stage, &["-r"], true, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
-        hear_all(peer);
+        receive_all_listings(peer);
         endless(peer, &want(0, 0));
     });
     // By then data has filled its window, so the requests are not consumed.
@@ -398,7 +403,7 @@ fn endless_requests_without_reading_are_rejected() {
 fn endless_events_to_a_client_take_no_memory() {
     let (_, ended) = pushed(&["-r"], |peer| {
         for _ in 0..50_000 {
-            peer.say(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 100])));
+            peer.send_message(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 100])));
         }
         peer.hang_up();
     });
@@ -412,7 +417,7 @@ fn fail_message_ends_the_run_with_its_code() {
     for code in [Exit::Protocol, Exit::Partial, Exit::Malloc] {
         let (_, ended) = pushed(&["-r"], |peer| {
             let message = b"\x1b]0;title\x07".to_vec();
-            peer.say(&Message::Fail { exit: code, message, role: "Receiver" });
+            peer.send_message(&Message::Fail { exit: code, message, role: "Receiver" });
         });
         assert_eq!(ended.exit, code);
     }
@@ -449,7 +454,7 @@ fn pull_session_truncated_at_every_byte_fails_cleanly() {
         let stage = Stage::new();
         stage.has("a", "hello").has("d/b", "hello");
         let ended = serve(&stage, &["-r"], true, |peer| {
-            peer.say_bytes(&bytes[..end]);
+            peer.send_bytes(&bytes[..end]);
             peer.hang_up();
         });
         assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
@@ -488,13 +493,13 @@ fn push_session_truncated_at_every_byte_fails_cleanly() {
         stage.has("a", "hello").has("d/b", "hello");
         let client = TestClient { words: &["-r", "--remove-source-files"], ..TestClient::default() };
         let ended = client.against_unmet(&stage, |peer| {
-            peer.say_bytes(&before[..end.min(before.len())]);
+            peer.send_bytes(&before[..end.min(before.len())]);
             if let Some(rest @ 0..) = end.checked_sub(before.len()) {
-                peer.hear_greeting();
-                assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+                peer.receive_greeting();
+                assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
                 peer.receive();
-                assert!(peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
-                peer.say_bytes(&behind[..rest]);
+                assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+                peer.send_bytes(&behind[..rest]);
             }
             if end < len {
                 peer.hang_up();
@@ -518,11 +523,11 @@ fn unresponsive_peer_does_not_delay_a_failed_run() {
     stage.has("a", &"x".repeat(8 << 20));
     let ended = serve(&stage, &["-r"], true, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
-        hear_all(peer);
-        peer.say(&want(0, 0));
-        peer.say_bytes(&[0xff; 64]);
+        receive_all_listings(peer);
+        peer.send_message(&want(0, 0));
+        peer.send_bytes(&[0xff; 64]);
         peer.forget();
     });
     assert_eq!(ended.exit, Exit::Protocol);
@@ -535,18 +540,18 @@ fn error_follows_queued_data_on_a_slow_link() {
     let (has_left, mut lost) = (Arc::default(), 0);
     let ended = serve_by(64 << 10, &has_left, &stage, &["-r", "--no-compress"], true, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
-        hear_all(peer);
-        peer.say(&want(0, 0));
-        peer.hear_until(|message| matches!(message, Message::Data { .. }).then_some(()));
+        receive_all_listings(peer);
+        peer.send_message(&want(0, 0));
+        peer.receive_until(|message| matches!(message, Message::Data { .. }).then_some(()));
         // The connection is slow: data up to the window is queued along the way.
         let slowly = |peer: &mut Peer| {
             std::thread::sleep(Duration::from_millis(300));
-            peer.hear().is_some()
+            peer.receive_message().is_some()
         };
         assert!(slowly(peer));
-        peer.say_bytes(&[0xff; 64]);
+        peer.send_bytes(&[0xff; 64]);
         while slowly(peer) {
             // A process that has exited sends nothing more. In this process, its thread goes on.
             lost += usize::from(has_left.load(Ordering::SeqCst));
@@ -554,7 +559,7 @@ fn error_follows_queued_data_on_a_slow_link() {
     });
     ended.refuses(Exit::Protocol, "");
     // The pipe holds less than a piece of data, and the error message.
-    assert!(lost <= 2, "{lost} messages were on their way when it left");
+    assert!(lost <= 2, "{lost} messages were in flight when it exited");
 }
 
 #[test]

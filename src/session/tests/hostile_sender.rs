@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
     let ended = serve(stage, words, false, |peer| {
         peer.greet(Some(setup(false)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.send();
         play(peer);
     });
@@ -21,8 +21,8 @@ fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
 /// Serves an honest client that requested `sources`.
 fn pulled(stage: &Stage, client: &TestClient<'_>, play: impl FnOnce(&mut Peer)) -> Ended {
     let ended = client.against(stage, |peer| {
-        peer.hear_greeting();
-        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive_greeting();
+        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         peer.send();
         play(peer);
     });
@@ -35,12 +35,12 @@ fn pull(words: &'static [&'static str], sources: &'static [&'static str]) -> Tes
 }
 
 /// Answers every request with a file of five bytes, and ends the session normally.
-fn oblige(peer: &mut Peer) {
-    while let Some(message) = peer.hear() {
+fn answer_requests(peer: &mut Peer) {
+    while let Some(message) = peer.receive_message() {
         match message {
-            Message::Want { file, lane, .. } => _ = peer.say(&whole(lane, file)),
+            Message::Want { file, lane, .. } => _ = peer.send_message(&whole(lane, file)),
             Message::WantsEnd(_) => {
-                peer.say(&Message::Bye(Box::default()));
+                peer.send_message(&Message::Bye(Box::default()));
                 return;
             }
             _ => {}
@@ -54,18 +54,18 @@ macro_rules! refused {
         #[test]
         fn $name() {
             let stage = Stage::new();
-            push(&stage, &["-r"], |peer| peer.say_all(&[said_roots(), $($message),*])).refuses(Exit::$exit, $words);
+            push(&stage, &["-r"], |peer| peer.send_messages(&[roots_message(), $($message),*])).refuses(Exit::$exit, $words);
             assert_eq!(stage.files(), [""; 0]);
         }
     };
 }
 
 fn with_data(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(Told { with_data: true, ..told(id, path, entries) }))
+    Message::Dir(Box::new(Told { with_data: true, ..listing(id, path, entries) }))
 }
 
 fn open_ended(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(Told { more: true, ..told(id, path, entries) }))
+    Message::Dir(Box::new(Told { more: true, ..listing(id, path, entries) }))
 }
 
 fn more(entries: &[(&str, u32)], last: bool) -> Message {
@@ -76,9 +76,13 @@ fn more(entries: &[(&str, u32)], last: bool) -> Message {
 fn valid_push_is_received() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE), ("d", DIR)]), with_data(1, "d", &[("b", FILE)])]);
-        peer.say_all(&[whole(Lane::Early, file(1, 0)), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[
+            roots_message(),
+            dir(0, "", &[("a", FILE), ("d", DIR)]),
+            with_data(1, "d", &[("b", FILE)]),
+        ]);
+        peer.send_messages(&[whole(Lane::Early, file(1, 0)), dirs_end()]);
+        answer_requests(peer);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
     assert_eq!(stage.names(), ["a", "d/", "d/b"]);
@@ -93,7 +97,7 @@ fn forged(path: &[u8], name: &[u8]) -> Vec<u8> {
     Native::new(1).encode(&honest, &mut frame).unwrap();
     for (spelled, wanted) in [(b'p', path), (b'n', name)] {
         let at = frame.windows(wanted.len()).position(|window| window.iter().all(|&byte| byte == spelled));
-        let at = at.expect("it is spelled in full");
+        let at = at.expect("the name is not shared");
         frame[at..at + wanted.len()].copy_from_slice(wanted);
     }
     frame
@@ -106,13 +110,13 @@ macro_rules! forged_name {
             let stage = Stage::new();
             let frame = forged($path, $entry);
             let play = |peer: &mut Peer| {
-                peer.say(&said_roots());
-                peer.say_bytes(&frame);
+                peer.send_message(&roots_message());
+                peer.send_bytes(&frame);
             };
             push(&stage, &["-r"], play).refuses(Exit::Protocol, $words);
             let play = |peer: &mut Peer| {
-                peer.say(&said_roots());
-                peer.say_bytes(&frame);
+                peer.send_message(&roots_message());
+                peer.send_bytes(&frame);
             };
             pulled(&stage, &pull(&["-r"], &["d/"]), play).refuses(Exit::Protocol, $words);
             assert_eq!(stage.names(), [""; 0]);
@@ -120,22 +124,22 @@ macro_rules! forged_name {
     };
 }
 
-forged_name!(a_name_that_climbs, b"ppp", b"..", "invalid message Dir: name");
-forged_name!(a_name_with_a_slash, b"ppp", b"../outside/x", "invalid message Dir: name");
-forged_name!(a_name_with_nul, b"ppp", b"a\0b", "invalid message Dir: name");
-forged_name!(an_absolute_name, b"ppp", b"/etc/x", "invalid message Dir: name");
-forged_name!(a_name_that_is_a_dot, b"ppp", b".", "invalid message Dir: name");
-forged_name!(a_path_that_climbs, b"../outside", b"xx", "invalid message Dir: path");
-forged_name!(a_path_that_climbs_in_its_middle, b"a/../../outside", b"xx", "invalid message Dir: path");
-forged_name!(an_absolute_path, b"/etc", b"xx", "invalid message Dir: path");
+forged_name!(dot_dot_as_a_name_is_rejected, b"ppp", b"..", "invalid message Dir: name");
+forged_name!(name_with_a_slash_is_rejected, b"ppp", b"../outside/x", "invalid message Dir: name");
+forged_name!(name_with_nul_is_rejected, b"ppp", b"a\0b", "invalid message Dir: name");
+forged_name!(absolute_name_is_rejected, b"ppp", b"/etc/x", "invalid message Dir: name");
+forged_name!(dot_as_a_name_is_rejected, b"ppp", b".", "invalid message Dir: name");
+forged_name!(path_starting_with_dot_dot_is_rejected, b"../outside", b"xx", "invalid message Dir: path");
+forged_name!(path_with_dot_dot_in_the_middle_is_rejected, b"a/../../outside", b"xx", "invalid message Dir: path");
+forged_name!(absolute_path_is_rejected, b"/etc", b"xx", "invalid message Dir: path");
 
 #[test]
 fn name_as_both_symlink_and_directory_is_rejected() {
     // The encoder rejects this list, but the pieces of a listing can contain it.
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
-        peer.say(&said_roots());
-        peer.say(&open_ended(0, "", &[("d", LINK)]));
+        peer.send_message(&roots_message());
+        peer.send_message(&open_ended(0, "", &[("d", LINK)]));
         let piece = Message::More {
             list: list(&[("d", DIR)], 0),
             subs: vec![ToldSub { is_walked: true, is_implied: false }],
@@ -143,7 +147,7 @@ fn name_as_both_symlink_and_directory_is_rejected() {
             notes: Vec::new(),
             last: true,
         };
-        peer.say_all(&[piece, dir(1, "d", &[("x", FILE)])]);
+        peer.send_messages(&[piece, dir(1, "d", &[("x", FILE)])]);
     });
     ended.refuses(Exit::Protocol, "is duplicated");
     assert_eq!(stage.names(), [""; 0]);
@@ -153,8 +157,8 @@ fn name_as_both_symlink_and_directory_is_rejected() {
 fn directory_below_a_listed_symlink_is_rejected() {
     let stage = Stage::new();
     let ended = push(&stage, &["-rl"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[roots_message(), dir(0, "", &[("d", LINK)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        answer_requests(peer);
     });
     ended.refuses(Exit::Protocol, "directory without a parent");
 }
@@ -164,8 +168,8 @@ fn symlink_in_place_of_a_directory_is_replaced() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[roots_message(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)]), dirs_end()]);
+        answer_requests(peer);
     });
     // The symlink is replaced, as in rsync.
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
@@ -176,10 +180,10 @@ fn symlink_in_place_of_a_directory_is_replaced() {
 fn directory_below_a_receiver_symlink_is_rejected() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
-    let stray = Told { itself: list(&[(".", DIR)], 0), ..told(0, "d/sub", &[("x", FILE)]) };
+    let stray = Told { itself: list(&[(".", DIR)], 0), ..listing(0, "d/sub", &[("x", FILE)]) };
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), Message::Dir(Box::new(stray)), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[roots_message(), Message::Dir(Box::new(stray)), dirs_end()]);
+        answer_requests(peer);
     });
     assert_ne!(ended.exit, Exit::Ok);
     assert_eq!(stage.names(), ["d"]);
@@ -190,17 +194,17 @@ fn symlink_swapped_in_during_the_run_is_not_followed() {
     let stage = Stage::new();
     let home = stage.home();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)])]);
+        peer.send_messages(&[roots_message(), dir(0, "", &[("d", DIR)]), dir(1, "d", &[("x", FILE)])]);
         // The receiver requests the file once the directory exists and is open.
-        let wanted = peer.hear_until(|message| match message {
+        let wanted = peer.receive_until(|message| match message {
             Message::Want { file, lane, .. } => Some((*lane, *file)),
             _ => None,
         });
         std::fs::rename(home.join("d"), home.join("e")).unwrap();
         std::os::unix::fs::symlink("../outside", home.join("d")).unwrap();
-        let (lane, file) = wanted.expect("it wants the file");
-        peer.say_all(&[whole(lane, file), dirs_end()]);
-        oblige(peer);
+        let (lane, file) = wanted.expect("the receiver requests the file");
+        peer.send_messages(&[whole(lane, file), dirs_end()]);
+        answer_requests(peer);
     });
     assert!(matches!(ended.exit, Exit::Ok | Exit::Partial), "{ended:?}");
     assert_eq!(std::fs::read(home.join("e/x")).unwrap(), b"hello");
@@ -209,133 +213,174 @@ fn symlink_swapped_in_during_the_run_is_not_followed() {
 // Directories out of order.
 
 refused!(
-    a_directory_out_of_order,
+    directory_out_of_order_is_rejected,
     Protocol,
     "protocol error",
     [dir(0, "", &[("a", DIR), ("b", DIR)]), dir(1, "b", &[]), dir(2, "a", &[("y", FILE)]), dirs_end(),]
 );
 refused!(
-    a_directory_to_which_none_led,
+    directory_without_a_parent_is_rejected,
     Protocol,
     "directory without a parent",
     [dir(0, "", &[]), dir(1, "x", &[("y", FILE)]), dirs_end()]
 );
-refused!(an_id_that_was_passed_over, Protocol, "unexpected directory id", [dir(1, "", &[])]);
-refused!(an_id_twice, Protocol, "unexpected directory id", [dir(0, "", &[]), dir(0, "a", &[])]);
-refused!(pieces_of_no_directory, Protocol, "no directory to continue", [more(&[], true)]);
-refused!(pieces_behind_the_last, Protocol, "no directory to continue", [dir(0, "", &[]), more(&[("x", FILE)], true)]);
+refused!(skipped_directory_id_is_rejected, Protocol, "unexpected directory id", [dir(1, "", &[])]);
+refused!(duplicate_directory_id_is_rejected, Protocol, "unexpected directory id", [dir(0, "", &[]), dir(0, "a", &[])]);
+refused!(fragment_without_a_directory_is_rejected, Protocol, "no directory to continue", [more(&[], true)]);
 refused!(
-    pieces_out_of_order,
+    fragment_after_the_last_is_rejected,
+    Protocol,
+    "no directory to continue",
+    [dir(0, "", &[]), more(&[("x", FILE)], true)]
+);
+refused!(
+    fragments_out_of_order_are_rejected,
     Protocol,
     "do not follow the previous ones",
     [open_ended(0, "", &[("b", FILE)]), more(&[("a", FILE)], true)]
 );
 refused!(
-    a_directory_in_a_directory,
+    directory_before_the_last_fragment_is_rejected,
     Protocol,
     "comes before the end of directory",
     [open_ended(0, "", &[]), dir(1, "a", &[])]
 );
-refused!(the_end_in_a_directory, Protocol, "comes before the end of directory", [open_ended(0, "", &[]), dirs_end()]);
-// The receiver is still running because it waits for a file.
-refused!(the_end_twice, Protocol, "protocol error", [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]);
 refused!(
-    a_directory_behind_the_end,
+    dirs_end_before_the_last_fragment_is_rejected,
+    Protocol,
+    "comes before the end of directory",
+    [open_ended(0, "", &[]), dirs_end()]
+);
+// The receiver is still running because it waits for a file.
+refused!(
+    duplicate_dirs_end_is_rejected,
+    Protocol,
+    "protocol error",
+    [dir(0, "", &[("a", FILE)]), dirs_end(), dirs_end()]
+);
+refused!(
+    directory_after_dirs_end_is_rejected,
     Protocol,
     "protocol error",
     [dir(0, "", &[("a", FILE)]), dirs_end(), dir(1, "d", &[])]
 );
-refused!(the_roots_twice, Protocol, "protocol error", [said_roots()]);
-refused!(a_setup_behind_the_setup, Protocol, "protocol error", [Message::Setup(Box::new(setup(false)))]);
-refused!(an_event_of_a_client, Protocol, "protocol error", [Message::Event(crate::report::event::Event::Checked(1))]);
-refused!(a_goodbye_at_once, Protocol, "protocol error", [Message::Bye(Box::default())]);
+refused!(duplicate_roots_are_rejected, Protocol, "protocol error", [roots_message()]);
+refused!(duplicate_setup_is_rejected, Protocol, "protocol error", [Message::Setup(Box::new(setup(false)))]);
 refused!(
-    a_goodbye_before_the_files_came,
+    event_of_a_client_is_rejected,
+    Protocol,
+    "protocol error",
+    [Message::Event(crate::report::event::Event::Checked(1))]
+);
+refused!(early_bye_is_rejected, Protocol, "protocol error", [Message::Bye(Box::default())]);
+refused!(
+    bye_before_the_requested_files_is_rejected,
     Protocol,
     "protocol error",
     [dir(0, "", &[("a", FILE)]), dirs_end(), Message::Bye(Box::default())]
 );
 refused!(
-    a_clearing_of_what_was_only_named,
+    deletion_in_a_directory_that_is_only_named_is_rejected,
     Protocol,
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { is_named: true, may_delete: true, ..told(0, "", &[]) }))]
+    [Message::Dir(Box::new(Told { is_named: true, may_delete: true, ..listing(0, "", &[]) }))]
 );
 
 #[test]
 fn directory_before_the_roots_is_rejected() {
-    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dir(0, "", &[]))).refuses(Exit::Protocol, "before the arguments");
+    push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&dir(0, "", &[])))
+        .refuses(Exit::Protocol, "before the arguments");
 }
 
 #[test]
 fn dirs_end_before_the_roots_is_rejected() {
-    push(&Stage::new(), &["-r"], |peer| _ = peer.say(&dirs_end())).refuses(Exit::Protocol, "protocol error");
+    push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&dirs_end())).refuses(Exit::Protocol, "protocol error");
 }
 
 // Messages of a receiver, sent by the sender.
 
-refused!(digests_of_a_sender, Protocol, "protocol error", [Message::Digests(Vec::new())]);
+refused!(digests_of_a_sender_are_rejected, Protocol, "protocol error", [Message::Digests(Vec::new())]);
 refused!(
-    a_want_of_a_sender,
+    want_of_a_sender_is_rejected,
     Protocol,
     "protocol error",
     [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None }]
 );
-refused!(a_done_of_a_sender, Protocol, "protocol error", [Message::Done(0)]);
-refused!(a_placed_of_a_sender, Protocol, "protocol error", [Message::Placed(file(0, 0))]);
-refused!(a_wants_end_of_a_sender, Protocol, "protocol error", [Message::WantsEnd(Box::default())]);
+refused!(done_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Done(0)]);
+refused!(placed_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Placed(file(0, 0))]);
+refused!(wants_end_of_a_sender_is_rejected, Protocol, "protocol error", [Message::WantsEnd(Box::default())]);
 
 // Data.
 
-refused!(data_before_any_directory, Protocol, "unrequested", [whole(Lane::Early, file(0, 0))]);
+refused!(data_before_any_directory_is_rejected, Protocol, "unrequested", [whole(Lane::Early, file(0, 0))]);
 refused!(
-    data_of_a_directory_without,
+    early_data_of_a_directory_without_data_is_rejected,
     Protocol,
     "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]
 );
-refused!(unrequested_data, Protocol, "unrequested", [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]);
 refused!(
-    data_on_the_lane_of_second_tries,
+    unrequested_data_is_rejected,
+    Protocol,
+    "unrequested",
+    [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]
+);
+refused!(
+    unrequested_data_on_the_again_lane_is_rejected,
     Protocol,
     "unrequested",
     [dir(0, "", &[("a", FILE)]), whole(Lane::Again, file(0, 0))]
 );
-refused!(an_unrequested_beginning, Protocol, "unrequested", [Message::Begin { file: file(0, 7), lane: Lane::Asked }]);
-refused!(data_of_no_file, Protocol, "data outside of a file", [Message::Data { lane: Lane::Asked, data: vec![1] }]);
 refused!(
-    a_copy_of_no_file,
+    unrequested_begin_is_rejected,
+    Protocol,
+    "unrequested",
+    [Message::Begin { file: file(0, 7), lane: Lane::Asked }]
+);
+refused!(
+    data_outside_a_file_is_rejected,
+    Protocol,
+    "data outside of a file",
+    [Message::Data { lane: Lane::Asked, data: vec![1] }]
+);
+refused!(
+    copy_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
     [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9 }]
 );
-refused!(an_end_of_no_file, Protocol, "data outside of a file", [Message::End { lane: Lane::Early, digest: [0; 16] }]);
 refused!(
-    an_unrequested_unsent,
+    end_outside_a_file_is_rejected,
+    Protocol,
+    "data outside of a file",
+    [Message::End { lane: Lane::Early, digest: [0; 16] }]
+);
+refused!(
+    unrequested_unsent_is_rejected,
     Protocol,
     "unrequested",
     [Message::Unsent { file: file(3, 3), lane: Lane::Asked, problem: None }]
 );
 refused!(
-    data_of_a_directory_among_early_files,
+    early_data_for_a_directory_entry_is_rejected,
     Protocol,
     "unrequested",
     [with_data(0, "", &[("d", DIR)]), whole(Lane::Early, file(0, 0))]
 );
 refused!(
-    early_data_out_of_order,
+    early_data_out_of_order_is_rejected,
     Protocol,
     "unrequested",
     [with_data(0, "", &[("a", FILE), ("b", FILE)]), whole(Lane::Early, file(0, 1))]
 );
 refused!(
-    a_directory_before_the_data_of_the_last,
+    directory_before_the_data_of_the_previous_is_rejected,
     Protocol,
     "before the data of the previous one",
     [with_data(0, "", &[("a", FILE), ("d", DIR)]), dir(1, "d", &[])]
 );
 refused!(
-    the_end_before_the_data_of_the_last,
+    dirs_end_before_the_data_of_the_last_is_rejected,
     Protocol,
     "before the data of the last",
     [with_data(0, "", &[("a", FILE)]), dirs_end()]
@@ -346,7 +391,7 @@ fn duplicate_early_data_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
         let again = whole(Lane::Early, file(0, 0));
-        peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), again.clone(), again]);
+        peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE)]), again.clone(), again]);
     })
     .refuses(Exit::Protocol, "unrequested");
 }
@@ -355,8 +400,8 @@ fn duplicate_early_data_is_rejected() {
 fn file_inside_another_file_is_rejected() {
     let stage = Stage::new();
     push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
-        peer.say_all(&[Message::Begin { file: file(0, 0), lane: Lane::Early }, whole(Lane::Early, file(0, 0))]);
+        peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE), ("b", FILE)])]);
+        peer.send_messages(&[Message::Begin { file: file(0, 0), lane: Lane::Early }, whole(Lane::Early, file(0, 0))]);
     })
     .refuses(Exit::Protocol, "file inside of another file");
     assert_eq!(stage.names(), [""; 0]);
@@ -367,7 +412,7 @@ fn unrequested_data_is_rejected_if_options_forbid_it() {
     for words in [&["-rn"][..], &["-r", "--append"], &["-r", "--max-size=1"], &["-rH"]] {
         let stage = Stage::new();
         push(&stage, words, |peer| {
-            peer.say_all(&[said_roots(), with_data(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]);
+            peer.send_messages(&[roots_message(), with_data(0, "", &[("a", FILE)]), whole(Lane::Early, file(0, 0))]);
         })
         .refuses(Exit::Protocol, "unrequested data");
         assert_eq!(stage.names(), [""; 0]);
@@ -379,18 +424,18 @@ fn file_with_repeated_wrong_digest_fails_alone() {
     let stage = Stage::new();
     stage.has("a", "old").has("b", "old");
     let ended = push(&stage, &["-rI"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE), ("b", FILE)]), dirs_end()]);
-        while let Some(message) = peer.hear() {
+        peer.send_messages(&[roots_message(), dir(0, "", &[("a", FILE), ("b", FILE)]), dirs_end()]);
+        while let Some(message) = peer.receive_message() {
             match message {
                 Message::Want { file, lane, .. } if file.entry == 0 => {
-                    peer.say(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 16] });
+                    peer.send_message(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 16] });
                 }
-                Message::Want { file, lane, .. } => _ = peer.say(&whole(lane, file)),
+                Message::Want { file, lane, .. } => _ = peer.send_message(&whole(lane, file)),
                 Message::WantsEnd(_) => break,
                 _ => {}
             }
         }
-        peer.say(&Message::Bye(Box::default()));
+        peer.send_message(&Message::Bye(Box::default()));
     });
     assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
     assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"old");
@@ -401,10 +446,10 @@ fn file_with_repeated_wrong_digest_fails_alone() {
 fn file_copied_from_a_missing_basis_fails_alone() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
-        while let Some(message) = peer.hear() {
+        peer.send_messages(&[roots_message(), dir(0, "", &[("a", FILE)]), dirs_end()]);
+        while let Some(message) = peer.receive_message() {
             match message {
-                Message::Want { file, lane, .. } => peer.say_all(&[
+                Message::Want { file, lane, .. } => peer.send_messages(&[
                     Message::Begin { file, lane },
                     Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60 },
                     Message::End { lane, digest: digest::content(b"") },
@@ -413,7 +458,7 @@ fn file_copied_from_a_missing_basis_fails_alone() {
                 _ => {}
             }
         }
-        peer.say(&Message::Bye(Box::default()));
+        peer.send_message(&Message::Bye(Box::default()));
     });
     assert_eq!(ended.exit, Exit::Partial, "{}", ended.sentence);
     assert_eq!(stage.names(), [""; 0]);
@@ -423,10 +468,10 @@ fn file_copied_from_a_missing_basis_fails_alone() {
 fn wrong_length_reserves_no_memory() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
-        let mut told = told(0, "", &[("a", FILE)]);
+        let mut told = listing(0, "", &[("a", FILE)]);
         told.list.entries[0].len_bytes = i64::MAX as u64;
-        peer.say_all(&[said_roots(), Message::Dir(Box::new(told)), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[roots_message(), Message::Dir(Box::new(told)), dirs_end()]);
+        answer_requests(peer);
     });
     // The file may have become shorter meanwhile. Its content has the right digest.
     assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
@@ -438,13 +483,13 @@ fn connection_lost_within_a_file_keeps_the_old_file() {
     let stage = Stage::new();
     stage.has("a", "old");
     let ended = push(&stage, &["-rI"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)])]);
-        let found = peer.hear_until(|message| match message {
+        peer.send_messages(&[roots_message(), dir(0, "", &[("a", FILE)])]);
+        let found = peer.receive_until(|message| match message {
             Message::Want { file, lane, .. } => Some((*lane, *file)),
             _ => None,
         });
-        let (lane, file) = found.expect("it wants the file");
-        peer.say_all(&[Message::Begin { file, lane }, Message::Data { lane, data: vec![b'x'; 1000] }]);
+        let (lane, file) = found.expect("the receiver requests the file");
+        peer.send_messages(&[Message::Begin { file, lane }, Message::Data { lane, data: vec![b'x'; 1000] }]);
         peer.hang_up();
     });
     assert_eq!(ended.exit, Exit::Stream);
@@ -457,7 +502,7 @@ fn connection_lost_within_a_file_keeps_the_old_file() {
 fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
     let begun = peer.said_bytes;
     for turn in 0.. {
-        if !peer.say(&next(turn)) {
+        if !peer.send_message(&next(turn)) {
             break;
         }
     }
@@ -470,7 +515,7 @@ fn endless_unlisted_directories_are_rejected() {
     let mut taken = 0;
     let ended = push(&stage, &["-r"], |peer| {
         // No listing leads to these directories, so the first one blocks the others.
-        peer.say_all(&[said_roots(), dir(0, "", &[("z", FILE)])]);
+        peer.send_messages(&[roots_message(), dir(0, "", &[("z", FILE)])]);
         let names: Vec<String> = (0..2000).map(|at| format!("name{at:05}")).collect();
         let entries: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), FILE)).collect();
         let mut refused = 0;
@@ -496,7 +541,7 @@ fn endless_directory_is_limited() {
 fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
     let heard = crate::session::receiver::ReceiverInbox::default();
     let line = crate::session::connection::Connection::new(Box::new(Native::new(1)));
-    let ear = crate::session::receiver::ReceiverEar {
+    let handler = crate::session::receiver::ReceiverHandler {
         heard: &heard,
         line: &line,
         takes_unasked: true,
@@ -504,10 +549,11 @@ fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
         interrupted: &AtomicBool::new(false),
         max_alloc_bytes,
     };
-    let hear = |message: Message, cost: u64| crate::session::connection::Ear::hear(&ear, message, cost);
-    hear(said_roots(), 1).unwrap();
-    hear(open_ended(0, "", &[]), 1).unwrap();
-    let ended = (0..1000).find_map(|_| hear(more(&[], false), 1 << 24).err());
+    let receive_message =
+        |message: Message, cost: u64| crate::session::connection::MessageHandler::handle(&handler, message, cost);
+    receive_message(roots_message(), 1).unwrap();
+    receive_message(open_ended(0, "", &[]), 1).unwrap();
+    let ended = (0..1000).find_map(|_| receive_message(more(&[], false), 1 << 24).err());
     ended.expect("it is too long")
 }
 
@@ -517,7 +563,7 @@ fn endless_events_of_a_server_take_no_memory() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["d/"]), |peer| {
         for _ in 0..500 {
-            peer.say(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 10_000])));
+            peer.send_message(&Message::Event(crate::report::event::Event::Note(vec![b'x'; 10_000])));
         }
         peer.hang_up();
     });
@@ -531,7 +577,7 @@ fn endless_pings_do_not_delay_the_end() {
     let ended = push(&stage, &["-r"], |peer| {
         let mut pings = Vec::new();
         (0..100_000).for_each(|_| Native::new(1).encode(&Message::Ping, &mut pings).unwrap());
-        peer.say_bytes(&pings);
+        peer.send_bytes(&pings);
         peer.hang_up();
     });
     assert_eq!(ended.exit, Exit::Stream);
@@ -540,7 +586,7 @@ fn endless_pings_do_not_delay_the_end() {
 #[test]
 fn grant_beyond_the_sent_bytes_is_rejected() {
     for bytes in [1, 1 << 40] {
-        push(&Stage::new(), &["-r"], |peer| _ = peer.say(&Message::Grant { class: Class::Wants, bytes }))
+        push(&Stage::new(), &["-r"], |peer| _ = peer.send_message(&Message::Grant { class: Class::Wants, bytes }))
             .refuses(Exit::Protocol, "Wants grant exceeds the bytes sent");
     }
 }
@@ -548,7 +594,7 @@ fn grant_beyond_the_sent_bytes_is_rejected() {
 #[test]
 fn malformed_frame_length_is_rejected() {
     let stage = Stage::new();
-    push(&stage, &["-r"], |peer| _ = peer.say_bytes(&[0xff; 64])).refuses(Exit::Protocol, "");
+    push(&stage, &["-r"], |peer| _ = peer.send_bytes(&[0xff; 64])).refuses(Exit::Protocol, "");
 }
 
 #[test]
@@ -556,7 +602,7 @@ fn fail_message_with_control_bytes_ends_the_run() {
     let stage = Stage::new();
     let message = b"\x1b[2J\0\xff\nrsync error: all is well".to_vec();
     let ended = push(&stage, &["-r"], |peer| {
-        peer.say(&Message::Fail { exit: Exit::Malloc, message, role: "sender" });
+        peer.send_message(&Message::Fail { exit: Exit::Malloc, message, role: "sender" });
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Malloc, ""));
 }
@@ -567,11 +613,11 @@ fn fail_message_with_control_bytes_ends_the_run() {
 fn requested_entries_are_accepted() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["x/d"]), |peer| {
-        let named = Told { is_named: true, ..told(0, "", &[("d", DIR)]) };
+        let named = Told { is_named: true, ..listing(0, "", &[("d", DIR)]) };
         let roots = Roots { found: 1, ..Roots::default() };
-        peer.say_all(&[Message::Roots(Box::new(roots)), Message::Dir(Box::new(named))]);
-        peer.say_all(&[dir(1, "d", &[("a", FILE)]), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[Message::Roots(Box::new(roots)), Message::Dir(Box::new(named))]);
+        peer.send_messages(&[dir(1, "d", &[("a", FILE)]), dirs_end()]);
+        answer_requests(peer);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
     assert_eq!(stage.names(), ["d/", "d/a"]);
@@ -586,8 +632,8 @@ macro_rules! unrequested {
             stage.has("mine", "mine");
             let roots = Message::Roots(Box::new(Roots { found: 1, ..Roots::default() }));
             let ended = pulled(&stage, &$client, |peer| {
-                peer.say_all(&[roots, $($message,)* dirs_end()]);
-                oblige(peer);
+                peer.send_messages(&[roots, $($message,)* dirs_end()]);
+                answer_requests(peer);
             });
             ended.refuses(Exit::Protocol, $words);
             assert_eq!(stage.files(), ["mine"]);
@@ -596,70 +642,70 @@ macro_rules! unrequested {
 }
 
 unrequested!(
-    an_unrequested_name,
+    unrequested_name_is_rejected,
     pull(&["-r"], &["x/d"]),
     "unrequested file-list name: .bashrc",
     [dir(0, "", &[(".bashrc", FILE), ("d", DIR)])]
 );
 unrequested!(
-    a_namesake_with_more_letters,
+    unrequested_name_with_a_requested_prefix_is_rejected,
     pull(&["-r"], &["x/d"]),
     "unrequested file-list name: dd",
     [dir(0, "", &[("dd", FILE)])]
 );
 unrequested!(
-    the_content_of_a_directory_that_was_asked_for_without_it,
+    content_of_a_non_recursive_directory_is_rejected,
     pull(&["-d"], &["x/d"]),
     "unrequested file-list name: d/f",
     [dir(0, "", &[("d", DIR)]), dir(1, "d", &[("f", FILE)])]
 );
 unrequested!(
-    a_relative_name_in_another_directory,
+    unrequested_relative_name_is_rejected,
     pull(&["-rR"], &["a/b"]),
     "unrequested file-list name: a/c",
     [dir(0, "", &[("a", DIR)]), dir(1, "a", &[("c", FILE)])]
 );
 unrequested!(
-    a_directory_that_leads_to_no_argument,
+    unrequested_parent_directory_is_rejected,
     pull(&["-rR"], &["a/b"]),
     "unrequested file-list name: c",
     [dir(0, "", &[("c", DIR)])]
 );
 unrequested!(
-    a_name_that_the_rules_exclude,
+    excluded_name_is_rejected,
     TestClient { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: a.o",
     [dir(0, "", &[("a.o", FILE)])]
 );
 unrequested!(
-    a_directory_that_the_rules_exclude,
+    excluded_directory_is_rejected,
     TestClient { excludes: &["/deep/"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: deep",
     [dir(0, "", &[("deep", DIR)])]
 );
 unrequested!(
-    a_name_below_that_the_rules_exclude,
+    excluded_name_in_a_subdirectory_is_rejected,
     TestClient { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: d/a.o",
-    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), ..told(0, "d", &[("a.o", FILE)]) }))]
+    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), ..listing(0, "d", &[("a.o", FILE)]) }))]
 );
 unrequested!(
-    a_clearing_of_the_root_for_a_named_argument,
+    deletion_in_the_root_for_a_named_argument_is_rejected,
     pull(&["-r", "--delete"], &["x/d"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { may_delete: true, ..told(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(Told { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
 );
 unrequested!(
-    a_clearing_of_the_root_for_wildcards,
+    deletion_in_the_root_for_wildcards_is_rejected,
     pull(&["-r", "--delete"], &["x/d*"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { may_delete: true, ..told(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(Told { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
 );
 unrequested!(
-    a_clearing_of_what_leads_to_an_argument,
+    deletion_in_a_parent_of_an_argument_is_rejected,
     pull(&["-rR", "--delete"], &["mine/b"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), may_delete: true, ..told(0, "mine", &[]) }))]
+    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), may_delete: true, ..listing(0, "mine", &[]) }))]
 );
 
 #[test]
@@ -674,10 +720,15 @@ fn file_types_without_their_option_are_not_created() {
             let mut entries = vec![("f", 0o106_755)];
             entries.extend(KINDS);
             entries.sort_unstable();
-            let at = entries.iter().position(|(name, _)| *name == "f").expect("it is there") as u32;
-            peer.say_all(&[said_roots(), with_data(0, "", &entries), whole(Lane::Early, file(0, at)), dirs_end()]);
-            peer.hear_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()));
-            peer.say(&Message::Bye(Box::default()));
+            let at = entries.iter().position(|(name, _)| *name == "f").expect("the entry exists") as u32;
+            peer.send_messages(&[
+                roots_message(),
+                with_data(0, "", &entries),
+                whole(Lane::Early, file(0, at)),
+                dirs_end(),
+            ]);
+            peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(()));
+            peer.send_message(&Message::Bye(Box::default()));
         });
         assert_eq!(ended.exit, Exit::Ok, "{words:?}: {}", ended.sentence);
         assert_eq!(stage.names(), made, "{words:?}");
@@ -690,8 +741,8 @@ fn refuses_roots(client: &TestClient<'_>, roots: Roots, words: &str) {
     let stage = Stage::new();
     stage.has("mine", "mine");
     let ended = pulled(&stage, client, |peer| {
-        peer.say_all(&[Message::Roots(Box::new(roots)), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[Message::Roots(Box::new(roots)), dirs_end()]);
+        answer_requests(peer);
     });
     ended.refuses(Exit::Protocol, words);
     assert_eq!(stage.names(), ["mine"]);
@@ -728,8 +779,8 @@ fn digest_request_for_an_unrequested_directory_is_rejected() {
 fn trust_sender_accepts_unrequested_names() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r", "--trust-sender"], &["x/d"]), |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("other", FILE)]), dirs_end()]);
-        oblige(peer);
+        peer.send_messages(&[roots_message(), dir(0, "", &[("other", FILE)]), dirs_end()]);
+        answer_requests(peer);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
     assert_eq!(stage.names(), ["other"]);
@@ -744,8 +795,8 @@ fn incompatible_versions_end_the_run() {
         let ended = serve(&stage, &["-r"], false, |peer| {
             let mut greeting = Vec::new();
             encode_greeting(&Greeting { oldest, newest, ..Greeting::ours([7; 16]) }, &mut greeting);
-            peer.say_bytes(&greeting);
-            peer.hear_greeting();
+            peer.send_bytes(&greeting);
+            peer.receive_greeting();
         });
         assert_eq!(ended.exit, Exit::Protocol);
         stage.is_clean();
@@ -761,10 +812,10 @@ fn server_without_compression_features_supports_only_zstd() {
     // With -z alone, the client uses zstd.
     let mut heard = None;
     client(&["-r", "-z"]).against(&stage, |peer| {
-        peer.hear_greeting();
-        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive_greeting();
+        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         peer.receive();
-        heard = peer.hear();
+        heard = peer.receive_message();
         peer.hang_up();
     });
     assert!(matches!(heard, Some(Message::Roots(_))), "{heard:?}");
@@ -773,8 +824,8 @@ fn server_without_compression_features_supports_only_zstd() {
 #[test]
 fn client_without_a_greeting_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
-        peer.say_bytes(b"GET / HTTP/1.1\r\n\r\n");
-        peer.hear_greeting();
+        peer.send_bytes(b"GET / HTTP/1.1\r\n\r\n");
+        peer.receive_greeting();
     });
     assert_eq!(ended.exit, Exit::Protocol);
 }
@@ -789,7 +840,7 @@ fn client_that_hangs_up_during_greeting_ends_the_run() {
 fn setup_for_the_other_direction_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.greet(Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
     });
     ended.refuses(Exit::Protocol, "the other direction");
@@ -799,8 +850,8 @@ fn setup_for_the_other_direction_is_rejected() {
 fn message_in_place_of_the_setup_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.greet(None);
-        peer.say(&said_roots());
-        peer.hear_greeting();
+        peer.send_message(&roots_message());
+        peer.receive_greeting();
     });
     assert_eq!(ended.exit, Exit::Protocol);
 }
@@ -812,7 +863,7 @@ fn recorded() -> Vec<u8> {
     let mut dialect = Native::new(1);
     dialect.encode(&Message::Setup(Box::new(setup(false))), &mut bytes).unwrap();
     let told = [
-        said_roots(),
+        roots_message(),
         with_data(0, "", &[("a", FILE), ("d", DIR)]),
         whole(Lane::Early, file(0, 0)),
         with_data(1, "d", &[("b", FILE)]),
@@ -833,7 +884,7 @@ fn push_session_truncated_at_every_byte_fails_cleanly() {
     for end in 0..=bytes.len() {
         let stage = Stage::new();
         let ended = serve(&stage, &["-r"], false, |peer| {
-            peer.say_bytes(&bytes[..end]);
+            peer.send_bytes(&bytes[..end]);
             peer.hang_up();
         });
         assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
@@ -860,7 +911,7 @@ fn pull_session_truncated_at_every_byte_fails_cleanly() {
     for end in 0..=bytes.len() {
         let stage = Stage::new();
         let ended = pull(&["-r"], &["x/"]).against_unmet(&stage, |peer| {
-            peer.say_bytes(&bytes[..end]);
+            peer.send_bytes(&bytes[..end]);
             peer.hang_up();
         });
         assert_eq!(ended.exit, Exit::Stream, "cut off behind byte {end}");
@@ -878,16 +929,16 @@ fn content_far_beyond_the_reported_length_is_rejected() {
     let stage = Stage::new();
     stage.has("a", "basis");
     let ended = push(&stage, &["-rI"], |peer| {
-        peer.say_all(&[said_roots(), dir(0, "", &[("a", FILE)]), dirs_end()]);
-        let wanted = peer.hear_until(|message| match message {
+        peer.send_messages(&[roots_message(), dir(0, "", &[("a", FILE)]), dirs_end()]);
+        let wanted = peer.receive_until(|message| match message {
             Message::Want { file, lane, .. } => Some((*lane, *file)),
             _ => None,
         });
-        let (lane, file) = wanted.expect("it wants the file");
+        let (lane, file) = wanted.expect("the receiver requests the file");
         // Copies of the whole basis, as many as it takes.
         let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31 }; 4];
-        peer.say(&Message::Begin { file, lane });
-        peer.say_all(&copies);
+        peer.send_message(&Message::Begin { file, lane });
+        peer.send_messages(&copies);
     });
     ended.refuses(Exit::Protocol, "far beyond its reported length");
     assert_eq!(std::fs::read(stage.home().join("a")).unwrap(), b"basis");
@@ -905,8 +956,8 @@ fn compression_bomb_is_rejected() {
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
         peer.greet(Some(setup(false)));
-        peer.hear_greeting();
-        peer.say_bytes(&bomb);
+        peer.receive_greeting();
+        peer.send_bytes(&bomb);
     });
     ended.refuses(Exit::Protocol, "unknown message kind 0");
     assert_eq!(stage.names(), [""; 0]);

@@ -23,11 +23,11 @@ fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
     std::fs::File::options().write(true).open(stage.home().join("f")).unwrap().set_len(len_bytes).unwrap();
     serve(&stage, &["-r", "--no-compress"], true, |peer| {
         peer.greet_as(features, Some(setup(true)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.receive();
-        peer.say(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
-        assert!(peer.hear_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
-        peer.say(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None });
+        peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+        assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
+        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None });
         play(peer);
     })
 }
@@ -36,7 +36,7 @@ fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
 /// there is more.
 fn take(peer: &mut Peer) -> (u64, bool) {
     let mut bytes = 0;
-    let is_blocked = peer.hear_until(|message| {
+    let is_blocked = peer.receive_until(|message| {
         bytes += if class_of(message) == Some(Class::Asked) { cost(message) } else { 0 };
         match message {
             Message::End { .. } => Some(false),
@@ -44,7 +44,7 @@ fn take(peer: &mut Peer) -> (u64, bool) {
             _ => None,
         }
     });
-    (bytes, is_blocked.expect("it goes on"))
+    (bytes, is_blocked.expect("more content follows"))
 }
 
 #[test]
@@ -59,11 +59,11 @@ fn sender_fills_a_growing_window_and_reports_blocked() {
                 let said = bytes + overdrawn;
                 assert!((window..window + FRAME_MAX_BYTES).contains(&said), "{said} of {window}");
                 overdrawn = said - window;
-                peer.say(&Message::Grant { class: Class::Asked, bytes: 2 * window });
+                peer.send_message(&Message::Grant { class: Class::Asked, bytes: 2 * window });
                 window *= 2;
             }
         }
-        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+        peer.send_messages(&[Message::Done(0), Message::WantsEnd(Box::default())]);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
 }
@@ -75,14 +75,14 @@ fn sender_reports_blocked_only_to_peers_with_the_feature() {
         for _ in 0..2 {
             let mut bytes = 0;
             while bytes < window {
-                let message = peer.hear().expect("it goes on");
+                let message = peer.receive_message().expect("more content follows");
                 assert!(matches!(message, Message::Begin { .. } | Message::Data { .. }), "{message:?}");
                 bytes += cost(&message);
             }
-            peer.say(&Message::Grant { class: Class::Asked, bytes });
+            peer.send_message(&Message::Grant { class: Class::Asked, bytes });
         }
         assert!(!take(peer).1);
-        peer.say_all(&[Message::Done(0), Message::WantsEnd(Box::default())]);
+        peer.send_messages(&[Message::Done(0), Message::WantsEnd(Box::default())]);
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
 }
@@ -95,9 +95,9 @@ fn grant_beyond_the_maximum_window_is_rejected() {
         let stage = Stage::new();
         let ended = serve(&stage, &["-r"], true, |peer| {
             peer.greet_as(features, Some(setup(true)));
-            peer.hear_greeting();
+            peer.receive_greeting();
             peer.receive();
-            peer.say(&Message::Grant { class: Class::Asked, bytes });
+            peer.send_message(&Message::Grant { class: Class::Asked, bytes });
         });
         ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
     }
@@ -107,38 +107,38 @@ fn grant_beyond_the_maximum_window_is_rejected() {
 fn is_blocked_by(stage: &Stage, windows: &[u64]) {
     let ended = serve(stage, &["-r"], false, |peer| {
         peer.greet_as(TELLS_BLOCKED, Some(setup(false)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.send();
-        peer.say_all(&[said_roots(), dir(0, "", &[("f", FILE)]), dirs_end()]);
-        let wanted = peer.hear_until(|message| match message {
+        peer.send_messages(&[roots_message(), dir(0, "", &[("f", FILE)]), dirs_end()]);
+        let wanted = peer.receive_until(|message| match message {
             Message::Want { file, .. } => Some(*file),
             _ => None,
         });
         let (file, lane) = (wanted.expect("it wants the file"), Lane::Asked);
         let data = Message::Data { lane, data: vec![7; 256 << 10] };
-        peer.say(&Message::Begin { file, lane });
+        peer.send_message(&Message::Begin { file, lane });
         let mut said = cost(&Message::Begin { file, lane });
         let (mut granted, mut pieces) = (INITIAL_WINDOWS[ASKED], 0);
         for window in windows {
             while said < granted {
-                peer.say(&data);
+                peer.send_message(&data);
                 (said, pieces) = (said + cost(&data), pieces + 1);
             }
             // Whether or not the receiver writes as fast as it reads, it gets no more data before all is written.
-            peer.say(&Message::Blocked(Class::Asked));
+            peer.send_message(&Message::Blocked(Class::Asked));
             while granted < said + window {
-                match peer.hear().expect("it goes on") {
+                match peer.receive_message().expect("more content follows") {
                     Message::Grant { class: Class::Asked, bytes } => granted += bytes,
                     Message::Fail { message, .. } => panic!("{}", String::from_utf8_lossy(&message)),
                     _ => {}
                 }
             }
-            assert_eq!(granted, said + window, "all that was said was consumed, and it grew");
+            assert_eq!(granted, said + window, "everything sent was consumed, and the window grew");
         }
         let digest = crate::digest::content(&vec![7; pieces * (256 << 10)]);
-        peer.say(&Message::End { lane, digest });
-        assert!(peer.hear_until(|message| matches!(message, Message::WantsEnd(_)).then_some(())).is_some());
-        peer.say(&Message::Bye(Box::default()));
+        peer.send_message(&Message::End { lane, digest });
+        assert!(peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(())).is_some());
+        peer.send_message(&Message::Bye(Box::default()));
     });
     assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
     assert_eq!(stage.files(), ["f"]);

@@ -82,7 +82,7 @@ impl Stage {
             for entry in std::fs::read_dir(self.home().join(&dir)).expect("our own directory") {
                 let entry = entry.expect("our own directory");
                 let path = dir.join(entry.file_name());
-                let is_dir = entry.file_type().expect("it is there").is_dir();
+                let is_dir = entry.file_type().expect("the entry exists").is_dir();
                 found.push(format!("{}{}", path.display(), if is_dir { "/" } else { "" }));
                 dirs.extend(is_dir.then_some(path));
             }
@@ -98,10 +98,10 @@ impl Stage {
 
     /// Asserts that nothing outside was touched, and no temporary file was left inside.
     pub fn is_clean(&self) {
-        let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("it is there").collect();
+        let outside: Vec<_> = std::fs::read_dir(self.outside()).expect("the entry exists").collect();
         assert_eq!(outside.len(), 1, "{outside:?}");
-        assert_eq!(std::fs::read(self.outside().join("secret")).expect("it is there"), b"secret");
-        let top: Vec<_> = std::fs::read_dir(self.top.path()).expect("it is there").collect();
+        assert_eq!(std::fs::read(self.outside().join("secret")).expect("the entry exists"), b"secret");
+        let top: Vec<_> = std::fs::read_dir(self.top.path()).expect("the entry exists").collect();
         assert_eq!(top.len(), 2, "{top:?}");
         let names = self.names();
         let is_temporary = |name: &&String| name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
@@ -122,7 +122,7 @@ impl Ended {
     #[track_caller]
     pub fn refuses(&self, exit: Exit, words: &str) {
         assert_eq!(self.exit, exit, "{}", self.sentence);
-        assert!(self.sentence.contains(words), "{:?} does not say {words:?}", self.sentence);
+        assert!(self.sentence.contains(words), "{:?} does not contain {words:?}", self.sentence);
         assert!(!words.is_empty() || !self.sentence.is_empty());
     }
 }
@@ -155,7 +155,7 @@ impl Peer {
     }
 
     /// Sends bytes. Returns `false` if the honest end has closed the connection.
-    pub fn say_bytes(&mut self, bytes: &[u8]) -> bool {
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         let Some(link) = &mut self.link else { return false };
         let is_heard = match self.is_chunked {
             true => bytes.chunks(CHUNK_MAX_BYTES).all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
@@ -178,16 +178,16 @@ impl Peer {
     }
 
     /// Sends a message. Returns `false` if the honest end has closed the connection.
-    pub fn say(&mut self, message: &Message) -> bool {
+    pub fn send_message(&mut self, message: &Message) -> bool {
         let mut frame = Vec::new();
-        self.said.encode(message, &mut frame).expect("what the tests say can be spelled");
-        self.say_bytes(&frame)
+        self.said.encode(message, &mut frame).expect("messages of the tests can be encoded");
+        self.send_bytes(&frame)
     }
 
     /// Sends these messages.
-    pub fn say_all(&mut self, messages: &[Message]) {
+    pub fn send_messages(&mut self, messages: &[Message]) {
         for message in messages {
-            self.say(message);
+            self.send_message(message);
         }
     }
 
@@ -206,9 +206,9 @@ impl Peer {
         let mut spelled = Vec::new();
         encode_greeting(greeting, &mut spelled);
         let greeting = spelled;
-        self.say_bytes(&greeting);
+        self.send_bytes(&greeting);
         if let Some(setup) = setup {
-            self.say(&Message::Setup(Box::new(setup)));
+            self.send_message(&Message::Setup(Box::new(setup)));
         }
     }
 
@@ -221,7 +221,7 @@ impl Peer {
     }
 
     /// Reads the greeting of the honest end.
-    pub fn hear_greeting(&mut self) -> Option<Greeting> {
+    pub fn receive_greeting(&mut self) -> Option<Greeting> {
         loop {
             if let Some((greeting, len)) = decode_greeting(&self.rest).expect("the honest end greets") {
                 self.rest.drain(..len);
@@ -234,7 +234,7 @@ impl Peer {
     }
 
     /// Reads the next message, or returns `None` at the end of the connection.
-    pub fn hear(&mut self) -> Option<Message> {
+    pub fn receive_message(&mut self) -> Option<Message> {
         loop {
             let mut input = &self.rest[..];
             if let Some(message) = self.heard.decode(&mut input).expect("the honest end can be understood") {
@@ -257,17 +257,17 @@ impl Peer {
     }
 
     /// Reads messages until `wanted` returns a value, or returns `None` at the end of the connection.
-    pub fn hear_until<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> Option<T> {
+    pub fn receive_until<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> Option<T> {
         loop {
-            if let Some(found) = wanted(&self.hear()?) {
+            if let Some(found) = wanted(&self.receive_message()?) {
                 return Some(found);
             }
         }
     }
 
     /// Reads until the honest end closes the connection. Returns the error message that it sent.
-    fn hear_out(&mut self) -> Option<String> {
-        while self.hear().is_some() {}
+    fn receive_fail(&mut self) -> Option<String> {
+        while self.receive_message().is_some() {}
         self.failed.take()
     }
 
@@ -307,10 +307,10 @@ pub fn against<T: Send + 'static>(
     });
     let mut peer = Peer::new(theirs);
     play(&mut peer);
-    let failed = peer.hear_out();
+    let failed = peer.receive_fail();
     drop(peer);
     let ended = told.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
-    honest.join().expect("it told how it ended");
+    honest.join().expect("the result was sent");
     (ended, failed)
 }
 
@@ -479,7 +479,7 @@ pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
 }
 
 /// Returns a directory listing whose subdirectories are walked.
-pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
+pub fn listing(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
     let subs = entries.iter().filter(|(_, mode)| *mode == DIR);
     Told {
         id,
@@ -492,7 +492,7 @@ pub fn told(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
 
 /// As [`told`], as a message.
 pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(told(id, path, entries)))
+    Message::Dir(Box::new(listing(id, path, entries)))
 }
 
 /// Returns roots whose content is the transfer.
@@ -501,7 +501,7 @@ pub fn roots() -> Roots {
 }
 
 /// As [`roots`], as a message.
-pub fn said_roots() -> Message {
+pub fn roots_message() -> Message {
     Message::Roots(Box::new(roots()))
 }
 

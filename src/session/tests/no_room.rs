@@ -195,7 +195,7 @@ fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let _ = tell.send(copy(&trees, &words, way));
         });
-        let there = told.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{way:?} {shown}: it does not end"));
+        let there = told.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{way:?} {shown}: the session does not end"));
         assert_eq!(there.0, here.0, "{way:?} {shown}");
         let differs = |(one, other): &(_, _)| one != other;
         let first = there.1.iter().zip(&here.1).find(differs);
@@ -338,8 +338,8 @@ struct SlowSender<'p> {
 }
 
 impl SlowSender<'_> {
-    fn hear(&mut self) {
-        let message = self.peer.hear().expect("it goes on");
+    fn receive_message(&mut self) {
+        let message = self.peer.receive_message().expect("the session continues");
         let mut frame = Vec::new();
         Native::new(1).encode(&message, &mut frame).unwrap();
         if class_of(&message) == Some(Class::Wants) {
@@ -358,9 +358,9 @@ impl SlowSender<'_> {
     /// Returns the next requested file.
     fn next(&mut self) -> FileId {
         while self.asked.is_empty() {
-            self.hear();
+            self.receive_message();
         }
-        self.asked.pop_front().expect("there is one")
+        self.asked.pop_front().expect("a repeated request is queued")
     }
 
     /// Sends a file in these pieces.
@@ -370,25 +370,26 @@ impl SlowSender<'_> {
         let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
         for message in whole {
             while self.may_send_bytes <= 0 {
-                self.hear();
+                self.receive_message();
             }
             let mut frame = Vec::new();
             Native::new(1).encode(&message, &mut frame).unwrap();
             self.may_send_bytes -= frame.len() as i64;
-            self.peer.say(&message);
+            self.peer.send_message(&message);
         }
     }
 
     /// Handles all requests from here on, and ends the session.
-    fn oblige(&mut self) {
+    fn answer_requests(&mut self) {
         while !self.is_over {
-            self.peer.say(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
+            self.peer
+                .send_message(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
             while let Some(file) = self.asked.pop_front() {
-                self.peer.say(&whole(Lane::Asked, file));
+                self.peer.send_message(&whole(Lane::Asked, file));
             }
-            self.hear();
+            self.receive_message();
         }
-        self.peer.say(&Message::Bye(Box::default()));
+        self.peer.send_message(&Message::Bye(Box::default()));
     }
 }
 
@@ -409,20 +410,20 @@ fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 's
         }
         let ended = serve(&stage, &["-r", "--block-size=64"], false, |peer| {
             peer.greet(Some(setup(false)));
-            peer.hear_greeting();
+            peer.receive_greeting();
             peer.send();
             let dirs: Vec<_> = names.iter().map(|name| (name.as_str(), DIR)).collect();
-            peer.say_all(&[said_roots(), dir(0, "", &dirs)]);
+            peer.send_messages(&[roots_message(), dir(0, "", &dirs)]);
             for (name, id) in names.iter().zip(1..) {
-                peer.say(&dir(id, name, &[("f", FILE)]));
+                peer.send_message(&dir(id, name, &[("f", FILE)]));
             }
-            peer.say(&dirs_end());
+            peer.send_message(&dirs_end());
             let may_send_bytes = INITIAL_WINDOWS[Class::Asked as usize] as i64;
             let (asked_files, again) = Default::default();
             let mut sender =
                 SlowSender { peer, asked: asked_files, again, owes_bytes: 0, may_send_bytes, is_over: false };
             play(&mut sender, asked);
-            sender.oblige();
+            sender.answer_requests();
         });
         let _ = tell.send((ended, stage.files().len()));
     });
@@ -451,10 +452,10 @@ fn repeats_are_requested_while_requests_are_blocked() {
         files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
         for _ in 0..2 {
             while sender.again.is_empty() {
-                sender.hear();
+                sender.receive_message();
             }
-            let file = sender.again.pop_front().expect("there is one");
-            sender.peer.say(&whole(Lane::Again, file));
+            let file = sender.again.pop_front().expect("a repeated request is queued");
+            sender.peer.send_message(&whole(Lane::Again, file));
         }
         sender.asked.extend(files);
     });

@@ -178,17 +178,17 @@ fn message_kind_of_a_later_version_is_rejected() {
     let stage = Stage::new();
     let ended = serve(&stage, &["-r"], false, |peer| {
         peer.greet(Some(setup(false)));
-        peer.hear_greeting();
+        peer.receive_greeting();
         peer.send();
-        peer.say_bytes(&[FINISHED, 0]);
+        peer.send_bytes(&[FINISHED, 0]);
     });
     ended.refuses(Exit::Protocol, words);
     let client = TestClient { words: &["-r"], ..TestClient::default() };
     let ended = client.against(&stage, |peer| {
-        peer.hear_greeting();
-        assert!(matches!(peer.hear(), Some(Message::Setup(_))));
+        peer.receive_greeting();
+        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
         peer.receive();
-        peer.say_bytes(&[FINISHED, 0]);
+        peer.send_bytes(&[FINISHED, 0]);
     });
     ended.refuses(Exit::Protocol, words);
 }

@@ -121,9 +121,9 @@ impl Room {
         }
         let of_network = counts.waiting.iter().filter(|waits| waits.network == network).count();
         let has_room = if of_network >= limits.half_open_per_network {
-            counts.give_up_oldest(|waits| waits.network == network)
+            counts.abort_oldest(|waits| waits.network == network)
         } else {
-            counts.half_open < limits.half_open || counts.give_up_oldest(|_| true)
+            counts.half_open < limits.half_open || counts.abort_oldest(|_| true)
         };
         if !has_room {
             return Admission::Ignore;
@@ -162,7 +162,7 @@ enum Held {
 impl Slot {
     /// Lets other connections abort this handshake. `give_up` is called while another is admitted; it must not drop
     /// this place itself.
-    pub fn can_be_given_up(&mut self, give_up: impl FnOnce() + Send + 'static) {
+    pub fn set_abortable(&mut self, give_up: impl FnOnce() + Send + 'static) {
         let mut counts = self.room.counts.lock();
         let number = counts.next;
         counts.next += 1;
@@ -172,7 +172,7 @@ impl Slot {
     }
 
     /// Turns the slot of a completed handshake into that of a session with this key.
-    pub fn come_in(mut self, pin: Pin) -> Result<Slot, Unwelcome> {
+    pub fn into_session(mut self, pin: Pin) -> Result<Slot, Unwelcome> {
         let limits = &self.room.limits;
         let mut counts = self.room.counts.lock();
         if limits.is_full(counts.sessions) {
@@ -206,7 +206,7 @@ impl Counts {
     }
 
     /// Aborts the oldest handshake that matches `of`; returns whether there was one.
-    fn give_up_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
+    fn abort_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
         let oldest = self.waiting.iter().position(of).and_then(|at| self.waiting.remove(at));
         let was_there = oldest.is_some();
         if let Some(oldest) = oldest {
@@ -263,8 +263,8 @@ mod tests {
         assert!(matches!(admit(false), Admission::ShowAddress));
         let third = begins(admit(true)).unwrap();
         assert!(matches!(admit(true), Admission::Ignore), "three handshakes are open");
-        let session = first.come_in(KEYS[0]).ok().unwrap();
-        assert_eq!(second.come_in(KEYS[1]).err(), Some(Unwelcome::Full), "there is one conversation already");
+        let session = first.into_session(KEYS[0]).ok().unwrap();
+        assert_eq!(second.into_session(KEYS[1]).err(), Some(Unwelcome::Full), "one session exists already");
         assert!(matches!(admit(true), Admission::Refuse));
         drop(third);
         drop(session);
@@ -281,9 +281,9 @@ mod tests {
         let first = begins(admit(false)).unwrap();
         limits.ceiling.set(0).unwrap();
         assert!(matches!(admit(false), Admission::Refuse));
-        assert_eq!(begins(admit(true)).unwrap().come_in(KEYS[0]).err(), Some(Unwelcome::Full));
+        assert_eq!(begins(admit(true)).unwrap().into_session(KEYS[0]).err(), Some(Unwelcome::Full));
         limits.ceiling.set(1).unwrap();
-        assert!(first.come_in(KEYS[0]).is_ok() && begins(admit(false)).is_some());
+        assert!(first.into_session(KEYS[0]).is_ok() && begins(admit(false)).is_some());
     }
 
     #[test]
@@ -294,16 +294,16 @@ mod tests {
         let mut places: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
         for (number, place) in places.iter_mut().enumerate().skip(1) {
             let given_up = given_up.clone();
-            place.can_be_given_up(move || given_up.lock().push(number));
+            place.set_abortable(move || given_up.lock().push(number));
         }
         let last = places.pop().unwrap();
         let new = admit().unwrap();
         assert_eq!(*given_up.lock(), [1]);
-        let given = places.pop().unwrap().come_in(KEYS[0]);
-        assert_eq!(given.err(), Some(Unwelcome::GivenUp), "its place is another's");
-        let session = last.come_in(KEYS[0]).ok().unwrap();
+        let given = places.pop().unwrap().into_session(KEYS[0]);
+        assert_eq!(given.err(), Some(Unwelcome::GivenUp), "the slot belongs to another handshake");
+        let session = last.into_session(KEYS[0]).ok().unwrap();
         let more = admit().unwrap();
-        assert!(admit().is_none(), "those who wait are none that could be given up");
+        assert!(admit().is_none(), "no waiting handshake can be aborted");
         assert_eq!(*given_up.lock(), [1]);
         drop((new, more, session, places));
         let counts = room.counts.lock();
@@ -313,12 +313,12 @@ mod tests {
     #[test]
     fn sessions_per_key_are_limited() {
         let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
-        let come_in = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().come_in(key);
-        let sessions = [come_in(KEYS[0]).ok().unwrap(), come_in(KEYS[0]).ok().unwrap()];
-        assert_eq!(come_in(KEYS[0]).err(), Some(Unwelcome::TooManyOfKey));
-        let other = come_in(KEYS[1]).ok().unwrap();
+        let into_session = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().into_session(key);
+        let sessions = [into_session(KEYS[0]).ok().unwrap(), into_session(KEYS[0]).ok().unwrap()];
+        assert_eq!(into_session(KEYS[0]).err(), Some(Unwelcome::TooManyOfKey));
+        let other = into_session(KEYS[1]).ok().unwrap();
         drop(sessions);
-        assert!(come_in(KEYS[0]).is_ok());
+        assert!(into_session(KEYS[0]).is_ok());
         drop(other);
         let counts = room.counts.lock();
         assert_eq!((counts.sessions, counts.half_open, counts.of_key.len()), (0, 0, 0));
@@ -333,7 +333,7 @@ mod tests {
             .map(|address| {
                 let mut place = begins(room.admit(address.parse().unwrap(), true, false)).unwrap();
                 let given_up = given_up.clone();
-                place.can_be_given_up(move || given_up.lock().push(address));
+                place.set_abortable(move || given_up.lock().push(address));
                 place
             })
             .collect();
@@ -351,6 +351,6 @@ mod tests {
         assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(admit), [true, true, false], "one network");
         assert!(admit("192.0.2.2"));
         (0..2 * ADDRESSES_MAX as u32).for_each(|n| drop(room.admit(std::net::Ipv4Addr::from(n).into(), true, false)));
-        assert!(room.counts.lock().attempts.len() <= ADDRESSES_MAX + 1, "what is remembered is bounded");
+        assert!(room.counts.lock().attempts.len() <= ADDRESSES_MAX + 1, "the number of recorded addresses is limited");
     }
 }

@@ -153,7 +153,7 @@ impl Dial {
         let (reader, writer, mover) =
             tls_upgrade::movable((reader, writer), &self.lanes, self.first_words.bytes().len());
         let watch = self.watch(peer, token, true);
-        tokio::spawn(mover.ask(client_config_for(&self.tls, &[ALPN_LANES]), watch, self.lanes.clone()));
+        tokio::spawn(mover.run_client(client_config_for(&self.tls, &[ALPN_LANES]), watch, self.lanes.clone()));
         drop(inside);
         let (lanes, hang_up) = (Some(writer.progress().clone()), HangUp::Lanes(writer.hang_up()));
         Linked { link: self.link_of(Box::new(reader), Box::new(writer), &hang_up, &handle), lanes, hang_up }
@@ -271,7 +271,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             Err(Trouble::NotAdmitted) => return Err(Trouble::NotAdmitted),
             Err(trouble) => worst = worst.into_iter().chain([trouble]).max_by_key(weight),
         }
-        if !field.let_speak() {
+        if !field.grant_floor() {
             return Err(Trouble::Stopped);
         }
     }
@@ -361,7 +361,7 @@ impl Race {
 
     /// Lets the next attempt send the first bytes, unless a current one still has time. Returns `false` if another race
     /// has the right to begin a session.
-    fn let_speak(&mut self) -> bool {
+    fn grant_floor(&mut self) -> bool {
         if self.speaker.as_ref().is_some_and(|speaker| !speaker.is_late) {
             return true;
         }
@@ -443,7 +443,7 @@ enum AnsweredServer {
 
 async fn reach(kind: NetTransport, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     match kind {
-        NetTransport::Quic => reach_by_quic(peer, tls).await,
+        NetTransport::Quic => dial_quic_repeatedly(peer, tls).await,
         NetTransport::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
     }
 }
@@ -452,11 +452,11 @@ async fn reach(kind: NetTransport, peer: SocketAddr, tls: Arc<rustls::ClientConf
 ///
 /// QUIC retransmits ever more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router
 /// may have lost the way back.
-async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     // Dropping this ends all attempts.
     let mut attempts = JoinSet::new();
     loop {
-        attempts.spawn(shake_by_quic(peer, tls.clone()));
+        attempts.spawn(quic_handshake(peer, tls.clone()));
         while let Ok(Some(came)) = tokio::time::timeout(QUIC_AGAIN, attempts.join_next()).await {
             match came.unwrap_or_else(|error| Err(broken(error))) {
                 // Other attempts are still running and may succeed.
@@ -467,7 +467,7 @@ async fn reach_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Resu
     }
 }
 
-async fn shake_by_quic(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     let endpoint = open(peer)?;
     let nudge = migration::Nudge::default();
     let mut refusal = pin!(refusal(peer));

@@ -313,8 +313,8 @@ impl Control {
         });
     }
 
-    /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`Control::all_heard`] follows.
-    pub fn heard(&mut self, now: Duration, sent_at: Duration, bytes: u64) {
+    /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`Control::all_acknowledged`] follows.
+    pub fn acknowledged(&mut self, now: Duration, sent_at: Duration, bytes: u64) {
         self.heard_bytes += bytes;
         self.judged.heard_bytes += bytes;
         self.heard_at = now;
@@ -323,7 +323,7 @@ impl Control {
 
     /// Evaluates all acknowledgements recorded at this moment. `out_bytes` are still in flight; `is_idle` means that
     /// the sender is application-limited.
-    pub fn all_heard(&mut self, now: Duration, out_bytes: u64, is_idle: bool) {
+    pub fn all_acknowledged(&mut self, now: Duration, out_bytes: u64, is_idle: bool) {
         self.out_bytes = out_bytes;
         let just = self.heard_bytes - std::mem::replace(&mut self.gathered_until, self.heard_bytes);
         self.gather(now, just);

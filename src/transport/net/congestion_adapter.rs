@@ -18,7 +18,7 @@ impl ControllerFactory for ByRate {
 
 /// Lets the imminent close of a connection be sent. Otherwise quinn holds it back behind a full window, and once closed
 /// it processes no acknowledgements that would open the window.
-pub fn let_end(connection: &quinn::Connection) {
+pub fn allow_close(connection: &quinn::Connection) {
     if let Ok(path) = connection.congestion_state().into_any().downcast::<Path>() {
         path.ends.store(true, Ordering::Relaxed);
     }
@@ -48,11 +48,11 @@ impl Controller for Path {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _limited: bool, _rtt: &quinn_proto::RttEstimator) {
-        self.control.heard(self.moment(now), self.moment(sent), bytes);
+        self.control.acknowledged(self.moment(now), self.moment(sent), bytes);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool, _largest: Option<u64>) {
-        self.control.all_heard(self.moment(now), in_flight, limited);
+        self.control.all_acknowledged(self.moment(now), in_flight, limited);
     }
 
     fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, persists: bool, lost_bytes: u64) {

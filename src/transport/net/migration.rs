@@ -146,7 +146,7 @@ mod tests {
         let moved = |own: &str, peer: &str| is_elsewhere(own.parse().unwrap(), peer.parse().unwrap());
         // Networks reserved for documentation (RFC 5737, RFC 3849): no machine has such an address.
         assert!(moved("192.0.2.7:9", "127.0.0.1:9"));
-        assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "it has it");
+        assert!(!moved("127.0.0.1:9", "127.0.0.1:9"), "the machine has this address");
         assert!(
             !moved("192.0.2.7:9", "[2001:db8::7]:9")
                 || super::own_address("[2001:db8::7]:9".parse().unwrap()).is_some()

@@ -111,7 +111,7 @@ impl HangUp {
 
     /// Returns the number of datagrams received. A QUIC client sends a keepalive every [`limits::KEEP_ALIVE`], and the
     /// server answers. `None` for sessions that use or may use TCP, where the system detects dead peers.
-    pub fn heard(&self) -> Option<u64> {
+    pub fn received_datagrams(&self) -> Option<u64> {
         match self {
             HangUp::Quic(connection) => Some(connection.stats().udp_rx.datagrams),
             HangUp::Lanes(_) | HangUp::Tls(_) => None,

@@ -76,7 +76,7 @@ pub fn server_endpoint(
     server: quinn::ServerConfig,
     lasting: Lasting,
 ) -> io::Result<quinn::Endpoint> {
-    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
+    sys::request_socket_buffers(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     let mut config = quinn::EndpointConfig::default();
     lasting.put(&mut config);
     endpoint(socket, config, Some(server))
@@ -95,7 +95,7 @@ fn endpoint(
 pub fn client_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
-    sys::ask_socket_room(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
+    sys::request_socket_buffers(socket.as_fd(), limits::SOCKET_ROOM_BYTES);
     Ok(socket)
 }
 
@@ -228,7 +228,7 @@ pub async fn leave(connection: quinn::Connection) {
 
 /// Closes a connection at once and notifies the peer, however much is in flight.
 pub fn close(connection: &quinn::Connection, code: CloseCode, why: &[u8]) {
-    congestion_adapter::let_end(connection);
+    congestion_adapter::allow_close(connection);
     connection.close(VarInt::from_u32(code as u32), why);
 }
 
@@ -346,7 +346,7 @@ impl Drop for Hold {
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
                 let was_heard = match heard {
-                    Some(heard) => is_heard(&connection, heard, last_words, &stop).await,
+                    Some(heard) => is_delivered(&connection, heard, last_words, &stop).await,
                     None => true,
                 };
                 close(&connection, CloseCode::Done, b"");
@@ -364,7 +364,7 @@ impl Drop for Hold {
 const SAID_AGAIN: Duration = Duration::from_millis(300);
 
 /// Waits for the peer to receive the rest, as long as it is not silent, and at most `at_most`. Returns whether it did.
-async fn is_heard(
+async fn is_delivered(
     connection: &quinn::Connection,
     mut heard: Boxed,
     (quiet, at_most): (Duration, Duration),

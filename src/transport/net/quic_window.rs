@@ -126,6 +126,6 @@ mod tests {
         }
         let most = [0, 9 * MIB, 20 * MIB].map(|most| writing(u64::MAX, || most));
         assert_eq!(most, [8 * MIB, 9 * MIB, 20 * MIB]);
-        assert_eq!(writing(MIB, || unreachable!("it matters to no window that is short")), 4 * MIB);
+        assert_eq!(writing(MIB, || unreachable!("the ceiling is not read for a short window")), 4 * MIB);
     }
 }

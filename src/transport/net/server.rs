@@ -238,7 +238,7 @@ impl Acceptor {
             sys::count_client();
             let is_shown = incoming.remote_address_validated();
             match self.room.admit(incoming.remote_address().ip(), is_shown, false) {
-                Admission::Begin(place) => begin(place, |place| self.clone().welcome_quic(incoming, place)),
+                Admission::Begin(place) => begin(place, |place| self.clone().accept_quic(incoming, place)),
                 Admission::ShowAddress => drop(incoming.retry()),
                 Admission::Refuse => incoming.refuse(),
                 Admission::Ignore => incoming.ignore(),
@@ -254,7 +254,7 @@ impl Acceptor {
                     sys::count_client();
                     let may_belong = !self.movable.is_empty() || !self.named.is_empty();
                     if let Admission::Begin(place) = self.room.admit(address.ip(), true, may_belong) {
-                        begin(place, |place| self.clone().welcome_tls(socket, address, place));
+                        begin(place, |place| self.clone().accept_tls(socket, address, place));
                     }
                 }
                 // Probably out of file descriptors; sessions that end free some.
@@ -263,7 +263,7 @@ impl Acceptor {
         }
     }
 
-    async fn welcome_quic(self, incoming: quinn::Incoming, place: Slot) {
+    async fn accept_quic(self, incoming: quinn::Incoming, place: Slot) {
         let address = incoming.remote_address();
         let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
@@ -272,7 +272,7 @@ impl Acceptor {
         let Some(pin) = tls::pin_of(&cert_der) else {
             return;
         };
-        let place = match place.come_in(pin) {
+        let place = match place.into_session(pin) {
             Ok(place) => place,
             Err(unwelcome) => return hang_up.now(&unwelcome.to_string()),
         };
@@ -291,16 +291,24 @@ impl Acceptor {
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
-            return self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
+            return self.admit_guest(Guest {
+                reader,
+                writer,
+                parting,
+                pin,
+                address,
+                kind: NetTransport::Quic,
+                hang_up,
+            });
         };
         let (reader, writer, mover) = tls_upgrade::movable((reader, writer), &tls_upgrade::UpgradeTerms::default(), 0);
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
+        self.admit_guest(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
     }
 
-    async fn welcome_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
+    async fn accept_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
         let welcomed = tokio::time::timeout(HANDSHAKE, over_tls::welcome(socket, self.tls.clone())).await;
         let Ok(Some(mut tunnel)) = welcomed else {
             return;
@@ -318,8 +326,8 @@ impl Acceptor {
             return;
         }
         let has_name = tunnel.carries() == Some(tls::ALPN_NAMED);
-        let name = match tunnel.hear().await {
-            Ok(BEGINS) if has_name => match tunnel.hear().await {
+        let name = match tunnel.receive_exact().await {
+            Ok(BEGINS) if has_name => match tunnel.receive_exact().await {
                 Ok(name) => Some(name),
                 Err(_) => return,
             },
@@ -331,7 +339,7 @@ impl Acceptor {
             }
             Ok(_) | Err(_) => return,
         };
-        let Ok(place) = place.come_in(pin) else {
+        let Ok(place) = place.into_session(pin) else {
             return;
         };
         let patience = self.patience();
@@ -343,7 +351,7 @@ impl Acceptor {
             self.named.put(pin, name, hang_up.watched());
         }
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
-        self.let_in(Guest { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
+        self.admit_guest(Guest { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
     }
 
     /// Returns the patience of one session.
@@ -351,7 +359,7 @@ impl Acceptor {
         Patience { parting: Parting::default(), ..self.patience.clone() }
     }
 
-    fn let_in(&self, guest: Guest) {
+    fn admit_guest(&self, guest: Guest) {
         // The channel has room for the maximum number of sessions.
         let _ = self.sender.try_send(guest);
     }
@@ -364,7 +372,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 /// Runs a handshake, which ends in time or is aborted when another one needs its slot.
 fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Slot, welcome: impl FnOnce(Slot) -> W) {
     let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
-    place.can_be_given_up(move || {
+    place.set_abortable(move || {
         // Without a receiver, the handshake has ended by itself.
         let _ = give_up.send(());
     });

@@ -140,18 +140,18 @@ impl Watch {
     /// `limit`.
     async fn settle(&self, connection: &tls::Watched, mut fresh: tls::Tunnel, limit: Duration) -> io::Result<bool> {
         let since = Since::now();
-        fresh.say(&[&ASKS[..], &self.name].concat()).await?;
+        fresh.send_short(&[&ASKS[..], &self.name].concat()).await?;
         loop {
-            if tokio::time::timeout(limit, fresh.hear()).await?? == OVER {
+            if tokio::time::timeout(limit, fresh.receive_exact()).await?? == OVER {
                 return Ok(true);
             }
             let Some(standing) = connection.standing(self.signs.standing) else { return Ok(false) };
             let is_elsewhere = is_silent(&standing, 1) && self.is_elsewhere(connection);
             if is_elsewhere || is_hopeless(&standing, since.elapsed()) {
-                fresh.say(&END).await?;
+                fresh.send_short(&END).await?;
             } else if is_silent(&standing, REPEATS) {
                 tokio::time::sleep(self.signs.look).await;
-                fresh.say(&AGAIN).await?;
+                fresh.send_short(&AGAIN).await?;
             } else {
                 return Ok(false);
             }
@@ -190,15 +190,15 @@ impl NamedSessions {
     /// Answers the queries of a client with this key.
     pub async fn answer(&self, mut fresh: tls::Tunnel, pin: Pin, signs: &Signs) -> io::Result<()> {
         let since = Since::now();
-        let name = fresh.hear().await?;
+        let name = fresh.receive_exact().await?;
         let mut wants_end = false;
         loop {
             let shall_end = |standing: &TcpStanding| wants_end || is_hopeless(standing, since.elapsed());
             if self.is_over(pin, name, shall_end, signs) {
-                return fresh.say(&OVER).await;
+                return fresh.send_short(&OVER).await;
             }
-            fresh.say(&GOES_ON).await?;
-            wants_end = match fresh.hear().await? {
+            fresh.send_short(&GOES_ON).await?;
+            wants_end = match fresh.receive_exact().await? {
                 AGAIN => false,
                 END => true,
                 _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -234,23 +234,32 @@ mod tests {
     #[test]
     fn path_is_in_doubt_after_several_unanswered_attempts() {
         let doubted = |standing: TcpStanding| is_silent(&standing, REPEATS);
-        assert!([0, 1, 2, 3].map(repeated).into_iter().all(|standing| !doubted(standing)), "TCP itself is quick");
+        assert!(
+            [0, 1, 2, 3].map(repeated).into_iter().all(|standing| !doubted(standing)),
+            "TCP retransmits quickly at first"
+        );
         assert!(doubted(repeated(4)));
-        assert!(!doubted(TcpStanding { silent: Duration::from_millis(700), ..repeated(9) }), "something was heard");
+        assert!(
+            !doubted(TcpStanding { silent: Duration::from_millis(700), ..repeated(9) }),
+            "something was received recently"
+        );
         assert!(!doubted(TcpStanding { silent: Duration::from_secs(60), ..NONE }), "both sides were silent");
-        assert!(!doubted(TcpStanding { repeats: 2, ..repeated(4) }), "on a slow way it takes longer");
+        assert!(!doubted(TcpStanding { repeats: 2, ..repeated(4) }), "a slow path takes longer");
         assert!(!doubted(asked(2)) && doubted(asked(3)));
     }
 
     #[test]
     fn connection_is_hopeless_after_long_tcp_backoff_or_silence() {
         let fresh = Duration::from_millis(1);
-        assert!(!is_hopeless(&repeated(4), fresh), "it tries again in time");
-        assert!(!is_hopeless(&repeated(4), LONG), "however long the fresh connection has been there");
+        assert!(!is_hopeless(&repeated(4), fresh), "TCP retransmits in time");
+        assert!(!is_hopeless(&repeated(4), LONG), "independently of the age of the fresh connection");
         assert!(is_hopeless(&repeated(5), fresh));
-        assert!(!is_hopeless(&asked(3), fresh), "it asks again in time");
+        assert!(!is_hopeless(&asked(3), fresh), "TCP probes again in time");
         assert!(is_hopeless(&asked(3), QUIET));
-        assert!(!is_hopeless(&TcpStanding { silent: Duration::from_secs(1), ..repeated(9) }, LONG), "it was heard");
+        assert!(
+            !is_hopeless(&TcpStanding { silent: Duration::from_secs(1), ..repeated(9) }, LONG),
+            "something was received"
+        );
     }
 
     const LONG: Duration = Duration::from_secs(60);

@@ -66,8 +66,8 @@ impl World {
 
     fn meet_by(&self, address: SocketAddr, kind: NetTransport, dial: Dial) -> (Link, Guest) {
         std::thread::scope(|scope| {
-            let near = scope.spawn(move || dial_by(kind, address, &dial));
-            let mut guest = self.listener.accept(LONG).unwrap().expect("a guest comes");
+            let near = scope.spawn(move || dial_over(kind, address, &dial));
+            let mut guest = self.listener.accept(LONG).unwrap().expect("a client connects");
             guest.writer.write_all(b"!").unwrap();
             (near.join().unwrap().unwrap(), guest)
         })
@@ -78,7 +78,7 @@ fn lasting(far: &Identity) -> Lasting {
     Lasting(far.secret_for("tests"))
 }
 
-fn dial_by(kind: NetTransport, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
+fn dial_over(kind: NetTransport, address: SocketAddr, dial: &Dial) -> Result<Link, Trouble> {
     race(&[address], &[kind], dial).map(|won| won.link)
 }
 
@@ -123,14 +123,14 @@ fn bytes_arrive_in_both_directions_concurrently() {
             scope.spawn(move || {
                 let mut got = Vec::new();
                 reader.read_to_end(&mut got).unwrap();
-                assert!(got == *up, "what the server heard is not what the client said");
+                assert!(got == *up, "the server did not receive what the client sent");
             });
             let Link { mut reader, mut writer, .. } = link;
             scope.spawn(move || writer.write_all(up).unwrap());
             let mut got = Vec::new();
             reader.read_to_end(&mut got).unwrap();
             assert_eq!(got[0], b'!');
-            assert!(got[1..] == *down, "what the client heard is not what the server said");
+            assert!(got[1..] == *down, "the client did not receive what the server sent");
         });
     });
 }
@@ -181,8 +181,8 @@ fn an_answer_of_a_server_that_closes_at_once_arrives() {
         let world = World::new();
         for _ in 0..8 {
             std::thread::scope(|scope| {
-                let near = scope.spawn(|| dial_by(kind, world.address(), &world.dial(patient())));
-                let Guest { reader, mut writer, .. } = world.listener.accept(LONG).unwrap().expect("a guest comes");
+                let near = scope.spawn(|| dial_over(kind, world.address(), &world.dial(patient())));
+                let Guest { reader, mut writer, .. } = world.listener.accept(LONG).unwrap().expect("a client connects");
                 writer.write_all(b"!").unwrap();
                 drop(writer);
                 let mut link = near.join().unwrap().unwrap();
@@ -201,9 +201,9 @@ fn client_sends_nothing_to_a_server_with_another_key() {
         let world = World::new();
         let stranger = Identity::passing().unwrap();
         let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..world.dial(patient()) };
-        let trouble = dial_by(kind, world.address(), &dial).err();
+        let trouble = dial_over(kind, world.address(), &dial).err();
         assert!(matches!(trouble, Some(Trouble::WrongKey(_))), "{trouble:?}");
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
     });
 }
 
@@ -214,10 +214,10 @@ fn rejected_client_gets_the_reason() {
         // Regardless of how much it sends, although the server does not read it.
         for len in [0, FIRST_WORDS_MAX_BYTES] {
             let dial = Dial { first_words: words(bytes(len)), ..world.dial(patient()) };
-            let trouble = dial_by(kind, world.address(), &dial).err();
+            let trouble = dial_over(kind, world.address(), &dial).err();
             assert!(matches!(trouble, Some(Trouble::NotAdmitted)), "{trouble:?}");
         }
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
     });
 }
 
@@ -233,7 +233,7 @@ fn plaintext_alert_is_a_broken_connection() {
             // A plaintext alert: access denied.
             let _ = socket.write_all(&[21, 3, 3, 0, 2, 2, 49]);
         });
-        let trouble = dial_by(NetTransport::Tls, address, &world.dial(patient())).err().unwrap();
+        let trouble = dial_over(NetTransport::Tls, address, &world.dial(patient())).err().unwrap();
         assert!(matches!(trouble, Trouble::Broken(_)), "{trouble:?}");
     });
 }
@@ -250,7 +250,7 @@ fn silent_server_is_reported_within_the_limit() {
         };
         let begun = Since::now();
         let limit = Duration::from_millis(200);
-        let trouble = dial_by(kind, address, &Dial { limit, ..world.dial(patient()) }).err();
+        let trouble = dial_over(kind, address, &Dial { limit, ..world.dial(patient()) }).err();
         assert!(matches!(trouble, Some(Trouble::Silent(_) | Trouble::Unreachable(_))), "{trouble:?}");
         assert!(begun.elapsed() < LONG / 2);
     });
@@ -261,7 +261,7 @@ fn connection_refused_is_reported() {
     each(|kind| {
         let world = World::new();
         let address = std::net::UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
-        let trouble = dial_by(kind, address, &world.dial(patient())).err();
+        let trouble = dial_over(kind, address, &world.dial(patient())).err();
         assert!(matches!(&trouble, Some(Trouble::Unreachable(why)) if why.contains("refused")), "{trouble:?}");
     });
 }
@@ -300,7 +300,7 @@ fn stop_request_interrupts_dial_and_read() {
         };
         assert!(at_least_once(soon));
         let udp = std::net::UdpSocket::bind(HERE).unwrap();
-        let trouble = dial_by(kind, udp.local_addr().unwrap(), &world.dial(patience)).err();
+        let trouble = dial_over(kind, udp.local_addr().unwrap(), &world.dial(patience)).err();
         assert!(matches!(trouble, Some(Trouble::Stopped | Trouble::Unreachable(_))), "{trouble:?}");
     });
 }
@@ -330,7 +330,7 @@ fn parting_ends_reads_and_writes_after_the_farewell_time() {
         assert!(begun.elapsed() >= FAREWELL);
         // A writer does not wait for a peer that never reads either.
         let error = std::iter::repeat_with(|| link.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
-        assert_eq!(error.expect("the windows are smaller than that").kind(), ErrorKind::ConnectionAborted);
+        assert_eq!(error.expect("the windows are smaller").kind(), ErrorKind::ConnectionAborted);
     });
 }
 
@@ -380,7 +380,7 @@ fn shutdown_of_the_server_is_an_error_at_the_client() {
     let (mut link, guest) = world.meet(NetTransport::Quic, patient());
     link.reader.read_exact(&mut [0]).unwrap();
     drop(world);
-    assert!(link.reader.read(&mut [0; 8]).is_err(), "an end that was not said is no end");
+    assert!(link.reader.read(&mut [0; 8]).is_err(), "an unannounced end is an error");
     drop(guest);
 }
 
@@ -391,7 +391,7 @@ fn draining_server_keeps_its_sessions() {
         let (mut link, mut guest) = world.meet(kind, patient());
         world.listener.drain();
         let dial = Dial { limit: Duration::from_millis(200), ..world.dial(patient()) };
-        assert!(dial_by(kind, world.address(), &dial).is_err());
+        assert!(dial_over(kind, world.address(), &dial).is_err());
         link.writer.write_all(b"still here").unwrap();
         let mut got = [0; 10];
         guest.reader.read_exact(&mut got).unwrap();
@@ -478,13 +478,13 @@ fn failed_race_reports_the_most_important_error() {
 
 /// Accepts guests until one uses this transport.
 fn guest_over(world: &World, kind: NetTransport) -> Guest {
-    std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a guest comes"))
+    std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a client connects"))
         .find(|guest| guest.kind == kind)
         .unwrap()
 }
 
 /// Checks that the server notices that this guest has left; otherwise it would wait for [`Limits::idle`].
-fn hears_the_end(mut guest: Guest) {
+fn expect_end(mut guest: Guest) {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(guest.reader.read(&mut [0]).is_err()));
     assert_eq!(told.recv_timeout(LONG), Ok(true));
@@ -496,12 +496,12 @@ fn only_one_racing_connection_starts_a_session() {
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
-        let mut first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        let mut first = world.listener.accept(LONG).unwrap().expect("a client connects");
         // By now the other attempt has completed its handshake too.
-        assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one speaks");
+        assert!(world.listener.accept(2 * KIND_STEP).unwrap().is_none(), "only one connection sends");
         first.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().ok().unwrap().kind, first.kind);
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "the other one is gone");
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "the other connection is closed");
     });
 }
 
@@ -511,13 +511,13 @@ fn next_connection_takes_over_if_the_first_is_rejected() {
     let dial = Dial { first_words: words(b"first".to_vec()), ..world.dial(patient()) };
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &NetTransport::BOTH, &dial));
-        let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        let first = world.listener.accept(LONG).unwrap().expect("a client connects");
         first.hang_up.now("not you");
-        let mut next = world.listener.accept(LONG).unwrap().expect("another one comes");
+        let mut next = world.listener.accept(LONG).unwrap().expect("another client connects");
         assert_ne!(first.kind, next.kind);
         let mut got = [0; 5];
         next.reader.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"first", "it begins from the beginning");
+        assert_eq!(&got, b"first", "the first words are sent again");
         next.writer.write_all(b"!").unwrap();
         let won = racing.join().unwrap().ok().unwrap();
         assert_eq!(won.kind, next.kind);
@@ -541,11 +541,11 @@ fn next_connection_takes_over_if_the_first_is_unanswered() {
     std::thread::scope(|scope| {
         // QUIC has begun its session when TLS begins.
         let racing = scope.spawn(|| race(&[relay.address], &NetTransport::BOTH, &dial));
-        let first = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        let first = world.listener.accept(LONG).unwrap().expect("a client connects");
         // Like a network that blocks QUIC once it has recognized it.
         relay.shut(true);
         let mut next = match first.kind {
-            NetTransport::Quic => world.listener.accept(LONG).unwrap().expect("the other one takes over"),
+            NetTransport::Quic => world.listener.accept(LONG).unwrap().expect("the other connection takes over"),
             NetTransport::Tls => first,
         };
         next.writer.write_all(b"!").unwrap();
@@ -559,11 +559,11 @@ fn unanswered_connection_releases_the_floor() {
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
-        let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
-        assert!(!dial.floor.take(), "the server may answer yet");
+        let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
+        assert!(!dial.floor.take(), "the server may still answer");
         let begun = Since::now();
         while !dial.floor.take() {
-            assert!(begun.elapsed() < LONG, "the floor is not left");
+            assert!(begun.elapsed() < LONG, "the floor is not released");
             std::thread::yield_now();
         }
         guest.writer.write_all(b"!").unwrap();
@@ -577,8 +577,8 @@ fn connection_without_the_floor_sends_nothing() {
         let world = World::new();
         let dial = world.dial(patient());
         assert!(dial.floor.take() && !dial.floor.take());
-        assert_eq!(dial_by(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
-        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client came in");
+        assert_eq!(dial_over(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
+        assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
     });
 }
 
@@ -590,11 +590,11 @@ fn first_words_precede_the_other_bytes() {
             let first_words = bytes(len);
             let dial = Dial { first_words: words(first_words.clone()), ..world.dial(patient()) };
             std::thread::scope(|scope| {
-                let near = scope.spawn(|| dial_by(kind, world.address(), &dial));
-                let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+                let near = scope.spawn(|| dial_over(kind, world.address(), &dial));
+                let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
                 let mut got = vec![0; len];
                 guest.reader.read_exact(&mut got).unwrap();
-                assert!(got == first_words, "heard before anything is answered");
+                assert!(got == first_words, "received before any answer");
                 guest.writer.write_all(b"!").unwrap();
                 let mut link = near.join().unwrap().unwrap();
                 link.writer.write_all(b"and the rest").unwrap();
@@ -620,13 +620,13 @@ fn clean_close_does_not_wait() {
         let begun = Since::now();
         writer.write_all(b"bye").unwrap();
         drop(writer);
-        leave.expect("the network has a way to leave")();
+        leave.expect("network links have a `leave` function")();
         assert_eq!(reading.join().unwrap(), 0);
         let took = begun.elapsed();
         let mut got = [0; 3];
         guest.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"bye");
-        assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "and nothing more");
+        assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "nothing more arrives");
         took < FAREWELL
     };
     assert!(at_least_once(soon));
@@ -642,7 +642,7 @@ fn abandoned_race_notifies_the_server_at_once() {
         let guest = guest_over(&world, NetTransport::Quic);
         patience.beaten.store(true, Ordering::Relaxed);
         assert_eq!(racing.join().unwrap().err().unwrap(), Trouble::Stopped);
-        hears_the_end(guest);
+        expect_end(guest);
     });
 }
 
@@ -662,7 +662,7 @@ fn number_of_sessions_is_limited() {
         let near = Identity::passing().unwrap();
         let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
         let (link, guest) = world.meet(kind, patient());
-        let trouble = dial_by(kind, world.address(), &world.dial(patient())).err();
+        let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
         match kind {
             NetTransport::Quic => assert_eq!(trouble, Some(Trouble::Busy)),
             NetTransport::Tls => assert!(trouble.is_some()),
@@ -673,7 +673,7 @@ fn number_of_sessions_is_limited() {
         loop {
             let begins = world.dial(patient());
             let dialled = std::thread::scope(|scope| {
-                let near = scope.spawn(|| dial_by(kind, world.address(), &begins));
+                let near = scope.spawn(|| dial_over(kind, world.address(), &begins));
                 while !near.is_finished() {
                     if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
                         guest.writer.write_all(b"!").unwrap();
@@ -684,7 +684,7 @@ fn number_of_sessions_is_limited() {
             if dialled.is_ok() {
                 break;
             }
-            assert!(begun.elapsed() < LONG, "no place became free");
+            assert!(begun.elapsed() < LONG, "no slot was freed");
         }
     });
 }
@@ -758,14 +758,14 @@ fn silent_peers_do_not_block_others() {
         let begun = Since::now();
         let mut mute: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(world.address()).unwrap()).collect();
         for old in &mut mute[..4] {
-            assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "it has lost its place to another");
+            assert!(matches!(old.read(&mut [0]), Ok(0) | Err(_)), "the handshake was aborted for another");
         }
         each(|kind| {
             world.meet(kind, patient());
         });
         begun.elapsed() < HANDSHAKE
     };
-    assert!(at_least_once(soon), "a client waited for the silent ones");
+    assert!(at_least_once(soon), "a client waited for silent peers");
 }
 
 /// Returns the first datagram of a QUIC client; each begins a handshake of its own.
@@ -775,7 +775,7 @@ fn first_word(world: &World) -> Vec<u8> {
     let dial = world.dial(patience.clone());
     let mut word = vec![0; 1 << 16];
     std::thread::scope(|scope| {
-        scope.spawn(|| dial_by(NetTransport::Quic, address, &dial).is_err());
+        scope.spawn(|| dial_over(NetTransport::Quic, address, &dial).is_err());
         let len = mute.recv(&mut word).unwrap();
         word.truncate(len);
         patience.beaten.store(true, Ordering::Relaxed);
@@ -800,7 +800,7 @@ fn single_packet_quic_clients_do_not_block_others() {
         });
         begun.elapsed() < HANDSHAKE
     };
-    assert!(at_least_once(soon), "a client waited for the silent ones");
+    assert!(at_least_once(soon), "a client waited for silent peers");
 }
 
 #[test]
@@ -808,12 +808,12 @@ fn number_of_sessions_per_key_is_limited() {
     let limits = Limits { sessions_per_key: 1, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let first = world.meet(NetTransport::Quic, patient());
-    let trouble = dial_by(NetTransport::Quic, world.address(), &world.dial(patient())).err();
+    let trouble = dial_over(NetTransport::Quic, world.address(), &world.dial(patient())).err();
     assert!(trouble.as_ref().is_some_and(|trouble| trouble.to_string().contains("this key")), "{trouble:?}");
     let other = Identity::passing().unwrap();
     let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
     std::thread::scope(|scope| {
-        let near = scope.spawn(|| dial_by(NetTransport::Quic, world.address(), &dial));
+        let near = scope.spawn(|| dial_over(NetTransport::Quic, world.address(), &dial));
         world.listener.accept(LONG).unwrap().expect("another key").writer.write_all(b"!").unwrap();
         assert!(near.join().unwrap().is_ok());
     });
@@ -830,7 +830,7 @@ fn wait_for_an_unresponsive_client_is_limited() {
     relay.mute(true);
     guest.writer.write_all(&bytes(1 << 20)).unwrap();
     drop(guest);
-    assert!(until(LONG / 2, || world.listener.conversations() == 0), "its place stays taken");
+    assert!(until(LONG / 2, || world.listener.conversations() == 0), "the slot is not freed");
     drop(link);
 }
 
@@ -844,16 +844,16 @@ fn client_leaving_with_a_full_window_frees_its_slot() {
     relay.mute(true);
     let Link { reader, mut writer, parting, .. } = link;
     parting.begin();
-    assert!(writer.write_all(&bytes(16 << 20)).is_err(), "a window holds less");
+    assert!(writer.write_all(&bytes(16 << 20)).is_err(), "the window is smaller");
     drop((reader, writer));
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         while matches!(far_reader.read(&mut [0; 1 << 10]), Ok(1..)) {}
         let _ = tell.send(());
     });
-    told.recv_timeout(LONG).expect("it says that it leaves");
+    told.recv_timeout(LONG).expect("the close is announced");
     drop(far_writer);
-    assert!(until(LONG, || world.listener.conversations() == 0), "its place stays taken");
+    assert!(until(LONG, || world.listener.conversations() == 0), "the slot is not freed");
 }
 
 #[test]
@@ -890,7 +890,7 @@ fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
         scope.spawn(meanwhile);
         let mut got = vec![0; sent.len()];
         to.read_exact(&mut got).unwrap();
-        assert!(got == sent, "what came is not what was sent");
+        assert!(got == sent, "received and sent bytes differ");
     });
 }
 
@@ -945,7 +945,7 @@ fn session_resumes_soon_after_a_network_outage() {
             let asked = until(LONG, || relay.clients() >= before + ASKS);
             *begun.lock() = Since::now();
             relay.shut(false);
-            assert!(asked, "up: {up}; it asked {} times", relay.clients() - before);
+            assert!(asked, "up: {up}; {} attempts", relay.clients() - before);
         });
         assert!(begun.into_inner().elapsed() < LONG);
     };

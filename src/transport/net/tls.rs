@@ -225,7 +225,7 @@ impl Tunnel {
 
     /// Sends the first bytes of a session and waits for the server's.
     pub async fn begin(&mut self, words: &[u8]) -> Result<(), Trouble> {
-        let said = self.say(words).await;
+        let said = self.send_short(words).await;
         // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
             Err(TlsFault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
@@ -265,13 +265,13 @@ impl Tunnel {
     }
 
     /// Sends a short message.
-    pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub async fn send_short(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.side.run(Want::Encrypt(bytes), &mut self.buffers).map_err(io::Error::other)?;
         send(&self.socket, &mut self.buffers.outgoing).await
     }
 
     /// Receives `COUNT` bytes. Bytes after them are kept for the reader.
-    pub async fn hear<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
+    pub async fn receive_exact<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
         let mut piece = [0; HANDSHAKE_READ_BYTES];
         loop {
             let stepped = self.side.run(Want::Nothing, &mut self.buffers);

@@ -128,7 +128,7 @@ pub fn movable(
     let (reader, writer) = halves;
     let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
     let (tell_left, left) = oneshot::channel();
-    tokio::spawn(hear_where_it_left(connection.clone(), tell_left));
+    tokio::spawn(receive_switch_offset(connection.clone(), tell_left));
     let shared = Arc::new(UpgradeShared {
         connection,
         progress: Arc::default(),
@@ -152,7 +152,7 @@ pub fn movable(
     (reader, writer, Mover { shared, patience, to_reader, to_writer })
 }
 
-async fn hear_where_it_left(connection: quinn::Connection, tell: oneshot::Sender<u64>) {
+async fn receive_switch_offset(connection: quinn::Connection, tell: oneshot::Sender<u64>) {
     let mut at = [0; 8];
     if let Ok(mut word) = connection.accept_uni().await
         && word.read_exact(&mut at).await.is_ok()
@@ -173,7 +173,7 @@ pub struct Mover {
 impl Mover {
     /// Runs the client's part: dials the same server over TLS once that pays off. On any failure, the session stays on
     /// QUIC. Afterwards watches over the TLS connection, whose session is named by the token.
-    pub async fn ask(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: UpgradeTerms) {
+    pub async fn run_client(self, tls: Arc<rustls::ClientConfig>, watch: Watch, terms: UpgradeTerms) {
         let connection = self.shared.connection.clone();
         self.shared.enough.notified().await;
         // The bytes were passed to QUIC; wait until they are really sent.
@@ -187,15 +187,15 @@ impl Mover {
         }
         let dial = async {
             let mut tunnel = tls::connect(watch.peer, tls).await.map_err(io::Error::from)?;
-            tunnel.say(&watch.name).await?;
-            match tunnel.hear().await? {
+            tunnel.send_short(&watch.name).await?;
+            match tunnel.receive_exact().await? {
                 YES => Ok(tunnel),
                 _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
             }
         };
         // Until here there are no side effects; this message settles the move for both sides.
         if let Ok(Ok(mut tunnel)) = tokio::time::timeout(terms.limit, dial).await
-            && tunnel.say(&YES).await.is_ok()
+            && tunnel.send_short(&YES).await.is_ok()
             && let Some(lane) = self.attach(tunnel)
             && watch.breaks(&lane).await
         {
@@ -213,8 +213,8 @@ impl Mover {
         // A closed session can be found until its entry is removed.
         if connection.close_reason().is_none()
             && is_clean(connection, lost_one_in)
-            && tunnel.say(&YES).await.is_ok()
-            && tunnel.hear().await.is_ok_and(|said| said == YES)
+            && tunnel.send_short(&YES).await.is_ok()
+            && tunnel.receive_exact().await.is_ok_and(|said| said == YES)
         {
             let connection = connection.clone();
             let Some(lane) = self.attach(tunnel) else { return };
@@ -281,7 +281,7 @@ impl UpgradeReader {
                 Some(end) if self.taken + there > end => return Err(wrong("sent more over QUIC than announced")),
                 _ if there > 0 => return Ok(()),
                 Some(end) if self.taken == end => self.change()?,
-                _ => match self.quic.refill(hear(&mut self.left))? {
+                _ => match self.quic.refill(announced_position(&mut self.left))? {
                     Some(end) => self.end = Some(end),
                     None if !self.quic.there().is_empty() => {}
                     None if self.end.is_none() => return Ok(()),
@@ -306,7 +306,7 @@ impl UpgradeReader {
 }
 
 /// Returns the position that was announced; completes only once.
-async fn hear(told: &mut Option<oneshot::Receiver<u64>>) -> u64 {
+async fn announced_position(told: &mut Option<oneshot::Receiver<u64>>) -> u64 {
     if let Some(waits) = told {
         let heard = waits.await;
         *told = None;
@@ -322,7 +322,7 @@ fn wrong(what: &str) -> io::Error {
 }
 
 /// Replaces the error of a lost TLS connection by the reason sent over QUIC, if there is one. TCP cannot send a reason.
-fn told_why(connection: &quinn::Connection, error: io::Error) -> io::Error {
+fn with_close_reason(connection: &quinn::Connection, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::ConnectionReset {
         return error;
     }
@@ -343,7 +343,7 @@ impl BufRead for UpgradeReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.find()?;
         match &mut self.tls {
-            Some(tls) => tls.fill_buf().map_err(|error| told_why(&self.shared.connection, error)),
+            Some(tls) => tls.fill_buf().map_err(|error| with_close_reason(&self.shared.connection, error)),
             None => Ok(self.quic.there()),
         }
     }
@@ -418,7 +418,7 @@ impl Write for UpgradeWriter {
             }
         }
         if let Some(tls) = &mut self.tls {
-            return tls.write_vectored(pieces).map_err(|error| told_why(&self.shared.connection, error));
+            return tls.write_vectored(pieces).map_err(|error| with_close_reason(&self.shared.connection, error));
         }
         let count = self.quic.write_vectored(pieces)?;
         self.given += count as u64;
@@ -491,7 +491,7 @@ impl Movable {
 
     /// Returns the session of this key whose token the client sends first.
     pub async fn find(&self, tunnel: &mut tls::Tunnel, pin: Pin) -> Option<(UpgradeToken, Mover)> {
-        let token: UpgradeToken = tunnel.hear().await.ok()?;
+        let token: UpgradeToken = tunnel.receive_exact().await.ok()?;
         let mut movable = self.0.lock();
         let is_its_own = movable.get(&token).is_some_and(|(whose, _)| *whose == pin);
         is_its_own.then(|| movable.remove(&token)).flatten().map(|(_, mover)| (token, mover))

@@ -162,12 +162,12 @@ impl World {
                     self.senders[at].untold.push(number);
                     match self.senders[at].untold.len() {
                         1 => self.at(when + 25 * MS, Event::AckDue(at, number)),
-                        _ => self.tell(at),
+                        _ => self.acknowledge(at),
                     }
                 }
                 Event::AckDue(at, number) => {
                     if self.senders[at].untold.first() == Some(&number) {
-                        self.tell(at);
+                        self.acknowledge(at);
                     }
                 }
                 Event::Acked(at, numbers) => self.acked(at, &numbers),
@@ -176,7 +176,7 @@ impl World {
         self.now = until;
     }
 
-    fn tell(&mut self, at: usize) {
+    fn acknowledge(&mut self, at: usize) {
         let numbers = std::mem::take(&mut self.senders[at].untold);
         let back = (self.path.delay)(self.secs()) * 1e9;
         if !self.is_out() {
@@ -205,7 +205,7 @@ impl World {
                 continue;
             };
             sender.heard += DATAGRAM_BYTES;
-            sender.control.heard(moment, Duration::from_nanos(sent), DATAGRAM_BYTES);
+            sender.control.acknowledged(moment, Duration::from_nanos(sent), DATAGRAM_BYTES);
             if *number >= sender.largest {
                 sender.largest = *number;
                 let time = (now - sent) as f64;
@@ -222,7 +222,7 @@ impl World {
             return;
         }
         let out = sender.out.len() as u64 * DATAGRAM_BYTES;
-        sender.control.all_heard(moment, out, false);
+        sender.control.all_acknowledged(moment, out, false);
         sender.tries = 0;
         let late = sender.smoothed * 1.125;
         let is_late = |number: u64, sent: u64| number + 3 <= sender.largest || (now - sent) as f64 > late;
@@ -460,7 +460,7 @@ fn rate_step_lasts_until_the_queue_is_drained() {
     let (rate, before) = (control.rate(), believed.mul_f64(1.8));
     let step = RateStep { believed, before, rate, is_doubt: false };
     let found = believed.mul_f64(1.17);
-    let next = control.conclude(moment, &step, found, rate).expect("it is not over");
+    let next = control.conclude(moment, &step, found, rate).expect("the pause continues");
     assert_eq!(control.base, Some(believed));
     assert!(next.target() < believed, "{next:?}");
     // A pause that began without a queue ends with the first step.
@@ -475,7 +475,7 @@ fn rate_step_lasts_until_the_queue_is_drained() {
     let step = RateStep { before: believed.mul_f64(2.0), ..step };
     assert!(control.conclude(moment, &step, believed.mul_f64(4.0), rate).is_some());
     control.pause = Some(Pause::Drains(step));
-    assert!(control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(), "no step goes down by half");
+    assert!(control.window_bytes() as f64 >= 1.2 * rate * believed.as_secs_f64(), "no step halves the window");
 }
 
 #[test]
@@ -489,7 +489,7 @@ fn burst_losses_do_not_set_a_rate_bound() {
     };
     assert!(!loses(&mut world, 1, 400), "all at once");
     assert!(!loses(&mut world, 2, 400), "twice within a second");
-    assert!(loses(&mut world, 50, LOST_AT_ONCE_DATAGRAMS / 2), "as many little by little");
+    assert!(loses(&mut world, 50, LOST_AT_ONCE_DATAGRAMS / 2), "as many, spread over time");
 }
 
 #[test]
@@ -523,8 +523,8 @@ fn application_limited_flow_keeps_its_window() {
     // Single datagrams at intervals, then large bursts with long pauses.
     for bytes in std::iter::repeat_n(DATAGRAM_BYTES, 500).chain(std::iter::repeat_n(before * 9 / 10, 100)) {
         control.sent(now, bytes);
-        control.heard(now + Duration::from_millis(200), now, bytes);
-        control.all_heard(now + Duration::from_millis(200), 0, true);
+        control.acknowledged(now + Duration::from_millis(200), now, bytes);
+        control.all_acknowledged(now + Duration::from_millis(200), 0, true);
         now += Duration::from_secs(1);
     }
     assert!(control.window_bytes() >= before * 9 / 10, "{before}, then {}", control.window_bytes());
@@ -539,8 +539,8 @@ fn sparse_sender_keeps_the_initial_window() {
         (0..1000).for_each(|_| control.sent(now, 50));
         let said = now + Duration::from_millis(1);
         control.sent(said, DATAGRAM_BYTES);
-        control.heard(said + Duration::from_millis(40), said, DATAGRAM_BYTES);
-        control.all_heard(said + Duration::from_millis(40), 0, true);
+        control.acknowledged(said + Duration::from_millis(40), said, DATAGRAM_BYTES);
+        control.all_acknowledged(said + Duration::from_millis(40), 0, true);
     }
     assert!(control.window_bytes() >= control.initial_bytes());
 }
@@ -597,8 +597,8 @@ proptest! {
             now += Duration::from_micros(number % 50_000 * u64::from(flag));
             match what {
                 0 => control.sent(now, number),
-                1 => control.heard(now, now.saturating_sub(Duration::from_micros(number)), number),
-                2 => control.all_heard(now, number, flag),
+                1 => control.acknowledged(now, now.saturating_sub(Duration::from_micros(number)), number),
+                2 => control.all_acknowledged(now, number, flag),
                 _ => control.lost(number * u64::from(number % 3 > 0), flag),
             }
             prop_assert!(control.window_bytes() >= FLOOR_DATAGRAMS * DATAGRAM_BYTES);

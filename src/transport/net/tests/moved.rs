@@ -37,10 +37,10 @@ impl Met {
         let dial = Dial { kind_step: LONG, ..dial };
         std::thread::scope(|scope| {
             let racing = scope.spawn(|| race(&[address], &NetTransport::BOTH, &dial));
-            let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+            let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
             guest.writer.write_all(b"!").unwrap();
             let won = racing.join().unwrap().ok().unwrap();
-            Met { link: won.link, near: won.lanes.expect("it may be moved"), guest }
+            Met { link: won.link, near: won.lanes.expect("the session may move"), guest }
         })
     }
 
@@ -108,13 +108,13 @@ fn every_byte_arrives_once_and_in_order_whenever_moved() {
             scope.spawn(move || {
                 let mut got = Vec::new();
                 reader.read_to_end(&mut got).unwrap();
-                assert!(got == *up, "what the server heard is not what the client said");
+                assert!(got == *up, "the server did not receive what the client sent");
             });
             scope.spawn(move || write(&mut near_writer, up, wait_up, wait));
             let mut got = Vec::new();
             near_reader.read_to_end(&mut got).unwrap();
             assert_eq!(got[0], b'!');
-            assert!(got[1..] == *down, "what the client heard is not what the server said");
+            assert!(got[1..] == *down, "the client did not receive what the server sent");
         });
         let (of_near, all) = (near.moved_after().unwrap(), (up.len() + down.len() + 1) as u64);
         assert_eq!(hang_up.moved_after(), Some(of_near), "both ends count the same bytes over QUIC");
@@ -154,12 +154,12 @@ fn end_of_stream_is_seen_before_during_and_after_the_move() {
             scope.spawn(|| {
                 let mut got = Vec::new();
                 reader.read_to_end(&mut got).unwrap();
-                assert!(got == sent[..len(up)], "{up} {down}: {} bytes came", got.len());
+                assert!(got == sent[..len(up)], "{up} {down}: {} bytes arrived", got.len());
                 assert_eq!(reader.read(&mut [0; 8]).unwrap(), 0);
             });
             let mut got = Vec::new();
             near_reader.read_to_end(&mut got).unwrap();
-            assert!(got[1..] == sent[..len(down)], "{up} {down}: {} bytes came", got.len());
+            assert!(got[1..] == sent[..len(down)], "{up} {down}: {} bytes arrived", got.len());
             assert_eq!(near_reader.read(&mut [0; 8]).unwrap(), 0);
         });
     }
@@ -180,7 +180,7 @@ fn last_bytes_arrive_if_a_moved_sender_closes_at_once() {
             assert!(until(LONG, || near.moved_after().is_some()));
             let mut got = Vec::new();
             guest.reader.read_to_end(&mut got).unwrap();
-            assert!(got == sent, "{} bytes came", got.len());
+            assert!(got == sent, "{} bytes arrived", got.len());
         });
     }
 }
@@ -274,7 +274,7 @@ fn moved_session_survives_a_liveness_query() {
     link.reader.read_exact(&mut [0]).unwrap();
     await_move(&near, &guest.hang_up);
     HAS_MOVED.store(true, Ordering::SeqCst);
-    assert!(until(LONG, || IS_KNOWN.load(Ordering::SeqCst)), "the server does not know it");
+    assert!(until(LONG, || IS_KNOWN.load(Ordering::SeqCst)), "the server does not know the session");
     link.writer.write_all(b"hello").unwrap();
     guest.reader.read_exact(&mut [0; 5]).unwrap();
     guest.writer.write_all(b"hello").unwrap();
@@ -289,7 +289,7 @@ fn moved_session_takes_one_slot() {
     let is_let_in = || {
         let dial = world.dial(patient());
         let dialled = std::thread::scope(|scope| {
-            let near = scope.spawn(|| dial_by(NetTransport::Quic, world.address(), &dial));
+            let near = scope.spawn(|| dial_over(NetTransport::Quic, world.address(), &dial));
             while !near.is_finished() {
                 if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
                     let _ = guest.writer.write_all(b"!");
@@ -300,9 +300,9 @@ fn moved_session_takes_one_slot() {
         dialled.is_ok()
     };
     let met = Met::moved(&world, patient());
-    assert!(!is_let_in(), "it holds the one place");
+    assert!(!is_let_in(), "the session holds the only slot");
     drop(met);
-    assert!(until(LONG, is_let_in), "and gives it back");
+    assert!(until(LONG, is_let_in), "the slot is freed");
 }
 
 /// Whether a TCP relay forwards the end of a stream.
@@ -400,7 +400,7 @@ fn draining_server_keeps_sessions_but_moves_none() {
 fn peers_without_the_upgrade_feature_stay_on_quic() {
     let world = open_world();
     let (near, guest) = world.meet(NetTransport::Quic, patient());
-    assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "it did not ask for more");
+    assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "the client did not request the upgrade");
     drop((near, guest));
     // A server that only supports the basic protocol.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
@@ -432,7 +432,7 @@ impl Asked {
             let connection = quic::connect(&endpoint, address, config, &migration::Nudge::default()).await.unwrap();
             quic::begin(connection, &BEGINS).await.unwrap()
         });
-        let mut guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
         guest.writer.write_all(b"!").unwrap();
         let conversation = wait(dialling, || Ok(())).unwrap().unwrap();
         Asked { engine, conversation, guest }
@@ -443,13 +443,13 @@ impl Asked {
     }
 
     /// Returns the server's answer to a request to move the session with this token.
-    fn ask(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
+    fn query(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
         let (config, address) = (lanes_config(who, world), world.address());
         let asking = self.engine.handle().spawn(async move {
             let mut tunnel = over_tls::connect(address, config).await.map_err(io::Error::from)?;
-            tunnel.say(&token).await?;
-            let said = tunnel.hear().await?;
-            tunnel.say(&[1]).await?;
+            tunnel.send_short(&token).await?;
+            let said = tunnel.receive_exact().await?;
+            tunnel.send_short(&[1]).await?;
             Ok(said)
         });
         wait(asking, || Ok(())).unwrap().unwrap()
@@ -467,18 +467,18 @@ fn session_is_moved_only_by_its_owner() {
     let asked = Asked::of(&world);
     let (token, other) = (asked.token(), Asked::of(&world));
     assert_ne!(token, other.token());
-    assert!(asked.ask(&world, &world.near, [7; 32]).is_err(), "no conversation has this name");
-    assert!(asked.ask(&world, &thief, token).is_err(), "another client's key");
+    assert!(asked.query(&world, &world.near, [7; 32]).is_err(), "no session has this token");
+    assert!(asked.query(&world, &thief, token).is_err(), "another client's key");
     assert_eq!(asked.guest.hang_up.moved_after(), None);
-    assert_eq!(asked.ask(&world, &world.near, token).unwrap(), [1]);
+    assert_eq!(asked.query(&world, &world.near, token).unwrap(), [1]);
     assert!(until(LONG, || asked.guest.hang_up.moved_after().is_some()));
-    assert!(asked.ask(&world, &world.near, token).is_err(), "a name counts once");
-    assert_eq!(other.guest.hang_up.moved_after(), None, "another conversation is not meant");
+    assert!(asked.query(&world, &world.near, token).is_err(), "a token is valid once");
+    assert_eq!(other.guest.hang_up.moved_after(), None, "other sessions are not affected");
     // A session that has ended cannot be found by its token.
     let token = other.token();
     other.conversation.connection.close(0u32.into(), b"");
-    assert!(until(LONG, || asked.ask(&world, &world.near, token).is_err()));
-    assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "none of these came in");
+    assert!(until(LONG, || asked.query(&world, &world.near, token).is_err()));
+    assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no other client was admitted");
 }
 
 #[test]

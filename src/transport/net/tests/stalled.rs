@@ -39,7 +39,7 @@ fn await_end(world: &World, mut link: Link, mut guest: Guest) {
     assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert!(guest.hang_up.is_over(), "the server knew before");
     assert_eq!(guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(world.listener.accept(Duration::ZERO).unwrap().is_none(), "who asks begins nothing");
+    assert!(world.listener.accept(Duration::ZERO).unwrap().is_none(), "a query begins no session");
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn session_continues_if_tcp_recovers() {
     );
     let (_world, mut link, mut guest, _relay) =
         meet(Signs { standing: near, ..SIGNS }, Signs { standing: far, ..SIGNS });
-    assert!(until(LONG, || ASKED.load(Ordering::SeqCst) >= 3), "it is asked about");
+    assert!(until(LONG, || ASKED.load(Ordering::SeqCst) >= 3), "the server is queried");
     let looks = LOOKS.load(Ordering::SeqCst);
     assert!(until(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
-    assert_eq!(ASKED.load(Ordering::SeqCst), 3, "nothing is in doubt any more");
+    assert_eq!(ASKED.load(Ordering::SeqCst), 3, "the connection is no longer in doubt");
     link.writer.write_all(b"hello").unwrap();
     guest.reader.read_exact(&mut [0; 5]).unwrap();
     guest.writer.write_all(b"hello").unwrap();
@@ -99,32 +99,32 @@ struct ByHand {
 }
 
 impl ByHand {
-    fn that_says(world: &World, alpn: &[u8], words: &[u8]) -> ByHand {
+    fn with_first_bytes(world: &World, alpn: &[u8], words: &[u8]) -> ByHand {
         let engine = Engine::start("test").unwrap();
         let (config, address) = (config(&world.near, world, alpn), world.address());
         let words = words.to_vec();
         let dialling = engine.handle().spawn(async move {
             let mut tunnel = over_tls::connect(address, config).await.unwrap();
-            tunnel.say(&words).await.unwrap();
+            tunnel.send_short(&words).await.unwrap();
             tunnel
         });
-        let guest = world.listener.accept(LONG).unwrap().expect("a guest comes");
+        let guest = world.listener.accept(LONG).unwrap().expect("a client connects");
         ByHand { engine, guest, _tunnel: wait(dialling, || Ok(())).unwrap().unwrap() }
     }
 
     /// Returns the server's answers to a query of this name and to each byte that follows it.
-    fn ask(&self, world: &World, who: &Identity, name: [u8; 32], then: &[u8]) -> Vec<u8> {
+    fn query(&self, world: &World, who: &Identity, name: [u8; 32], then: &[u8]) -> Vec<u8> {
         let (config, address) = (config(who, world, ALPN_NAMED), world.address());
         let then = then.to_vec();
         let asking = self.engine.handle().spawn(async move {
             let mut tunnel = over_tls::connect(address, config).await.unwrap();
-            tunnel.say(&[&ASKS[..], &name].concat()).await.unwrap();
+            tunnel.send_short(&[&ASKS[..], &name].concat()).await.unwrap();
             let mut answers = Vec::new();
             for byte in then.into_iter().map(Some).chain([None]) {
-                let Ok([answer]) = tunnel.hear().await else { break };
+                let Ok([answer]) = tunnel.receive_exact().await else { break };
                 answers.push(answer);
                 if let Some(byte) = byte {
-                    tunnel.say(&[byte]).await.unwrap();
+                    tunnel.send_short(&[byte]).await.unwrap();
                 }
             }
             answers
@@ -141,23 +141,27 @@ fn config(who: &Identity, world: &World, alpn: &[u8]) -> Arc<rustls::ClientConfi
 fn session_is_ended_only_by_its_owner() {
     let world = open_world();
     let (name, other) = ([7; 32], [8; 32]);
-    let mut met = ByHand::that_says(&world, ALPN_NAMED, &[&BEGINS[..], &name, b"hello"].concat());
+    let mut met = ByHand::with_first_bytes(&world, ALPN_NAMED, &[&BEGINS[..], &name, b"hello"].concat());
     let thief = Identity::passing().unwrap();
-    assert_eq!(met.ask(&world, &thief, name, &[1]), [1], "there is none of his");
-    assert_eq!(met.ask(&world, &world.near, other, &[1]), [1], "there is none of that name");
-    assert_eq!(met.ask(&world, &world.near, name, &[0, 0, 2]), [0, 0, 0], "it goes on, and 2 means nothing");
+    assert_eq!(met.query(&world, &thief, name, &[1]), [1], "this key has no session");
+    assert_eq!(met.query(&world, &world.near, other, &[1]), [1], "no session has this name");
+    assert_eq!(
+        met.query(&world, &world.near, name, &[0, 0, 2]),
+        [0, 0, 0],
+        "the session continues, and 2 has no meaning"
+    );
     met.guest.reader.read_exact(&mut [0; 5]).unwrap();
     assert!(!met.guest.hang_up.is_over());
-    assert_eq!(met.ask(&world, &world.near, name, &[1]), [0, 1]);
+    assert_eq!(met.query(&world, &world.near, name, &[1]), [0, 1]);
     assert_eq!(met.guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(met.ask(&world, &world.near, name, &[]), [1], "it has ended");
+    assert_eq!(met.query(&world, &world.near, name, &[]), [1], "the session has ended");
 }
 
 #[test]
 fn session_without_a_name_works() {
     // A client without a name.
     let world = open_world();
-    let mut met = ByHand::that_says(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
+    let mut met = ByHand::with_first_bytes(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
     let mut heard = [0; 5];
     met.guest.reader.read_exact(&mut heard).unwrap();
     assert_eq!(&heard, b"hello");
