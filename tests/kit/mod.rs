@@ -47,7 +47,7 @@ pub fn skip(reason: &str) -> ! {
 /// Runs one case on those of `routes` that were chosen. Called by [`synctest!`].
 pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
     oracle::announce();
-    for &route in routes.iter().filter(|route| route.is_chosen(name)) {
+    for &route in routes.iter().filter(|route| route.is_chosen(name, routes)) {
         let attempt = catch_unwind(AssertUnwindSafe(|| case(World::new(name, route, who))));
         match attempt.map_err(|panic| panic.downcast::<Skipped>()) {
             Ok(()) => {}

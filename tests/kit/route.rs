@@ -13,12 +13,14 @@ use std::sync::OnceLock;
 /// - `local`: both trees on this machine;
 /// - `push`, `pull`: through a script in place of ssh;
 /// - `quic-push`, `quic-pull`, `tls-push`, `tls-pull`: through a sparsync server;
-/// - `quic`: for each case one of `quic-push` and `quic-pull`, chosen by the name of the case;
+/// - `mixed`: for each case one direction through the script and the other over QUIC, chosen by the name of the case. A
+///   case that does not run over QUIC uses the script in both directions;
 /// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
 /// - `stock-push`, `stock-pull`: through the script, with rsync as the peer of both programs;
 /// - `sshd`: through a real sshd, for the few cases that use one.
 ///
-/// The default is `local,push,pull,quic-push,quic-pull,sshd`, so that QUIC is tested in both directions, as ssh is.
+/// The default is `local,mixed,sshd`: options and decisions do not depend on the transport, so each case runs once in each
+/// direction. `scripts/test --all-routes` runs every case on every route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Both trees on this machine, given as plain paths.
@@ -47,12 +49,12 @@ pub enum Shell {
     Stock,
 }
 
-/// The words of `SPARSYNC_TEST_ROUTES`. `quic` runs each case over one direction of QUIC.
+/// The words of `SPARSYNC_TEST_ROUTES`.
 const ROUTE_WORDS: [&str; 13] = [
     "local",
     "push",
     "pull",
-    "quic",
+    "mixed",
     "quic-push",
     "quic-pull",
     "tls-push",
@@ -87,12 +89,11 @@ impl Route {
     /// The routes of the cases about sessions with a stock rsync, which run whatever is chosen.
     pub const STOCK: &[Route] = &[Route::Push(Shell::Stock), Route::Pull(Shell::Stock)];
 
-    /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`.
-    pub fn is_chosen(self, case: &str) -> bool {
+    /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`, which can run on `routes`.
+    pub fn is_chosen(self, case: &str, routes: &[Route]) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
         let choice = CHOICE.get_or_init(|| {
-            let choice =
-                std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,push,pull,quic-push,quic-pull,sshd".into());
+            let choice = std::env::var("SPARSYNC_TEST_ROUTES").unwrap_or("local,mixed,sshd".into());
             // A word that chooses nothing would let every case pass without a run.
             let unknown = choice.split(',').find(|word| !ROUTE_WORDS.contains(word));
             assert_eq!(unknown, None, "SPARSYNC_TEST_ROUTES: expected {}", ROUTE_WORDS.join(", "));
@@ -112,9 +113,15 @@ impl Route {
             Route::Pull(Shell::Stock) => "stock-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
         };
-        let by_name = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 { "quic-push" } else { "quic-pull" };
+        let mix = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 {
+            [Route::Push(Shell::Fake), Route::Pull(Shell::Quic)]
+        } else {
+            [Route::Pull(Shell::Fake), Route::Push(Shell::Quic)]
+        };
+        let has_quic = routes.contains(&Route::Push(Shell::Quic));
+        let is_in_mix = mix.contains(&self) || !has_quic && Route::FAR.contains(&self);
         let is_about_stock = self.is_stock() && case.contains("::stock::");
-        is_about_stock || choice.split(',').any(|chosen| chosen == word || chosen == "quic" && word == by_name)
+        is_about_stock || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
     }
 
     /// Returns whether rsync is the peer of the program under test.
