@@ -29,6 +29,7 @@ mod grants;
 mod hostile;
 mod install;
 mod itemize;
+mod json;
 mod links;
 mod machine;
 mod messages;

@@ -82,7 +82,7 @@ pub struct Args {
     pub tell: Option<Tell>,
     /// How often `--version` was given.
     pub version: u32,
-    /// `--json`, which changes the output of `--version`.
+    /// `--json`: the output of a run or of `--version` is JSON.
     pub json: bool,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,

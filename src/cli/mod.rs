@@ -139,14 +139,15 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         Some(Tell::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
         Some(Tell::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
         Some(Tell::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
-        None if json && walked.error.is_none() => {
-            let lacks_version = || Error::usage("sparsync: --json cannot be used without --version");
-            return if version > 0 { Ok(Request::Print(doc::version_json())) } else { Err(lacks_version()) };
-        }
+        None if json && version > 0 && walked.error.is_none() => return Ok(Request::Print(doc::version_json())),
         None if version > 0 && walked.error.is_none() => {
             return Ok(Request::Version { json: version > 1 });
         }
         None => {}
+    }
+    if json {
+        // Changes are reported as under -i.
+        walked.args.itemize = walked.args.itemize.max(1);
     }
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {

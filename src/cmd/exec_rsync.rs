@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Replaces this process with the installed rsync. Returns only on failure.
 pub fn run(env: &mut Env) -> Result<(), Error> {
+    if env.args.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
+        let message = "sparsync: cannot hand this run over to rsync: rsync has no --json";
+        return Err(Error::new(Exit::Unsupported, message));
+    }
     let search = RsyncSearch::of(env);
     let Some(rsync) = search.find() else {
         let message = match search.named {

@@ -109,6 +109,8 @@ pub struct Output {
     pub outbuf: Option<Outbuf>,
     /// `--stderr`
     pub stderr: StderrMode,
+    /// `--json`: JSON Lines on stdout instead of text.
+    pub json: bool,
     /// `--progress` (per file), if `info.progress` is 1; 2 is `progress2`.
     pub progress: bool,
 }

@@ -150,6 +150,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         debug: _,
         itemize: _,
         out_format: _,
+        json: _,
         created_dir: _,
         unsafe_links: _,
         log_file: _,

@@ -5,6 +5,7 @@ pub mod event;
 pub mod final_error;
 pub mod format;
 pub mod itemize;
+pub mod json;
 pub mod line_filter;
 pub mod list;
 pub mod number;

@@ -151,7 +151,7 @@ impl Meter {
     }
 
     /// Returns the bytes done and the total, of the file or the run.
-    fn position(&self, done_bytes: u64, len_bytes: u64) -> (u64, u64) {
+    pub fn position(&self, done_bytes: u64, len_bytes: u64) -> (u64, u64) {
         match self.scope {
             ProgressScope::File => (done_bytes, len_bytes),
             ProgressScope::Run => (self.bytes_before + done_bytes, self.total.bytes),

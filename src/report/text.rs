@@ -13,9 +13,10 @@ use self::log::Log;
 use self::screen::Screen;
 use self::summary::{Traffic, put_statistics, put_totals};
 use super::escape::Charset;
-use super::event::{Event, Item, Problem, Reporter, Wants};
+use super::event::{Event, Item, Problem, Reporter, Wants, Weight};
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
+use super::json;
 use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
 use super::progress::{ListTotal, Meter, ProgressScope};
@@ -98,6 +99,8 @@ pub struct TextReporter {
     totals: Option<[u64; 3]>,
     /// The problems reported so far.
     problems: Tally,
+    /// The name of the last item, for the progress of its file under `--json`.
+    last_name: Vec<u8>,
     /// A line under construction.
     line: Vec<u8>,
 }
@@ -144,6 +147,7 @@ impl TextReporter {
             traffic: None,
             totals: None,
             problems: Tally::default(),
+            last_name: Vec::new(),
             line: Vec::new(),
             output: output.clone(),
             facts,
@@ -244,6 +248,7 @@ impl TextReporter {
         self.totals = Some([sent, received, tally.total_bytes]);
         let traffic = Traffic { sent_bytes: sent, received_bytes: received };
         self.finish_progress();
+        self.screen.put_object(&json::summary(tally, (sent, received), elapsed, self.facts.dry_run));
         if self.output.debug.deltasum >= 1 {
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
             self.screen.print(line.as_bytes());
@@ -287,13 +292,19 @@ impl TextReporter {
             if self.constants.sends {
                 self.log_totals();
             }
-            self.error(&line);
+            self.put_error(&line);
         }
+        self.screen.put_object(&json::end(exit, &line));
         self.flush();
     }
 
     /// Prints a line to stderr and the log file, with control bytes escaped.
     pub fn error(&mut self, line: &[u8]) {
+        self.screen.put_object(&json::problem(line, Weight::Failed));
+        self.put_error(line);
+    }
+
+    fn put_error(&mut self, line: &[u8]) {
         self.screen.error(line);
         self.log_text(line);
     }
@@ -317,6 +328,14 @@ impl TextReporter {
     }
 
     fn item(&mut self, item: &Item) {
+        if self.facts.list_only {
+            self.screen.put_object(&json::entry(item));
+        } else if !self.output.quiet && self.choice.line(item) != LineKind::Nothing {
+            self.screen.put_object(&json::change(item));
+        }
+        if self.output.json {
+            item.name.clone_into(&mut self.last_name);
+        }
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         if self.facts.list_only {
@@ -425,8 +444,11 @@ impl TextReporter {
         let now_ms = self.now_ms();
         let Some(meter) = &mut self.meter else { return };
         self.line.clear();
+        let position = meter.position(done_bytes, len_bytes);
         meter.update(&mut self.line, done_bytes, len_bytes, now_ms);
         if !self.line.is_empty() {
+            let name = (meter.scope() == ProgressScope::File).then_some(&*self.last_name);
+            self.screen.put_object(&json::progress(name, position, meter.checked, meter.total));
             self.screen.put_moving(&self.line);
             self.screen.flush();
         }
@@ -486,6 +508,9 @@ impl Reporter for TextReporter {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
         }
+        if let Some(line) = json::event(event) {
+            self.screen.put_object(&line);
+        }
         match event {
             Event::Item(item) => self.item(item),
             Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
@@ -495,7 +520,7 @@ impl Reporter for TextReporter {
             Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
                 self.screen.error(line);
             }
-            Event::Problem(Problem { line, .. }) => self.error(line),
+            Event::Problem(Problem { line, .. }) => self.put_error(line),
             Event::Missing(name) => self.missing(name),
             Event::Listed { entries, bytes, complete } => self.set_list_total(*entries, *bytes, *complete),
             Event::Checked(entries) => {

@@ -168,6 +168,7 @@ fn by_output(output: &Output) -> Shortcuts {
         info: _,
         itemize: _,
         out_format: _,
+        json: _,
         created_dir: _,
         unsafe_links: _,
         log_file: _,

@@ -34,8 +34,12 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "json",
-        help: "with --version: print JSON",
-        man: "The keys are those of sparsync; -VV prints rsync's.",
+        help: "print one JSON object per event, or for --version",
+        man: "Each line of standard output is an object: a change with the columns of -i, a listed entry, a deletion, a \
+              problem, a note, the progress (with --progress or --info=progress2), a summary, and at last the exit code. \
+              docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
+              unchanged entries too. A run that is handed over to the installed rsync is refused. With --version, the \
+              keys are those of sparsync; -VV prints rsync's.",
         set: |args, _| {
             args.json = true;
             Ok(())

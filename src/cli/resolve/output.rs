@@ -55,6 +55,7 @@ pub(super) fn output(args: &Args) -> Output {
         eight_bit: args.eight_bit,
         outbuf: args.outbuf,
         stderr: args.stderr,
+        json: args.json,
         progress: args.progress,
     }
 }

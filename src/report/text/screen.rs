@@ -3,6 +3,7 @@
 use super::BLOCK_BYTES;
 use crate::options::{Outbuf, Output, StderrMode};
 use crate::report::escape::{self, Charset};
+use crate::report::json;
 use std::io::Write;
 
 /// Both output streams, which may share a terminal.
@@ -13,6 +14,8 @@ pub(super) struct Screen {
     charset: Charset,
     /// Whether only errors are printed.
     quiet: bool,
+    /// Whether stdout gets objects instead of text.
+    json: bool,
     /// Whether the cursor is behind a progress line.
     in_line: bool,
     /// A line for stderr, escaped.
@@ -35,12 +38,12 @@ impl Screen {
             }
             StderrMode::All => (Sink::new(stderr, Outbuf::Line), None),
         };
-        Screen { stdout, stderr, charset, quiet: output.quiet, in_line: false, shown: Vec::new() }
+        Screen { stdout, stderr, charset, quiet: output.quiet, json: output.json, in_line: false, shown: Vec::new() }
     }
 
     /// Prints a line to stdout, unless the run is quiet.
     pub(super) fn print(&mut self, line: &[u8]) {
-        if !self.quiet {
+        if !self.quiet && !self.json {
             self.end_moving_line();
             self.stdout.put_line(line, self.charset);
         }
@@ -64,12 +67,22 @@ impl Screen {
 
     /// Writes bytes to stdout unchanged, even if the run is quiet.
     pub(super) fn put(&mut self, bytes: &[u8]) {
-        self.stdout.put_raw(bytes);
+        if !self.json {
+            self.stdout.put_raw(bytes);
+        }
+    }
+
+    /// Writes the object of an event under `--json`.
+    pub(super) fn put_object(&mut self, line: &json::Line<'_>) {
+        // Writing to a vector does not fail, and no object has a key that is not a string.
+        if self.json && serde_json::to_writer(&mut self.stdout.buf, line).is_ok() {
+            self.stdout.put_raw(b"\n");
+        }
     }
 
     /// Writes a line that the next one overwrites, or the last such line with its newline.
     pub(super) fn put_moving(&mut self, line: &[u8]) {
-        if let Some(&last) = line.last() {
+        if let Some(&last) = line.last().filter(|_| !self.json) {
             self.in_line = last != b'\n';
             self.stdout.put_raw(line);
         }

@@ -1,0 +1,151 @@
+//! `--json`: every line is an object of docs/json-schema.json, and agrees with what rsync prints.
+
+use crate::kit::oracle;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A source and a destination in a directory of their own.
+fn trees() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let write = |name: &[u8], text: &str| {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        std::fs::create_dir_all(path.parent().expect("it has a parent")).expect("scratch can be written");
+        std::fs::write(path, text).expect("scratch can be written");
+    };
+    write(b"src/new", "new");
+    write(b"src/sub/\xff\"x", "odd name");
+    write(b"src/changed", "longer than before");
+    write(b"dst/changed", "before");
+    write(b"dst/extra", "extra");
+    std::os::unix::fs::symlink("new", dir.path().join("src/link")).expect("scratch supports symlinks");
+    dir
+}
+
+fn run(program: &Path, dir: &Path, args: &[&str]) -> Output {
+    Command::new(program).args(args).current_dir(dir).output().expect("the program can be started")
+}
+
+/// Runs sparsync with `--json` and returns its exit code and its lines, each of which the schema allows.
+#[track_caller]
+fn lines(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let output = run(oracle::under_test(), dir, &[&["--json"], args].concat());
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
+    for line in &lines {
+        let name = line["type"].as_str().expect("each line has a type");
+        check(&schema, &schema["$defs"][name], line);
+    }
+    let code = lines.last().map(|line| line["exit_code"].as_i64());
+    assert_eq!(code, Some(output.status.code().map(i64::from)), "{text}");
+    (output.status.code(), lines)
+}
+
+/// Checks a value against the parts of JSON Schema that the schema uses.
+#[track_caller]
+fn check(schema: &Value, rule: &Value, value: &Value) {
+    let rule = match rule["$ref"].as_str() {
+        Some(name) => &schema["$defs"][name.strip_prefix("#/$defs/").expect("a local reference")],
+        None => rule,
+    };
+    assert!(rule.is_object(), "no rule for {value}");
+    if let Some(allowed) = rule["enum"].as_array() {
+        assert!(allowed.contains(value), "{value} is none of {allowed:?}");
+        return;
+    }
+    if rule.get("const").is_some() {
+        assert_eq!(&rule["const"], value);
+        return;
+    }
+    match rule["type"].as_str() {
+        Some("string") => assert!(value.is_string(), "{value}"),
+        Some("integer") => assert!(value.is_i64() || value.is_u64(), "{value}"),
+        Some("number") => assert!(value.is_number(), "{value}"),
+        Some("boolean") => assert!(value.is_boolean(), "{value}"),
+        Some("array") => {
+            value.as_array().expect("an array").iter().for_each(|item| check(schema, &rule["items"], item));
+        }
+        Some("object") => {
+            let fields = value.as_object().expect("an object");
+            for name in rule["required"].as_array().expect("a list of names") {
+                assert!(fields.contains_key(name.as_str().expect("a name")), "{value} lacks {name}");
+            }
+            for (name, field) in fields {
+                check(schema, &rule["properties"][name], field);
+            }
+        }
+        other => panic!("the schema has a type {other:?}"),
+    }
+}
+
+/// Returns the itemized names of changes and deletions, as `-i` prints them except for the `/` after a directory.
+fn itemized(lines: &[Value]) -> Vec<String> {
+    let named = lines.iter().filter(|line| line.get("itemize").is_some());
+    let text = |line: &Value, key: &str| line[key].as_str().expect("a string").to_owned();
+    named.map(|line| format!("{} {}", text(line, "itemize"), text(line, "path"))).collect()
+}
+
+#[test]
+fn changes_and_deletions_are_those_that_rsync_itemizes() {
+    for args in [&["-a", "--delete"][..], &["-an", "--delete"], &["-aii", "--delete", "--size-only"]] {
+        let (ours, theirs) = (trees(), trees());
+        let (code, lines) = lines(ours.path(), &[args, &["src/", "dst"]].concat());
+        let rsync = run(oracle::rsync(), theirs.path(), &[args, &["-i", "-8", "src/", "dst"]].concat());
+        assert_eq!((code, rsync.status.code()), (Some(0), Some(0)));
+        let printed =
+            String::from_utf8_lossy(&rsync.stdout).replace(" -> new", "").replace("/\n", "\n").replace("./", ".");
+        assert_eq!(itemized(&lines), printed.lines().collect::<Vec<_>>(), "{args:?}");
+        let types: Vec<&str> = lines.iter().rev().take(2).filter_map(|line| line["type"].as_str()).collect();
+        assert_eq!(types, ["end", "summary"]);
+    }
+}
+
+#[test]
+fn bytes_of_a_name_are_kept() {
+    let dir = trees();
+    let (_, lines) = lines(dir.path(), &["-r", "src/sub/", "dst"]);
+    let odd = lines.iter().find(|line| line.get("path_base64").is_some()).expect("one name is not UTF-8");
+    // The bytes 0xff, `"` and `x`.
+    assert_eq!((odd["path"].as_str(), odd["path_base64"].as_str()), (Some("\u{fffd}\"x"), Some("/yJ4")));
+}
+
+#[test]
+fn problem_has_its_path_and_error_number() {
+    let dir = trees();
+    let (code, lines) = lines(dir.path(), &["-a", "src/new", "absent", "dst"]);
+    let problem = lines.iter().find(|line| line["type"] == "problem").expect("a source is absent");
+    assert_eq!((code, problem["severity"].as_str(), problem["errno"].as_i64()), (Some(23), Some("error"), Some(2)));
+    assert!(problem["path"].as_str().is_some_and(|path| path.ends_with("/absent")), "{problem}");
+    let end = lines.last().expect("there is a last line");
+    assert!(end["message"].as_str().is_some_and(|message| message.contains("(code 23)")), "{end}");
+}
+
+#[test]
+fn list_only_prints_entries() {
+    let dir = trees();
+    let (code, lines) = lines(dir.path(), &["-r", "--list-only", "src/"]);
+    let entries: Vec<&str> =
+        lines.iter().filter(|line| line["type"] == "entry").filter_map(|line| line["path"].as_str()).collect();
+    assert_eq!((code, entries), (Some(0), vec![".", "changed", "link", "new", "sub", "sub/\u{fffd}\"x"]));
+}
+
+#[test]
+fn progress_names_the_file() {
+    let dir = trees();
+    let (_, lines) = lines(dir.path(), &["-a", "--progress", "src/", "dst"]);
+    let of_new = |line: &&Value| line["type"] == "progress" && line["path"] == "new";
+    let last = lines.iter().rfind(of_new).expect("a small file has one line at least");
+    assert_eq!((last["done_bytes"].as_u64(), last["total_bytes"].as_u64()), (Some(3), Some(3)));
+}
+
+#[test]
+fn run_for_the_installed_rsync_is_refused() {
+    let dir = trees();
+    let output = run(oracle::under_test(), dir.path(), &["--json", "-a", "src/", "host::module"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("sparsync: cannot hand this run over to rsync: rsync has no --json\n"), "{errors}");
+    assert_eq!(output.status.code(), Some(4));
+}
