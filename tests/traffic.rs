@@ -1,5 +1,5 @@
-//! The cost of a session in messages, bytes and turns. The numbers are pinned, so that a session that sends more than
-//! necessary fails here on any machine, without measuring time.
+//! The cost of a session in messages, bytes and round trips. The numbers are pinned, so that a session that sends more
+//! than necessary fails here on any machine, without measuring time.
 //!
 //! With `SPARSYNC_PROFILE=1`, both sides print the number of messages that they sent and received. A turn is a wait for
 //! the peer: something was sent, then something was received.
@@ -21,7 +21,7 @@ const PULLS_MAX: usize = 20;
 /// A remote shell that runs the command on this machine.
 const SHELL: &str = "#!/bin/sh\n[ \"$1\" != -l ] || shift 2\nshift\nexec sh -c \"$*\"\n";
 
-/// The counters of the client by their names in its profile: messages sent and received, bytes, turns.
+/// The counters of the client by their names in its profile: messages sent and received, bytes, round trips.
 #[derive(Debug, Default)]
 struct Cost(BTreeMap<String, u64>);
 
@@ -147,7 +147,7 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
     let cost = trees.push();
     // The receiver answers setup and roots with digests, and the end of the walk with its own end.
     cost.pinned(&[
-        ("turns", 2),
+        ("round-trips", 2),
         ("sent-Roots", 1),
         ("received-Digests", 1),
         ("sent-DirsEnd", 1),
@@ -186,10 +186,10 @@ fn an_idle_pull_is_one_exchange_after_the_greeting() {
         // The sender answers setup and digests with the roots and the end of the walk, and the last message with a
         // goodbye. A client waits for the goodbye only if it prints a profile.
         if left == 0 || cost.of("sent-Digests") == 1 {
-            return cost.pinned(&[("turns", 2), ("sent-Digests", 1)]);
+            return cost.pinned(&[("round-trips", 2), ("sent-Digests", 1)]);
         }
         // If the remote program answers before the destination is scanned, the roots arrive before the other digests.
-        assert!(cost.of("sent-Digests") == 2 && cost.of("turns") <= 3, "{cost:#?}");
+        assert!(cost.of("sent-Digests") == 2 && cost.of("round-trips") <= 3, "{cost:#?}");
     }
 }
 
@@ -200,7 +200,7 @@ fn wrong_guess_about_the_receivers_user_costs_no_message() {
     // Until the receiver reports whether it may change owners, the client can only guess from the login name.
     let login = if rustix::process::geteuid().is_root() { "somebody@far:dst" } else { "root@far:dst" };
     let cost = trees.run(&["-a", "--delete"], ["src/", login]);
-    cost.pinned(&[("turns", 2), ("sent-Roots", 1), ("sent-Dir", 0)]);
+    cost.pinned(&[("round-trips", 2), ("sent-Roots", 1), ("sent-Dir", 0)]);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn depth_of_the_tree_costs_no_round_trips() {
     }
     trees.push();
     let cost = trees.push();
-    cost.pinned(&[("turns", 2), ("sent-Dir", 0)]);
+    cost.pinned(&[("round-trips", 2), ("sent-Dir", 0)]);
     assert!(cost.bytes() <= idle_bytes_max(121), "{cost:#?}");
 }
 
@@ -305,7 +305,7 @@ fn one_changed_file_costs_its_directory() {
     let cost = trees.push();
     cost.pinned(&[("sent-Dir", 1), ("received-Want", 1), ("received-Done", 1), ("sent-Whole", 0), ("sent-Begin", 1)]);
     // The digests, the request, the end. The end of the requests for the directory may take a turn of its own.
-    assert!(cost.of("turns") <= 4, "{cost:#?}");
+    assert!(cost.of("round-trips") <= 4, "{cost:#?}");
     // The entries of a hundred files, and the content of one file.
     assert!(cost.bytes() <= idle_bytes_max(DIRS + 1) + 100 * 40, "{cost:#?}");
 }

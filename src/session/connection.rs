@@ -80,7 +80,7 @@ struct Profile {
     /// By message name.
     messages: BTreeMap<&'static str, CostRow>,
     /// How often a message was received after one was sent.
-    turns: u64,
+    round_trips: u64,
     has_said: bool,
     /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
     waited: [[Duration; 4]; 2],
@@ -679,7 +679,7 @@ impl Connection {
                 start += before - input.len();
                 let mut profile = self.profile.lock();
                 if std::mem::take(&mut profile.has_said) {
-                    profile.turns += 1;
+                    profile.round_trips += 1;
                 }
                 profile.messages.entry(name_of(&message)).or_default().add(RECEIVED, cost, self.begun.elapsed());
                 drop(profile);
@@ -744,7 +744,7 @@ impl Connection {
         let one = |name: &str, value: String| format!("profile: {end:<6} {name:<14} {value:>11}");
         let mut lines = vec![
             one("ms", ms(self.begun.elapsed())),
-            one("turns", profile.turns.to_string()),
+            one("round-trips", profile.round_trips.to_string()),
             one("bytes-written", written.to_string()),
             one("bytes-read", read.to_string()),
         ];

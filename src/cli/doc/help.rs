@@ -13,13 +13,13 @@ pub fn overview() -> String {
 }
 
 const OVERVIEW: &str = "\
-sparsync copies and mirrors trees of files. It takes rsync's options and is faster.
+sparsync copies and mirrors trees of files. It accepts rsync's options and is faster.
 
 Copy:
   sparsync -a SRC/ DEST/                  on this machine
   sparsync -a SRC/ [USER@]HOST:DEST/      over ssh; over QUIC or TLS once HOST is enrolled
-  sparsync -a [USER@]HOST:SRC/ DEST/      the other way
-  sparsync -a --delete SRC/ HOST:DEST/    and delete what SRC does not have; -n only shows what would be done
+  sparsync -a [USER@]HOST:SRC/ DEST/      in the other direction
+  sparsync -a --delete SRC/ HOST:DEST/    delete what SRC does not have; with -n, only print it
 
 Set up the fast route:
   sparsync enroll HOST                    exchange keys with HOST over ssh and start the server there
@@ -52,7 +52,7 @@ pub fn help_text() -> String {
             }
         }
         if flag.long == "outbuf" {
-            push(&mut out, "--no-OPTION", "turn OPTION off, also if another option implies it (--no-D)");
+            push(&mut out, "--no-OPTION", "disable OPTION, also if another option implies it (--no-D)");
         }
     }
     out.push_str("\nUse \"rsync --daemon --help\" for the options of a daemon.\n");

@@ -58,8 +58,8 @@ fn pages_of(subcommand: &str) -> Vec<(String, HelpPage)> {
 }
 
 const DESCRIPTION: [&str; 3] = [
-    "sparsync copies and mirrors trees of files. It takes the options of rsync 3.5.0 and gives the same result on disk, \
-     the same output and the same exit codes, in less time. It can be installed under the name `rsync`.",
+    "sparsync copies and mirrors trees of files. It accepts the options of rsync 3.5.0 and has the same result on \
+     disk, the same output and the same exit codes, in less time. It can be installed under the name `rsync`.",
     "If both trees are on this machine, sparsync copies between them. If one of them is on another machine that has \
      sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). The installed \
      rsync does all other runs: daemons, hosts that have only rsync, and options that sparsync does not implement.",
@@ -83,7 +83,7 @@ const ENVIRONMENT: [(&str, &str); 11] = [
     ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),
     ("RSYNC_RSH", "The remote shell, as with -e."),
     ("RSYNC_PARTIAL_DIR", "The directory for partial files with --partial."),
-    ("RSYNC_CHECKSUM_LIST, RSYNC_COMPRESS_LIST", "Names to choose from, the best first."),
+    ("RSYNC_CHECKSUM_LIST, RSYNC_COMPRESS_LIST", "The methods to select from, the preferred one first."),
     ("RSYNC_PROTECT_ARGS, RSYNC_OLD_ARGS", "Defaults of --secluded-args and --old-args."),
     ("RSYNC_ICONV, RSYNC_MAX_ALLOC", "Defaults of --iconv and --max-alloc."),
     ("CVSIGNORE", "Patterns for -C."),
@@ -110,7 +110,7 @@ fn sparsync(out: &mut Roff) {
         flags.iter().filter(|flag| flag.support != Support::Handover).for_each(|flag| option(out, flag));
     }
     out.title("SS", "Negations");
-    out.entry("--no-OPTION", "Turns OPTION off, also if another option implies it (--no-D).");
+    out.entry("--no-OPTION", "Disables OPTION, also if another option implies it (--no-D).");
     out.title("SH", "EXIT STATUS");
     Exit::meanings().for_each(|(code, words)| out.entry(&code.to_string(), words));
     out.title("SH", "ENVIRONMENT");

@@ -7,18 +7,17 @@ use crate::cli::flags;
 pub fn options_markdown() -> String {
     let mut out = String::from(
         "# Options\n\n\
-         Made from the table in `src/cli/flags/` by `scripts/options`; do not edit.\n\n\
-         Every option of rsync 3.5.0 is read. How far it is carried out is in the last column:\n\n\
-         - **yes**: as in rsync, on a local copy and over ssh.\n\
-         - **over ssh**: as in rsync over ssh; on a local copy it changes nothing, as in rsync.\n\
-         - **no effect**: accepted; it changes nothing.\n\
-         - **not yet**: the installed rsync does the whole run, in a local copy too. Without one, or with a \
-         `sparsync://` URL, the run ends with exit 4 before anything is changed, and the message names the option.\n\
-         - **refused**: rsync refuses it on Linux, and so does sparsync.\n\
-         - **rsync**: the whole run is handed to the installed rsync.\n\n\
-         A run with a daemon's operand, and one whose far end has only rsync, is handed to the installed rsync with all its \
-         options.\n\n\
-         The options from `--transport` on are not rsync's.\n\n\
+         `scripts/options` generates this page from the table in `src/cli/flags/`; do not edit it.\n\n\
+         sparsync accepts every option of rsync 3.5.0. The last column shows how far it supports the option:\n\n\
+         - **yes**: as in rsync, in a local copy and over ssh.\n\
+         - **over ssh**: as in rsync over ssh; in a local copy it has no effect, as in rsync.\n\
+         - **no effect**: accepted, without effect.\n\
+         - **not yet**: the installed rsync does the whole run, also for a local copy. Without one, or with a \
+         `sparsync://` URL, the run ends with exit 4 before it changes anything, and the message names the option.\n\
+         - **refused**: rejected, as by rsync on Linux.\n\
+         - **rsync**: the installed rsync does the whole run.\n\n\
+         If an operand names a daemon, or if the other machine has only rsync, the installed rsync does the whole run.\n\n\
+         rsync does not have the options from `--transport` on.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
     for flag in flags::all() {

@@ -9,7 +9,7 @@ pub const FLAGS: &[Flag] = &[
         long: "checksum",
         short: Some('c'),
         negations: &["no-checksum", "no-c"],
-        help: "compare content, not size and time",
+        help: "compare files by checksum instead of size and time",
         set: |args, _| {
             args.checksum = true;
             Ok(())
@@ -29,7 +29,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "ignore-times",
         short: Some('I'),
-        help: "copy files even if size and time are equal",
+        help: "copy files even if size and time match",
         set: |args, _| {
             args.ignore_times = true;
             Ok(())
@@ -40,7 +40,7 @@ pub const FLAGS: &[Flag] = &[
         long: "modify-window",
         short: Some('@'),
         arity: Arity::Value("NUM"),
-        help: "times that differ by NUM seconds are equal; below 0 compares nanoseconds",
+        help: "treat times that differ by up to NUM seconds as equal; -1 compares nanoseconds",
         set: |args, given| {
             args.modify_window_secs = Some(i64::from(number::int(given)?));
             Ok(())
@@ -51,8 +51,8 @@ pub const FLAGS: &[Flag] = &[
         long: "update",
         short: Some('u'),
         help: "skip files that are newer at the destination",
-        man: "With --hard-links a newer name of a group stays as it is; rsync 3.5.0 makes it one more link to the file that \
-              is older.",
+        man: "With --hard-links, a newer destination file stays as it is, even if its source is a hard link to \
+              another file. rsync 3.5.0 replaces it by a link to the older file.",
         set: |args, _| {
             args.update = true;
             Ok(())
@@ -62,7 +62,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "existing",
         aliases: &["ignore-non-existing"],
-        help: "skip files that the destination does not have",
+        help: "skip creating new files at the destination",
         set: |args, _| {
             args.existing = true;
             Ok(())
@@ -72,8 +72,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "ignore-existing",
         help: "skip files that exist at the destination",
-        man: "A directory whose name something else has there is left out with all in it; rsync 3.5.0 tries to go into it, \
-              and ends with exit 23.",
+        man: "If the destination has another kind of entry in place of a source directory, the directory and its \
+              content are skipped. rsync 3.5.0 tries to enter it and ends with exit 23.",
         set: |args, _| {
             args.ignore_existing = true;
             Ok(())
@@ -84,10 +84,11 @@ pub const FLAGS: &[Flag] = &[
         long: "checksum-choice",
         aliases: &["cc"],
         arity: Arity::Value("STR"),
-        help: "choose the checksum that --out-format=%C shows",
+        help: "select the checksum that --out-format=%C prints",
         words: &names::CHECKSUM_NAMES,
-        man: "Of two names the second is that of the list, which is shown under --checksum. Whether contents are the \
-              same is found out with a digest of our own, whatever is chosen. RSYNC_CHECKSUM_LIST chooses, too.",
+        man: "If two names are given, the second selects the checksum of the file list, which is printed under \
+              --checksum. sparsync compares file contents with its own digest, whatever is selected. \
+              RSYNC_CHECKSUM_LIST sets the default.",
         set: |args, given| {
             args.checksum_choice = Some(given.value.to_vec());
             Ok(())
@@ -97,7 +98,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "checksum-seed",
         arity: Arity::Value("NUM"),
-        help: "set the seed of checksums",
+        help: "set the checksum seed",
         support: Support::NoEffect,
         set: |args, given| {
             args.checksum_seed = Some(number::int(given)?);

@@ -32,7 +32,7 @@ pub const FLAGS: &[Flag] = &[
         long: "rsh",
         short: Some('e'),
         arity: Arity::Value("COMMAND"),
-        help: "the remote shell",
+        help: "use COMMAND as the remote shell",
         set: |args, given| {
             args.rsh = Some(given.value.to_vec());
             Ok(())
@@ -42,7 +42,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "rsync-path",
         arity: Arity::Value("PROGRAM"),
-        help: "the rsync to run on the remote machine",
+        help: "the program to run on the remote machine",
         set: |args, given| {
             args.rsync_path = Some(given.value.to_vec());
             Ok(())
@@ -53,8 +53,8 @@ pub const FLAGS: &[Flag] = &[
         long: "remote-option",
         short: Some('M'),
         arity: Arity::Value("OPT"),
-        help: "pass OPT to the remote side only",
-        man: "In a local copy, and with --log-file in it, the installed rsync does the run.",
+        help: "send OPT to the remote side only",
+        man: "In a local copy, or with --log-file as OPT, the installed rsync does the run.",
         support: Support::NotYet,
         reach: FlagScope::Here,
         set: |args, given| {
@@ -69,7 +69,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "old-args",
         negations: &["no-old-args"],
-        help: "let the remote shell split arguments, as rsync before 3.2.4",
+        help: "let the remote shell split arguments, as rsync did before 3.2.4",
         man: "An empty destination means the current directory.",
         set: |args, _| {
             args.old_args = Some(args.old_args.unwrap_or(0).saturating_add(1));
@@ -83,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["protect-args"],
         short: Some('s'),
         negations: &["no-secluded-args", "no-protect-args", "no-s"],
-        help: "send file names over the connection, not to the remote shell",
+        help: "send file names over the connection instead of the remote command line",
         set: |args, _| {
             args.secluded_args = Some(true);
             Ok(())
@@ -94,8 +94,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "trust-sender",
         help: "trust the file list of a remote sender",
-        man: "What it sends is believed to be what was asked for. That no path leads out of the destination is checked \
-              all the same.",
+        man: "Does not check that the sender sends only requested files. Paths that lead out of the destination are \
+              rejected in any case.",
         set: |args, _| {
             args.trust_sender = true;
             Ok(())
@@ -131,19 +131,24 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "password-file",
         arity: Arity::Value("FILE"),
-        help: "read the password for a daemon from FILE (an error without one)",
+        help: "read the daemon password from FILE (an error without a daemon)",
         set: |args, _| {
             args.password_file = true;
             Ok(())
         },
         ..DAEMON_WAY
     },
-    Flag { long: "early-input", arity: Arity::Value("FILE"), help: "send FILE to a daemon's early exec", ..DAEMON_WAY },
+    Flag {
+        long: "early-input",
+        arity: Arity::Value("FILE"),
+        help: "send FILE to the early exec program of a daemon",
+        ..DAEMON_WAY
+    },
     Flag {
         long: "blocking-io",
         negations: &["no-blocking-io"],
         help: "use blocking I/O for the remote shell",
-        man: "It is used anyhow.",
+        man: "Blocking I/O is always used.",
         support: Support::NoEffect,
         ..WAY
     },
@@ -171,7 +176,7 @@ pub const FLAGS: &[Flag] = &[
         long: "timeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-timeout"],
-        help: "end after SECONDS without any I/O",
+        help: "set the I/O timeout in SECONDS",
         support: Support::OverSsh,
         set: |args, given| {
             args.timeout = number::int(given)?;
@@ -184,7 +189,7 @@ pub const FLAGS: &[Flag] = &[
         long: "contimeout",
         arity: Arity::Value("SECONDS"),
         negations: &["no-contimeout"],
-        help: "end if a server does not answer within SECONDS",
+        help: "set the connection timeout of a server in SECONDS",
         set: |args, given| {
             args.contimeout = number::int(given)?;
             Ok(())
@@ -198,7 +203,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("RATE"),
         negations: &["no-bwlimit"],
         help: "limit the bandwidth to RATE KiB per second",
-        man: "RATE is a SIZE (see --max-size) in KiB unless it has a letter; rounded to whole KiB.",
+        man: "RATE is a SIZE (see --max-size), in KiB if it has no unit. It is rounded to whole KiB.",
         set: |args, given| {
             let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
             let bytes = size::size(given, "bwlimit", b'k', &limits)?;
@@ -212,7 +217,7 @@ pub const FLAGS: &[Flag] = &[
         long: "stop-after",
         aliases: &["time-limit"],
         arity: Arity::Value("MINS"),
-        help: "stop after MINS minutes",
+        help: "stop the run after MINS minutes",
         set: |args, given| {
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
@@ -223,8 +228,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stop-at",
         arity: Arity::Value("y-m-dTh:m"),
-        help: "stop at this time (y-m-dTh:m)",
-        man: "The date or its first parts may be left out: the next such time is meant.",
+        help: "stop the run at this time (y-m-dTh:m)",
+        man: "The date or its first parts can be omitted; the option then selects the next matching time.",
         set: |args, given| {
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
@@ -235,8 +240,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "max-alloc",
         arity: Arity::Value("SIZE"),
-        help: "limit the listing of one directory that a peer sends",
-        man: "1G unless given, 0: no limit. A run that would exceed it ends with exit 22.",
+        help: "limit the memory for the listing of one directory from a peer",
+        man: "The default is 1G; 0 means no limit. If a listing exceeds the limit, the run ends with exit 22.",
         set: |args, given| {
             args.max_alloc = Some(given.value.to_vec());
             Ok(())
@@ -247,8 +252,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "protocol",
         arity: Arity::Value("NUM"),
-        help: "use an older protocol",
-        man: "31 and 32 are the same. With an older one the installed rsync does the run.",
+        help: "use an older version of rsync's protocol",
+        man: "31 and 32 have the same effect. With an older version, the installed rsync does the run.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())
@@ -257,7 +262,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "server",
-        help: "serve a client (one of rsync's by the installed rsync)",
+        help: "run as the server of a client (the installed rsync serves rsync clients)",
         set: |args, _| {
             args.server = true;
             args.handover = true;
@@ -267,7 +272,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "sender",
-        help: "with --server: send",
+        help: "with --server: act as the sender",
         set: |args, _| {
             args.sender = true;
             args.handover = true;
@@ -277,7 +282,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "daemon",
-        help: "run as daemon (by the installed rsync)",
+        help: "run as a daemon (done by the installed rsync)",
         set: |args, _| {
             args.daemon = true;
             args.handover = true;
@@ -285,9 +290,19 @@ pub const FLAGS: &[Flag] = &[
         },
         ..HANDOVER
     },
-    Flag { long: "config", arity: Arity::Value("FILE"), help: "with --daemon: its configuration", ..HANDOVER },
-    Flag { long: "dparam", arity: Arity::Value("OVERRIDE"), help: "with --daemon: a parameter", ..HANDOVER },
-    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: leave the terminal", ..HANDOVER },
+    Flag {
+        long: "config",
+        arity: Arity::Value("FILE"),
+        help: "with --daemon: read the configuration from FILE",
+        ..HANDOVER
+    },
+    Flag {
+        long: "dparam",
+        arity: Arity::Value("OVERRIDE"),
+        help: "with --daemon: override a global parameter",
+        ..HANDOVER
+    },
+    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: detach from the terminal", ..HANDOVER },
 ];
 
 /// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks

@@ -7,8 +7,8 @@ use crate::cli::value::number;
 pub const FLAGS: &[Flag] = &[
     Flag {
         long: "delete",
-        help: "delete entries that the source does not have",
-        man: "Only directories that are copied whole lose their extras. Needs -r or -d.",
+        help: "delete destination entries that the source does not have",
+        man: "Deletes only in directories whose whole content is copied. Requires -r or -d.",
         set: |args, _| {
             args.delete.any = true;
             Ok(())
@@ -17,7 +17,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-before",
-        help: "delete before anything is copied",
+        help: "delete before the copy",
         set: |args, _| {
             args.delete.any = true;
             args.delete.before = true;
@@ -28,7 +28,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "delete-during",
         aliases: &["del"],
-        help: "delete while directories are copied (the default)",
+        help: "delete during the copy (the default)",
         set: |args, _| {
             args.delete.any = true;
             args.delete.during = true;
@@ -39,7 +39,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-delay",
-        help: "find what to delete while copying, delete at the end",
+        help: "find extra entries during the copy, delete them afterwards",
         set: |args, _| {
             args.delete.any = true;
             args.delete.during = true;
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-after",
-        help: "find what to delete and delete it at the end",
+        help: "find and delete extra entries after the copy",
         set: |args, _| {
             args.delete.any = true;
             args.delete.after = true;
@@ -60,7 +60,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-excluded",
-        help: "delete excluded entries, too",
+        help: "also delete excluded entries",
         set: |args, _| {
             args.delete.any = true;
             args.delete.excluded = true;
@@ -71,7 +71,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "ignore-errors",
         negations: &["no-ignore-errors"],
-        help: "delete even if there are I/O errors",
+        help: "delete even after I/O errors",
         set: |args, _| {
             args.ignore_errors = true;
             Ok(())
@@ -82,7 +82,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "force",
         negations: &["no-force"],
-        help: "replace a non-empty directory by a file if needed",
+        help: "delete a non-empty directory if a file replaces it",
         set: |args, _| {
             args.force = true;
             Ok(())
@@ -94,7 +94,7 @@ pub const FLAGS: &[Flag] = &[
         long: "max-delete",
         arity: Arity::Value("NUM"),
         help: "delete at most NUM entries",
-        man: "The rest stays, and the run ends with exit 25.",
+        man: "If more entries would be deleted, they are kept and the run ends with exit 25.",
         set: |args, given| {
             args.max_delete = Some(number::int(given)?);
             Ok(())

@@ -41,10 +41,10 @@ pub const FLAGS: &[Flag] = &[
         long: "whole-file",
         short: Some('W'),
         negations: &["no-whole-file", "no-W"],
-        help: "copy files whole (the default between local trees)",
-        help_off: "copy only what changed inside of files",
-        man: "Between local trees the negation matters with --inplace: then blocks that are the same are not written \
-              again, and go on sharing their place with those of a snapshot.",
+        help: "copy whole files without the delta algorithm (the default between local trees)",
+        help_off: "copy only the changed parts of files",
+        man: "Between local trees, the negation has an effect with --inplace: unchanged blocks are not written again, \
+              so they stay shared with snapshots of the file system.",
         set: |args, _| {
             args.whole_file = Some(true);
             Ok(())
@@ -69,11 +69,12 @@ pub const FLAGS: &[Flag] = &[
         long: "fuzzy",
         short: Some('y'),
         negations: &["no-fuzzy", "no-y"],
-        help: "start from a file with a similar name",
-        man: "Between machines, a file that the destination does not have is sent as what differs from one in the same \
-              directory that has its length and time, or else the most similar name. Said twice, the directories of \
-              --compare-dest and its kin are searched, too. What is deleted before or during the copy cannot serve; \
-              --delete-after and --delete-delay leave it until then.",
+        help: "use a similar file as the basis if the destination lacks the file",
+        man: "Between machines, a file that the destination lacks is sent as the differences from a basis file in the \
+              same directory: one of equal size and time, or else the one with the most similar name. If given twice, \
+              the directories of --compare-dest, --copy-dest and --link-dest are searched, too. Files that are \
+              deleted before or during the copy cannot be used; --delete-after and --delete-delay keep them until the \
+              end.",
         set: |args, _| {
             args.fuzzy = args.fuzzy.saturating_add(1);
             Ok(())
@@ -84,21 +85,21 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "compare-dest",
         arity: Arity::Value("DIR"),
-        help: "leave out files that DIR has",
+        help: "skip files that are identical in DIR",
         set: |args, given| add_alt(args, AltKind::Compare, given.value),
         ..Flag::SWITCH
     },
     Flag {
         long: "copy-dest",
         arity: Arity::Value("DIR"),
-        help: "copy files from DIR if they are the same there",
+        help: "copy files from DIR if they are identical there",
         set: |args, given| add_alt(args, AltKind::Copy, given.value),
         ..Flag::SWITCH
     },
     Flag {
         long: "link-dest",
         arity: Arity::Value("DIR"),
-        help: "hard-link files from DIR if they are the same there",
+        help: "hard-link files to DIR if they are identical there",
         set: |args, given| add_alt(args, AltKind::Link, given.value),
         ..Flag::SWITCH
     },
@@ -106,8 +107,9 @@ pub const FLAGS: &[Flag] = &[
         long: "compress",
         short: Some('z'),
         negations: &["no-compress", "no-z"],
-        help: "compress file data on the way",
-        man: "Between machines. Without it what is sent over a slow link is compressed lightly; --no-compress forbids that.",
+        help: "compress file data during the transfer",
+        man: "Has an effect only between machines. Without this option, sparsync compresses lightly on slow links; \
+              --no-compress prevents that.",
         support: Support::OverSsh,
         set: |args, _| {
             args.compress = args.compress.saturating_add(1);
@@ -145,11 +147,11 @@ pub const FLAGS: &[Flag] = &[
         long: "compress-choice",
         aliases: &["zc"],
         arity: Arity::Value("STR"),
-        help: "choose the compression",
+        help: "select the compression method",
         words: &names::COMPRESSION_NAMES,
-        man: "zstd, lz4, zlibx, zlib, none, or auto: the first that both ends have; RSYNC_COMPRESS_LIST names those that \
-              come into question, the best first. Both ends must know the method: a sparsync of before lz4 and zlib at \
-              the far end ends the run with exit 4.",
+        man: "The methods are zstd, lz4, zlibx, zlib and none. `auto` selects the first method that both ends \
+              support; RSYNC_COMPRESS_LIST lists the candidates, the preferred one first. Both ends must support the \
+              method: if the sparsync on the other machine is too old for lz4 or zlib, the run ends with exit 4.",
         support: Support::OverSsh,
         set: |args, given| {
             choose_compression(args, given.value);
@@ -161,9 +163,10 @@ pub const FLAGS: &[Flag] = &[
         long: "compress-level",
         aliases: &["zl"],
         arity: Arity::Value("NUM"),
-        help: "set the level of compression",
-        man: "-131072 to 22 with zstd (0 is 3), 1 to 9 with zlib and zlibx (0 is no compression, -1 is 6); what is beyond \
-              is brought to the nearest. lz4 has none. A level alone asks for compression.",
+        help: "set the compression level",
+        man: "Levels are -131072 to 22 for zstd (0 means 3), and 1 to 9 for zlib and zlibx (0 means no compression, \
+              -1 means 6). Other values are replaced by the nearest level. lz4 has no levels. The option implies \
+              --compress.",
         support: Support::OverSsh,
         set: |args, given| {
             args.compress_level = Some(number::int(given)?);
@@ -175,7 +178,7 @@ pub const FLAGS: &[Flag] = &[
         long: "compress-threads",
         aliases: &["zt"],
         arity: Arity::Value("NUM"),
-        help: "set the threads of compression",
+        help: "set the number of compression threads",
         support: Support::NoEffect,
         reach: FlagScope::Here,
         set: |_, given| number::int(given).map(|_| ()),
@@ -184,10 +187,10 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "skip-compress",
         arity: Arity::Value("LIST"),
-        help: "leave files with these suffixes uncompressed",
-        man: "Suffixes without dots, between slashes; letters in brackets stand for one of them. Their content goes as it \
-              is (rsync compresses it all the same). Without the option nothing is left out by its name, but what turns \
-              out not to shrink goes as it is.",
+        help: "do not compress files with these suffixes",
+        man: "LIST has suffixes without dots, separated by slashes; brackets match one of the letters in them. Files \
+              with these suffixes are sent uncompressed (rsync compresses them nevertheless). By default no file is \
+              skipped by its suffix, but data that does not shrink is sent uncompressed.",
         support: Support::OverSsh,
         set: |args, given| {
             args.skip_compress = Some(given.value.to_vec());
@@ -198,7 +201,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "write-batch",
         arity: Arity::Value("FILE"),
-        help: "copy, and write the update to the batch FILE",
+        help: "copy, and write the changes to the batch FILE",
         support: Support::NotYet,
         set: |args, _| {
             args.write_batch = true;
@@ -210,7 +213,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "only-write-batch",
         arity: Arity::Value("FILE"),
-        help: "write the batch FILE without copying",
+        help: "write the batch FILE without changing the destination",
         support: Support::NotYet,
         set: |args, _| {
             args.only_write_batch = true;
@@ -222,7 +225,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "read-batch",
         arity: Arity::Value("FILE"),
-        help: "apply the batch FILE",
+        help: "apply the changes of the batch FILE",
         support: Support::NotYet,
         set: |args, _| {
             args.read_batch = true;

@@ -11,8 +11,8 @@ pub const FLAGS: &[Flag] = &[
         long: "verbose",
         short: Some('v'),
         negations: &["no-verbose", "no-v"],
-        help: "print more about what is done; repeat for more",
-        man: "Each -v switches on groups of --info and --debug words; see --info=help.",
+        help: "print more details; repeat for more",
+        man: "Each -v enables groups of --info and --debug flags; see --info=help.",
         set: |args, _| {
             args.verbose = args.verbose.saturating_add(1);
             Ok(())
@@ -39,8 +39,9 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("FLAGS"),
         help: "select debug messages (list: --debug=help)",
         words: &words::DEBUG_NAMES,
-        man: "Every flag of rsync is accepted; those about the protocol print nothing on a local copy. \
-              Not printed: `removing duplicate name`, `deleting in`, and that the rules of -C are global.",
+        man: "Every flag of rsync is accepted. In a local copy, flags about the protocol print nothing. These \
+              messages are never printed: `removing duplicate name`, `deleting in`, and the one that the rules of -C \
+              are global.",
         set: |args, given| {
             if words::debug(given.value, &mut args.debug)? == words::WordsArgument::Help {
                 args.tell = Some(Tell::DebugHelp);
@@ -52,9 +53,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stderr",
         arity: Arity::Value("e|a|c"),
-        help: "print only errors, or all messages, to stderr",
+        help: "set the stderr mode: errors, all or client",
         words: &["errors", "all", "client"],
-        man: "Where stderr is closed its lines go nowhere; rsync 3.5.0 ends with exit 13.",
+        man: "If stderr is closed, its messages are discarded; rsync 3.5.0 ends with exit 13.",
         set: |args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
             args.stderr = if begins("errors") {
@@ -86,7 +87,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "quiet",
         short: Some('q'),
-        help: "print errors only",
+        help: "print no messages except errors",
         set: |args, _| {
             args.quiet = args.quiet.saturating_add(1);
             Ok(())
@@ -96,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "no-motd",
         negations: &["motd"],
-        help: "do not print the message of the day of a daemon",
+        help: "do not print the daemon's message of the day",
         support: Support::NoEffect,
         reach: FlagScope::Here,
         ..Flag::SWITCH
@@ -104,7 +105,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "outbuf",
         arity: Arity::Value("N|L|B"),
-        help: "buffer standard output: none, line or block",
+        help: "set the buffering of standard output: none, line or block",
         words: &["N", "L", "B"],
         set: |args, given| {
             args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
@@ -121,7 +122,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "stats",
         help: "print statistics at the end",
-        man: "The allocator statistics of -vv and --info=stats3 are not printed: there is no such allocator.",
+        man: "The memory statistics that rsync prints with -vv or --info=stats3 are not available.",
         set: |args, _| {
             args.stats = true;
             Ok(())
@@ -132,7 +133,7 @@ pub const FLAGS: &[Flag] = &[
         long: "8-bit-output",
         short: Some('8'),
         negations: &["no-8-bit-output", "no-8"],
-        help: "print bytes above 127 in names as they are",
+        help: "print bytes above 127 in names unescaped",
         set: |args, _| {
             args.eight_bit = true;
             Ok(())
@@ -145,8 +146,8 @@ pub const FLAGS: &[Flag] = &[
         long: "human-readable",
         short: Some('h'),
         negations: &["no-human-readable", "no-h"],
-        help: "print numbers with units of 1000; -hh of 1024",
-        man: "Without it digits are grouped; --no-h prints them plainly.",
+        help: "print numbers with units of 1000; -hh: units of 1024",
+        man: "Without -h, digits are grouped; with --no-h, they are not.",
         set: |args, _| {
             args.human = args.human.saturating_add(1);
             Ok(())
@@ -179,7 +180,7 @@ pub const FLAGS: &[Flag] = &[
         long: "itemize-changes",
         short: Some('i'),
         negations: &["no-itemize-changes", "no-i"],
-        help: "print what changes in each entry; -ii also unchanged entries",
+        help: "print the changes of each entry; -ii: also unchanged entries",
         set: |args, _| {
             args.itemize = args.itemize.saturating_add(1);
             Ok(())
@@ -191,9 +192,9 @@ pub const FLAGS: &[Flag] = &[
         long: "out-format",
         aliases: &["log-format"],
         arity: Arity::Value("FORMAT"),
-        help: "print a line in this format for each entry",
-        man: "%n is the name, %i the itemized change, %l the length, %L the link's target; see rsync(1). \
-              %B is the source's mode, also in a pull without -p.",
+        help: "print a line in FORMAT for each entry",
+        man: "%n is the name, %i the itemized changes, %l the length, %L the target of a link; see rsync(1). %B is \
+              the mode of the source, also in a pull without -p.",
         set: |args, given| {
             args.out_format = Some(given.value.to_vec());
             Ok(())
@@ -203,7 +204,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "log-file",
         arity: Arity::Value("FILE"),
-        help: "log what is done to FILE",
+        help: "log the changes to FILE",
         set: |args, given| {
             args.log_file = Some(given.value.to_vec());
             Ok(())
@@ -214,7 +215,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "log-file-format",
         arity: Arity::Value("FMT"),
-        help: "the format of the log's lines (default %i %n%L)",
+        help: "log a line in FMT for each entry (default %i %n%L)",
         set: |args, given| {
             args.log_file_format = Some(given.value.to_vec());
             Ok(())
@@ -225,7 +226,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "dry-run",
         short: Some('n'),
-        help: "show what would be done, and change nothing",
+        help: "print what would be done without changing anything",
         set: |args, _| {
             args.dry_run = true;
             Ok(())
@@ -235,7 +236,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "list-only",
         help: "list the sources instead of copying them",
-        man: "One source and no destination mean the same.",
+        man: "A single source without a destination implies this option.",
         set: |args, _| {
             args.list_only = true;
             Ok(())
@@ -245,7 +246,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "version",
         short: Some('V'),
-        help: "print version and capabilities; -VV as JSON",
+        help: "print version and capabilities; -VV: as JSON",
         set: |args, _| {
             args.version += 1;
             Ok(())

@@ -14,12 +14,13 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "transport",
         arity: Arity::Value("WAY"),
-        help: "reach the other machine by auto, quic, tls or ssh",
-        man: "rsync has no such option. By default, an enrolled host is reached over QUIC, or over TLS if UDP is blocked, \
-              or over ssh, also for paths outside of its grant; any other host over ssh. With `quic`, a host that is not \
-              enrolled starts a server for this run, over ssh. On a short path without loss, a bulk transfer that began over \
-              QUIC continues over TLS, but not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell unless \
-              this option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
+        help: "select the transport: auto, quic, tls or ssh",
+        man: "rsync has no such option. By default, sparsync reaches an enrolled host over QUIC, over TLS if UDP is \
+              blocked, or over ssh otherwise. ssh is also used for paths outside the grant of an enrolled host, and \
+              for any other host. With `quic`, sparsync uses ssh to start a server for this run on a host that is not \
+              enrolled. On a short path without loss, a bulk transfer that began over QUIC continues over TLS, but \
+              not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell as the transport unless this \
+              option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
               installed rsync ignore all of these.",
         words: &TRANSPORTS,
         support: Support::OverSsh,
@@ -39,7 +40,7 @@ pub const FLAGS: &[Flag] = &[
               problem, a note, the progress (with --progress or --info=progress2), a summary, and at last the exit code. \
               docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
               unchanged entries too. A run that is handed over to the installed rsync is refused. With --version, the \
-              keys are those of sparsync; -VV prints rsync's.",
+              keys differ from rsync's, which -VV prints.",
         set: |args, _| {
             args.json = true;
             Ok(())
@@ -50,8 +51,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "man",
         arity: Arity::Optional("PAGE"),
-        help: "print a man page: of sparsync, enroll or server",
-        man: "In roff: `sparsync --man | man -l -` shows it.",
+        help: "print the man page of sparsync, enroll or server",
+        man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
         words: &["sparsync", "enroll", "server"],
         set: |args, given| {
             args.tell = Some(Tell::Man(match given.value {
@@ -73,7 +74,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "completions",
         arity: Arity::Value("SHELL"),
-        help: "print the completions for bash, zsh or fish",
+        help: "print shell completions for bash, zsh or fish",
         words: &["bash", "zsh", "fish"],
         set: |args, given| {
             args.tell = Some(Tell::Completions(match given.value {

@@ -7,7 +7,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "inplace",
         negations: &["no-inplace"],
-        help: "write into the existing file",
+        help: "update destination files in place",
         set: |args, _| {
             args.inplace = true;
             Ok(())
@@ -18,8 +18,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "append",
         negations: &["no-append"],
-        help: "append to files that are shorter than the source",
-        man: "With --sparse, rsync 3.5.0 replaces existing data by a hole; sparsync writes the file again, correctly.",
+        help: "append data to destination files that are shorter than the source",
+        man: "With --sparse, rsync 3.5.0 replaces existing data by a hole; sparsync writes the whole file again.",
         set: |args, _| {
             args.append = 1;
             Ok(())
@@ -29,7 +29,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "append-verify",
-        help: "as --append, with the existing data verified",
+        help: "like --append, but verify the existing data",
         set: |args, _| {
             args.append = 2;
             Ok(())
@@ -51,7 +51,7 @@ pub const FLAGS: &[Flag] = &[
         long: "partial-dir",
         arity: Arity::Value("DIR"),
         help: "keep partially transferred files in DIR",
-        man: "RSYNC_PARTIAL_DIR names it for --partial.",
+        man: "RSYNC_PARTIAL_DIR sets the directory for --partial.",
         set: |args, given| {
             args.partial_dir = Some(given.value.to_vec());
             Ok(())
@@ -61,7 +61,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "delay-updates",
         negations: &["no-delay-updates"],
-        help: "put all new files in place at the end",
+        help: "rename all updated files into place at the end",
         set: |args, _| {
             args.delay_updates = true;
             Ok(())
@@ -73,7 +73,7 @@ pub const FLAGS: &[Flag] = &[
         long: "temp-dir",
         short: Some('T'),
         arity: Arity::Value("DIR"),
-        help: "write unfinished files in DIR",
+        help: "create temporary files in DIR",
         set: |args, given| {
             args.temp_dir = Some(given.value.to_vec());
             Ok(())
@@ -84,9 +84,9 @@ pub const FLAGS: &[Flag] = &[
         long: "backup",
         short: Some('b'),
         negations: &["no-backup"],
-        help: "make backups of replaced and deleted files",
-        man: "So is what gives way to --link-dest and --compare-dest; rsync 3.5.0 loses that. A symlink that --safe-links \
-              would leave out is not backed up, as with rsync.",
+        help: "back up replaced and deleted files",
+        man: "Also backs up files that --link-dest or --compare-dest replaces or removes; rsync 3.5.0 does not. As in \
+              rsync, symlinks that --safe-links would skip are not backed up.",
         set: |args, _| {
             args.backup = true;
             Ok(())
@@ -97,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "backup-dir",
         arity: Arity::Value("DIR"),
-        help: "make backups in DIR (implies --backup)",
+        help: "store backups in DIR (implies --backup)",
         set: |args, given| {
             args.backup_dir = Some(given.value.to_vec());
             Ok(())
@@ -107,7 +107,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "suffix",
         arity: Arity::Value("SUFFIX"),
-        help: "the suffix of backups (default ~ without --backup-dir)",
+        help: "set the backup suffix (default ~ without --backup-dir)",
         set: |args, given| {
             args.suffix = Some(given.value.to_vec());
             Ok(())
@@ -118,7 +118,7 @@ pub const FLAGS: &[Flag] = &[
         long: "sparse",
         short: Some('S'),
         negations: &["no-sparse", "no-S"],
-        help: "turn runs of zeros into holes",
+        help: "turn sequences of zeros into holes",
         set: |args, _| {
             args.sparse = true;
             Ok(())
@@ -128,7 +128,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "preallocate",
-        help: "allocate files before they are written",
+        help: "allocate the space of files before writing them",
         set: |args, _| {
             args.preallocate = true;
             Ok(())
@@ -137,7 +137,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "fsync",
-        help: "write every file to disk before it is renamed into place",
+        help: "sync every file to disk before it is renamed into place",
         set: |args, _| {
             args.fsync = true;
             Ok(())
@@ -147,7 +147,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "mkpath",
         negations: &["no-mkpath"],
-        help: "create all missing directories of the destination path",
+        help: "create missing directories of the destination path",
         set: |args, _| {
             args.mkpath = true;
             Ok(())

@@ -21,7 +21,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "safe-links",
-        help: "leave out symlinks that lead out of the tree",
+        help: "skip symlinks that point outside the tree",
         set: |args, _| {
             args.safe_links = true;
             Ok(())
@@ -31,9 +31,10 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "insecure-links",
         negations: &["no-insecure-links"],
-        help: "follow symlinks of other owners in paths given by options",
-        man: "So in the path of the destination. Without it a symlink there is followed only if it belongs to root or to \
-              the user who runs this. It holds at this end, wherever it stands on the command line.",
+        help: "follow symlinks of any owner in paths given by options",
+        man: "Applies to the destination path, too. Without this option, symlinks in these paths are followed only if \
+              they belong to root or to the user who runs the program. The option applies only to this end, and its \
+              position on the command line does not matter.",
         set: |args, _| {
             args.insecure_links = true;
             Ok(())
@@ -45,7 +46,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "munge-links",
         negations: &["no-munge-links"],
-        help: "store symlinks in an unusable form, and restore them when sending",
+        help: "store symlinks in an unusable form; restore them when sending",
         set: |args, _| {
             args.munge_links = true;
             Ok(())
@@ -68,10 +69,11 @@ pub const FLAGS: &[Flag] = &[
         long: "hard-links",
         short: Some('H'),
         negations: &["no-hard-links", "no-H"],
-        help: "keep hard links",
-        man: "A name that takes the place of something of another kind is reported as new. A file that the destination has under \
-              none of its names is brought under the last of those that are within sight when the first one is met: the next \
-              10,000 entries in 1,000 directories at most. rsync looks less far ahead. With --no-inc-recursive it is the last of all.",
+        help: "preserve hard links",
+        man: "A name that replaces an entry of another kind is reported as new. If the destination has none of the \
+              names of a file, the file is transferred under the last of its names within the lookahead: at most \
+              10,000 entries in 1,000 directories after its first name. rsync has a shorter lookahead. With \
+              --no-inc-recursive, it is the last of all names.",
         set: |args, _| {
             args.hard_links = true;
             Ok(())
@@ -83,9 +85,9 @@ pub const FLAGS: &[Flag] = &[
         long: "perms",
         short: Some('p'),
         negations: &["no-perms", "no-p"],
-        help: "keep permissions",
-        man: "Without it a new file has the mode of a new file; rsync 3.5.0 gives it that of the similar file of --fuzzy, or \
-              of the symlink or device that it replaces.",
+        help: "preserve permissions",
+        man: "Without this option, a new file gets the default mode of new files. rsync 3.5.0 uses the mode of the \
+              basis file of --fuzzy, or of the symlink or device that the file replaces.",
         set: |args, _| {
             args.perms = true;
             Ok(())
@@ -96,7 +98,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "executability",
         short: Some('E'),
-        help: "keep whether a file is executable",
+        help: "preserve executability",
         set: |args, _| {
             args.executability = true;
             Ok(())
@@ -106,8 +108,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "chmod",
         arity: Arity::Value("CHMOD"),
-        help: "change permissions on the way",
-        man: "As chmod(1), with D or F in front for directories or files only; may be given more than once.",
+        help: "change permissions in the transfer",
+        man: "CHMOD is as in chmod(1); a leading D or F limits it to directories or files. The option can be repeated.",
         set: |args, given| {
             match chmod::parse(given.value, args.umask) {
                 Some(changes) => args.chmod.extend(changes),
@@ -123,7 +125,7 @@ pub const FLAGS: &[Flag] = &[
         long: "acls",
         short: Some('A'),
         negations: &["no-acls", "no-A"],
-        help: "keep ACLs (implies --perms)",
+        help: "preserve ACLs (implies --perms)",
         set: |args, _| {
             args.acls = true;
             args.perms = true;
@@ -136,7 +138,7 @@ pub const FLAGS: &[Flag] = &[
         long: "xattrs",
         short: Some('X'),
         negations: &["no-xattrs", "no-X"],
-        help: "keep extended attributes; -XX rsync's own, too",
+        help: "preserve extended attributes; -XX: also those that rsync uses",
         set: |args, _| {
             args.xattrs = args.xattrs.saturating_add(1).min(2);
             Ok(())
@@ -148,7 +150,7 @@ pub const FLAGS: &[Flag] = &[
         long: "owner",
         short: Some('o'),
         negations: &["no-owner", "no-o"],
-        help: "keep the owner (super-user only)",
+        help: "preserve the owner (super-user only)",
         set: |args, _| {
             args.owner = true;
             Ok(())
@@ -160,7 +162,7 @@ pub const FLAGS: &[Flag] = &[
         long: "group",
         short: Some('g'),
         negations: &["no-group", "no-g"],
-        help: "keep the group",
+        help: "preserve the group",
         set: |args, _| {
             args.group = true;
             Ok(())
@@ -171,7 +173,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "devices",
         negations: &["no-devices"],
-        help: "keep device files (super-user only)",
+        help: "preserve device files (super-user only)",
         set: |args, _| {
             args.devices = true;
             Ok(())
@@ -182,7 +184,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "specials",
         negations: &["no-specials"],
-        help: "keep named pipes and sockets",
+        help: "preserve named pipes and sockets",
         set: |args, _| {
             args.specials = true;
             Ok(())
@@ -208,7 +210,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "drop-D",
         negations: &["no-drop-D"],
-        help: "create no devices and specials at the destination",
+        help: "create no devices or special files at the destination",
         set: |args, _| {
             args.drop_devices = true;
             Ok(())
@@ -221,8 +223,8 @@ pub const FLAGS: &[Flag] = &[
         long: "write-devices",
         negations: &["no-write-devices"],
         help: "write file data into existing devices (implies --inplace)",
-        man: "What lies on the device behind the end of the file stays. A block device is synced before the file counts as \
-              copied. A server refuses it to keys that reach some directories only (--root).",
+        man: "Data on the device after the end of the file is kept. A block device is synced before the file is \
+              reported as copied. A server rejects the option for keys that are limited to some directories (--root).",
         set: |args, _| {
             args.write_devices = true;
             Ok(())
@@ -234,7 +236,7 @@ pub const FLAGS: &[Flag] = &[
         long: "times",
         short: Some('t'),
         negations: &["no-times", "no-t"],
-        help: "keep modification times",
+        help: "preserve modification times",
         set: |args, _| {
             args.times = true;
             Ok(())
@@ -246,7 +248,7 @@ pub const FLAGS: &[Flag] = &[
         long: "atimes",
         short: Some('U'),
         negations: &["no-atimes", "no-U"],
-        help: "keep access times; -UU implies --open-noatime",
+        help: "preserve access times; -UU implies --open-noatime",
         set: |args, _| {
             args.atimes = args.atimes.saturating_add(1);
             if args.atimes > 1 {
@@ -261,7 +263,7 @@ pub const FLAGS: &[Flag] = &[
         long: "crtimes",
         short: Some('N'),
         negations: &["no-crtimes", "no-N"],
-        help: "keep creation times (not on this system)",
+        help: "preserve creation times (not supported on this system)",
         support: Support::Refused,
         set: |_, _| Err(refuse("This rsync does not support --crtimes (-N)")),
         ..Flag::SWITCH
@@ -270,7 +272,7 @@ pub const FLAGS: &[Flag] = &[
         long: "omit-dir-times",
         short: Some('O'),
         negations: &["no-omit-dir-times", "no-O"],
-        help: "leave the times of directories alone",
+        help: "do not set the times of directories",
         set: |args, _| {
             args.omit_dir_times = true;
             Ok(())
@@ -282,7 +284,7 @@ pub const FLAGS: &[Flag] = &[
         long: "omit-link-times",
         short: Some('J'),
         negations: &["no-omit-link-times", "no-J"],
-        help: "leave the times of symlinks alone",
+        help: "do not set the times of symlinks",
         set: |args, _| {
             args.omit_link_times = true;
             Ok(())
@@ -293,7 +295,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "super",
         negations: &["no-super"],
-        help: "try operations that need the super-user",
+        help: "attempt operations that require the super-user",
         set: |args, _| {
             (args.super_user, args.fake_super) = (Some(true), false);
             Ok(())
@@ -304,8 +306,8 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "fake-super",
         help: "store privileged attributes in extended attributes",
-        man: "Of it, --super and --no-super the last one counts. Without -o or -g the owner or group of the source is not \
-              kept; rsync 3.5.0 keeps a number that means nothing then.",
+        man: "The last of --fake-super, --super and --no-super takes effect. Without -o or -g, the owner or group of \
+              the source is not stored; rsync 3.5.0 stores a number without meaning.",
         set: |args, _| {
             (args.super_user, args.fake_super) = (None, true);
             Ok(())
@@ -316,7 +318,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "numeric-ids",
         negations: &["no-numeric-ids"],
-        help: "keep owner and group by number, not by name",
+        help: "preserve owner and group by number, not by name",
         set: |args, _| {
             args.numeric_ids = true;
             Ok(())
@@ -341,7 +343,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "chown",
         arity: Arity::Value("USER:GROUP"),
-        help: "make USER and GROUP the owner of everything",
+        help: "set USER and GROUP as the owner of all files",
         set: |args, given| {
             let (user, group) = match given.value.iter().position(|&b| b == b':') {
                 Some(colon) => (&given.value[..colon], &given.value[colon + 1..]),
@@ -360,7 +362,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-as",
         arity: Arity::Value("USER[:GROUP]"),
-        help: "copy as USER",
+        help: "run the copy as USER",
         support: Support::NotYet,
         set: |args, given| {
             args.copy_as = Some(given.value.to_vec());

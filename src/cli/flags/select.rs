@@ -30,8 +30,8 @@ pub const FLAGS: &[Flag] = &[
         long: "recursive",
         short: Some('r'),
         negations: &["no-recursive", "no-r"],
-        help: "descend into directories",
-        man: "An empty directory that can be listed but not entered is not an error; rsync 3.5.0 exits with 23.",
+        help: "copy directories recursively",
+        man: "An empty directory that can be listed but not entered is no error; rsync 3.5.0 ends with exit 23.",
         set: |args, _| {
             args.recursion = Recursion::Yes;
             Ok(())
@@ -43,9 +43,9 @@ pub const FLAGS: &[Flag] = &[
         long: "inc-recursive",
         aliases: &["i-r"],
         negations: &["no-inc-recursive", "no-i-r"],
-        help: "walk the tree while files are copied (the default)",
+        help: "list directories while files are copied (the default)",
         help_off: "send the whole file list first",
-        man: "On a local copy only the words of the banner differ.",
+        man: "In a local copy, only the text of the banner differs.",
         set: |args, _| {
             args.inc_recursive = Some(true);
             Ok(())
@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
         long: "dirs",
         short: Some('d'),
         negations: &["no-dirs", "no-d"],
-        help: "copy directories without descending into them",
+        help: "copy directories without their content",
         set: |args, _| {
             args.dirs = Dirs::Yes;
             Ok(())
@@ -68,7 +68,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "old-dirs",
         aliases: &["old-d"],
-        help: "the same for very old peers: -r --exclude='/*/*'",
+        help: "like --dirs, for very old peers: -r --exclude='/*/*'",
         set: |args, _| {
             args.dirs = Dirs::Old;
             Ok(())
@@ -79,8 +79,8 @@ pub const FLAGS: &[Flag] = &[
         long: "relative",
         short: Some('R'),
         negations: &["no-relative", "no-R"],
-        help: "keep the source path as given below the destination",
-        man: "A /./ in the path marks where the kept part begins.",
+        help: "use the full source path below the destination",
+        man: "A /./ in the path marks the beginning of the part that is used.",
         set: |args, _| {
             args.relative = Some(true);
             Ok(())
@@ -92,7 +92,7 @@ pub const FLAGS: &[Flag] = &[
         long: "no-implied-dirs",
         aliases: &["no-i-d"],
         negations: &["implied-dirs", "i-d"],
-        help: "with -R, leave the attributes of leading directories alone",
+        help: "with -R, do not set attributes of implied directories",
         set: |args, _| {
             args.no_implied_dirs = true;
             Ok(())
@@ -104,8 +104,9 @@ pub const FLAGS: &[Flag] = &[
         long: "one-file-system",
         short: Some('x'),
         negations: &["no-one-file-system", "no-x"],
-        help: "stay on the file system of the source; -xx omits mount points",
-        man: "Each argument has its own, and so has deletion at the destination; of an argument within another it is the outer one's.",
+        help: "do not cross file system boundaries; -xx omits mount points",
+        man: "Each source argument has its own file system, and so has deletion at the destination. For an argument \
+              below another argument, the file system of the outer one counts.",
         set: |args, _| {
             args.one_file_system = args.one_file_system.saturating_add(1);
             Ok(())
@@ -116,9 +117,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "files-from",
         arity: Arity::Value("FILE"),
-        help: "copy what FILE names (- is standard input)",
-        man: "Implies -R and -d; -a no longer implies -r. With a list at the receiving machine the run is the installed \
-              rsync's.",
+        help: "read the list of source files from FILE (-: standard input)",
+        man: "Implies -R and -d; -a no longer implies -r. If the list is on the receiving machine, the installed \
+              rsync does the run.",
         set: |args, given| {
             args.files_from = Some(given.value.to_vec());
             Ok(())
@@ -130,7 +131,7 @@ pub const FLAGS: &[Flag] = &[
         long: "from0",
         short: Some('0'),
         negations: &["no-from0"],
-        help: "names and rules in files end with a NUL byte",
+        help: "names and rules in files are separated by NUL bytes",
         set: |args, _| {
             args.from0 = true;
             Ok(())
@@ -141,7 +142,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "exclude",
         arity: Arity::Value("PATTERN"),
-        help: "leave out entries that match PATTERN",
+        help: "exclude entries that match PATTERN",
         set: |args, given| {
             args.rules.push(RuleArg::Exclude(given.value.to_vec()));
             Ok(())
@@ -163,7 +164,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "include",
         arity: Arity::Value("PATTERN"),
-        help: "do not leave out entries that match PATTERN",
+        help: "do not exclude entries that match PATTERN",
         set: |args, given| {
             args.rules.push(RuleArg::Include(given.value.to_vec()));
             Ok(())
@@ -187,8 +188,8 @@ pub const FLAGS: &[Flag] = &[
         short: Some('f'),
         arity: Arity::Value("RULE"),
         help: "add one filter rule",
-        man: "Of several sources each has the rules of its own top; with incremental recursion rsync 3.5.0 lets those of \
-              the first one hold for all.",
+        man: "If there are several sources, each uses the rule files of its own top directory. With incremental \
+              recursion, rsync 3.5.0 uses those of the first source for all.",
         set: |args, given| {
             args.rules.push(RuleArg::Filter(given.value.to_vec()));
             Ok(())
@@ -198,8 +199,8 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         short: Some('F'),
-        help: "read rules from .rsync-filter in each directory; -FF hides those files",
-        man: "Once: --filter='dir-merge /.rsync-filter'. Twice: also --filter='exclude .rsync-filter'.",
+        help: "read rules from .rsync-filter in each directory; -FF: also exclude these files",
+        man: "-F means --filter='dir-merge /.rsync-filter'; the second -F adds --filter='exclude .rsync-filter'.",
         set: |args, _| {
             args.per_dir_filter += 1;
             match args.per_dir_filter {
@@ -215,7 +216,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "cvs-exclude",
         short: Some('C'),
-        help: "exclude files as CVS does",
+        help: "exclude the files that CVS ignores",
         set: |args, _| {
             args.cvs_exclude = true;
             Ok(())
@@ -225,8 +226,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "max-size",
         arity: Arity::Value("SIZE"),
-        help: "do not copy files larger than SIZE",
-        man: "SIZE is a number with B, K, M, G, T or P (1024), KB and so on (1000), and +1 or -1 behind it.",
+        help: "skip files larger than SIZE",
+        man: "SIZE is a number with an optional unit: B, K, M, G, T or P (powers of 1024), or KB, MB etc. (powers of \
+              1000). A trailing +1 or -1 adjusts it by one byte.",
         set: |args, given| {
             args.max_size = Some(size::size(given, "max-size", b'b', &size::ANY)?);
             Ok(())
@@ -236,7 +238,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "min-size",
         arity: Arity::Value("SIZE"),
-        help: "do not copy files smaller than SIZE",
+        help: "skip files smaller than SIZE",
         set: |args, given| {
             args.min_size = Some(size::size(given, "min-size", b'b', &size::ANY)?);
             Ok(())
@@ -247,7 +249,7 @@ pub const FLAGS: &[Flag] = &[
         long: "prune-empty-dirs",
         short: Some('m'),
         negations: &["no-prune-empty-dirs", "no-m"],
-        help: "leave out directories without any file below them",
+        help: "skip directories without any files below them",
         set: |args, _| {
             args.prune_empty_dirs = true;
             Ok(())
@@ -266,7 +268,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "delete-missing-args",
-        help: "delete at the destination what does not exist at the source",
+        help: "delete destination entries of missing source arguments",
         set: |args, _| {
             args.delete_missing_args = true;
             Ok(())
@@ -275,7 +277,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "remove-source-files",
-        help: "remove source files (not directories) once they are copied",
+        help: "remove source files (not directories) after the copy",
         set: |args, _| {
             args.remove_source_files = Some("remove-source-files");
             Ok(())
@@ -294,7 +296,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-links",
         short: Some('L'),
-        help: "copy what symlinks point to",
+        help: "copy the targets of symlinks instead of the symlinks",
         set: |args, _| {
             args.copy_links = true;
             Ok(())
@@ -303,7 +305,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "copy-unsafe-links",
-        help: "copy what symlinks that leave the tree point to",
+        help: "copy the targets of symlinks that point outside the tree",
         set: |args, _| {
             args.copy_unsafe_links = true;
             Ok(())
@@ -313,7 +315,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-dirlinks",
         short: Some('k'),
-        help: "treat symlinks to directories as directories",
+        help: "treat symlinks to directories in the source as directories",
         set: |args, _| {
             args.copy_dirlinks = true;
             Ok(())
@@ -323,8 +325,9 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "copy-devices",
         help: "copy the content of devices as files",
-        man: "A device counts as changed now, so that it is copied each time; of what has no length, such as /dev/zero, \
-              nothing is copied. A server refuses it to keys that reach some directories only (--root).",
+        man: "The modification time of a device is the current time, so it is copied in each run. Nothing is copied \
+              from devices without a length, such as /dev/zero. A server rejects the option for keys that are limited \
+              to some directories (--root).",
         set: |args, _| {
             args.copy_devices = true;
             Ok(())
@@ -334,7 +337,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "open-noatime",
         negations: &["no-open-noatime"],
-        help: "leave access times of the sources alone when reading",
+        help: "do not change access times when reading the source",
         set: |args, _| {
             args.open_noatime = true;
             Ok(())
@@ -344,7 +347,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "qsort",
-        help: "use qsort for the file list (no effect but that of --no-inc-recursive)",
+        help: "use qsort for the file list (same effect as --no-inc-recursive)",
         set: |args, _| {
             args.qsort = true;
             Ok(())
@@ -354,7 +357,7 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         long: "confine-root",
         arity: Arity::Value("DIR"),
-        help: "refuse paths in options that lead out of DIR",
+        help: "reject paths in options that lead out of DIR",
         support: Support::NotYet,
         set: |args, given| {
             args.confine_root = Some(given.value.to_vec());
@@ -368,7 +371,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-iconv"],
         arity: Arity::Value("CONVERT_SPEC"),
         help: "convert the character set of names",
-        man: "--iconv=- and --no-iconv turn it off. RSYNC_ICONV sets the default.",
+        man: "--iconv=- and --no-iconv disable the conversion. RSYNC_ICONV sets the default.",
         support: Support::NotYet,
         set: |args, given| {
             args.iconv = Some(given.value.to_vec());
