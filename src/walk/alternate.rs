@@ -6,7 +6,7 @@ use crate::fs::{errno, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
-use crate::plan::{self, Action, Decision};
+use crate::plan::{self, Action, Decision, Subject};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::ComparedSource;
 use crate::walk::destination::DestWalk;
@@ -94,12 +94,12 @@ impl DestWalk<'_> {
             // An attribute that cannot be read counts as different.
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
             let there = &list.entries[0];
-            let mut fate = plan::fate(entry, Some(there), None, policy);
-            if fate.action == Action::AskDigest {
-                let same = (self.compare)(original, (&dir, name)).unwrap_or(false);
-                fate = plan::fate(entry, Some(there), Some(same), policy);
+            let decide = |same| plan::decide(entry, Some(there), same, Subject::Included, policy).action;
+            let mut action = decide(None);
+            if action == Action::AskDigest {
+                action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));
             }
-            let Some(found) = Candidate::of(fate.action) else { continue };
+            let Some(found) = Candidate::of(action) else { continue };
             if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
                 best = Some((found, Hit { dir, mode: stat.mode, tree }));
             }

@@ -19,7 +19,7 @@ pub use self::scanner::{Look, Scanner, Ticket};
 use self::source::SourceWalk;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Chain, Side, Verdict};
+use crate::filter::Chain;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::{self, Incomplete};
 use crate::fs::root::{Dir, Root};
@@ -277,6 +277,8 @@ pub struct DirPlan {
     pub subdirs: Vec<SubDir>,
     /// Indices in `dest` of the entries that the source lacks and no rule protects, in order.
     pub extras: Vec<u32>,
+    /// Indices in `dest` of entries that the source lacks and that have the name of a temporary file, extra or not.
+    pub leftovers: Vec<u32>,
     /// The destination's directory could not be listed. The generator makes it accessible or reports the error.
     pub dest_unseen: bool,
     /// The destination's directory is a symlink that leads outside (`-K`).
@@ -451,6 +453,7 @@ impl DirPlan {
     pub fn leave_all(&mut self) {
         self.steps.clear();
         self.extras.clear();
+        self.leftovers.clear();
         self.hits.clear();
         for sub in &mut self.subdirs {
             sub.step.decision.action = Action::Refuse(Reason::Unknown);
@@ -558,28 +561,6 @@ impl Walk<'_> {
         plan.subdirs = subdirs;
         (plan, tasks)
     }
-}
-
-/// Whether the rules include an entry. With `tells` (`--debug=FILTER`), adds a note about the rule that matched.
-pub fn is_included(
-    tells: bool,
-    chain: &Chain,
-    side: Side,
-    path: &[u8],
-    is_dir: bool,
-    notes: &mut Vec<Vec<u8>>,
-) -> bool {
-    if tells && let Some(found) = chain.first_match(side, path, is_dir) {
-        let words: &[u8] = match (side, found.include) {
-            (Side::Sender, true) => b"[sender] showing ",
-            (Side::Sender, false) => b"[sender] hiding ",
-            (Side::Receiver, true) => b"[generator] risking ",
-            (Side::Receiver, false) => b"[generator] protecting ",
-        };
-        let what: &[u8] = if is_dir { b"directory " } else { b"file " };
-        notes.push([words, what, path, b" because of pattern ", &found.text].concat());
-    }
-    chain.verdict(side, path, is_dir) == Verdict::Include
 }
 
 /// Reports that the attributes of an entry could not be read.

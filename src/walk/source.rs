@@ -14,7 +14,7 @@ use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::walk::{
-    Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
+    Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter,
     report_unreadable_attribute,
 };
 use crate::work::clock::now_unix;
@@ -186,7 +186,7 @@ impl SourceWalk<'_> {
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
             full.extend_from_slice(name);
-            is_included(self.tells_rules, chain, Side::Sender, &full, is_dir, notes)
+            chain.includes(self.tells_rules, Side::Sender, &full, is_dir, notes)
         };
         if !chain.is_empty() {
             let notes = &mut found.notes;

@@ -18,7 +18,7 @@ use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
 use crate::walk::{
-    Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included, report_unreadable_attribute,
+    Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, report_unreadable_attribute,
 };
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -423,7 +423,7 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        if !is_included(self.tells_rules, &base.chain, Side::Sender, name, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.tells_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
             return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -611,7 +611,7 @@ impl<'a> Gatherer<'a> {
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if !is_included(self.tells_rules, &base.chain, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.tells_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return;
         }
         if is_dir && self.select.recurse == Recurse::No {
