@@ -16,11 +16,11 @@ use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::alternate::{AltDirs, Alternate};
-use crate::walk::{
-    Compare, ComparedSource, DestState, DirPlan, Entered, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter,
-    report_unreadable_attribute,
-};
+use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
+use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
+use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::scanner::Ticket;
+use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -546,12 +546,27 @@ impl DestWalk<'_> {
         let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
         let (decision, hit) =
-            self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
+            self.with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
         step.decision = decision;
         plan.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
+    }
+
+    /// Lets the alternate trees change a decision, and returns what they have.
+    fn with_alternates(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        original: ComparedSource<'_>,
+        there: (Option<&Dir>, Option<&Entry>),
+        decision: Decision,
+    ) -> (Decision, Option<Hit>) {
+        let Some(kind) = self.alt_kind else { return (decision, None) };
+        let (policy, wanted) = (&self.policy, &self.wanted);
+        let search = AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare };
+        search.decide(dirs, path, original, there, decision)
     }
 
     /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
@@ -566,7 +581,7 @@ impl DestWalk<'_> {
         let decision = plan::decide(source, there, None, subject, &self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };
-        let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
+        let (decision, _) = self.with_alternates(&mut dirs, &root, original, (None, there), decision);
         (decision, dirs.problems)
     }
 
@@ -580,16 +595,17 @@ impl DestWalk<'_> {
         chain: &Chain,
     ) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let list = read::typed_names(dir)?;
-        let mut now = DirPlan { path: path.clone(), may_delete: true, ..DirPlan::default() };
-        let mut extras = self.extras(&now, chain);
+        let mut extras = Extras::new(path, chain, self.delete, self.tells_rules);
+        let mut now = Vec::new();
         let mut join = Join::default();
         while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
-            if let Pair::Dest(at) = pair {
-                note_lone(&mut now, &list, at, &mut extras);
+            let Pair::Dest(at) = pair else { continue };
+            let (name, is_dir) = (list.name(&list.entries[at]), list.entries[at].is_dir());
+            if extras.contain(name, is_dir, &mut Vec::new()) {
+                now.push((name.to_vec(), is_dir));
             }
         }
-        let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);
-        Ok(extras.map(|entry| (list.name(entry).to_vec(), entry.is_dir())).collect())
+        Ok(now)
     }
 }
 

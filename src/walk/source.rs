@@ -13,10 +13,10 @@ use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::{
-    Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter,
-    report_unreadable_attribute,
-};
+use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
+use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::source_dir::SourceDir;
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::now_unix;
 use crate::work::parallel;
 use std::io;
@@ -569,7 +569,7 @@ mod tests {
     use crate::filter::{ChainOptions, Rules};
     use crate::fs::root::{Dir, Root};
     use crate::fs::sys::Follow;
-    use crate::walk::Base;
+    use crate::walk::source_dir::Base;
 
     #[test]
     fn origins_beyond_the_maximum_are_skipped() {

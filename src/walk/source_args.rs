@@ -17,9 +17,9 @@ use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
-use crate::walk::{
-    Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, report_unreadable_attribute,
-};
+use crate::walk::dir_plan::report_unreadable_attribute;
+use crate::walk::source_dir::Base;
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

@@ -202,7 +202,7 @@ impl<'a> Deletions<'a> {
         self.note_file_systems(plan, head);
         let is_opened = plan.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
         if is_opened {
-            plan.reopen_dirs(self.walk);
+            plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
         let mtime = self.before_in(plan, head);
         if is_opened {

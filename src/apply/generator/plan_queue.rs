@@ -110,7 +110,8 @@ impl<'a> Stock<'a> {
             None => self.plans.take(ticket, path, there)?,
         };
         if let Some(plan) = &mut plan {
-            plan.reopen_dirs(self.plans.walk());
+            let walk = self.plans.walk();
+            plan.reopen_dirs(walk.dest, walk.alternates);
         }
         Ok(plan)
     }
