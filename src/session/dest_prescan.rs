@@ -502,11 +502,9 @@ impl Glance<'_> {
                 let first = if known.beginning { Vec::new() } else { said };
                 Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
             }
-            // What the sender received counts for the first directory that it requests, unless it knows the guess.
-            Some(_) if !is_guessed && known.beginning => {
-                Rest { first: survey.cut_short(), passed: usize::from(!known.guess), ..Rest::default() }
-            }
-            _ if !is_guessed && known.guess => Rest { first: vec![Seen::Absent], ..Rest::default() },
+            // The sender skips what it received about a wrong guess.
+            Some(_) if !is_guessed && known.beginning => Rest { first: survey.cut_short(), ..Rest::default() },
+            _ if !is_guessed => Rest { first: vec![Seen::Absent], ..Rest::default() },
             _ => Rest::default(),
         })
     }
