@@ -23,7 +23,7 @@ use crate::session::{Refusal, SettledSetup};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
-use crate::walk::source_args::{listed_names, split_kept};
+use crate::walk::arg_path::{listed_names, split_kept};
 use crate::work::clock;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

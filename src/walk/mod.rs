@@ -5,6 +5,7 @@
 //! generator makes it itself, so it only ever waits for work in progress.
 
 pub mod alternate;
+pub mod arg_path;
 pub mod destination;
 mod dir_plan;
 mod dir_rules;
