@@ -54,10 +54,10 @@ fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
     [&[kind][..], &(piece.len() as u32).to_le_bytes(), piece].concat()
 }
 
-/// Encodes the magic and the greeting of version 1, without features.
+/// Encodes the magic and the greeting of version 1, without features and guess.
 pub fn greeting() -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
-    [&magic[..], &30u16.to_le_bytes(), &1u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 8 + 16 + 2]].concat()
+    [&magic[..], &31u16.to_le_bytes(), &1u16.to_le_bytes(), &1u16.to_le_bytes(), &[0; 8 + 16 + 2 + 1]].concat()
 }
 
 /// Encodes a `Setup` with these lists, each with its count: words, remote words, rules, operands.

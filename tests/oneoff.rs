@@ -126,13 +126,11 @@ fn a_login_that_hides_its_restrictions_is_refused() {
     assert!(scene.path("in/new").exists());
 }
 
-/// Encodes the magic and the greeting of a server with these features.
-fn greeting(features: u8) -> Vec<u8> {
+/// Encodes the magic and the greeting of a server.
+fn greeting() -> Vec<u8> {
     let magic = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
-    [&magic[..], &[30, 0, 1, 0, 1, 0, features, 0, 0, 0, 0, 0, 0, 0], &[7; 16], &[0, 0]].concat()
+    [&magic[..], &[31, 0, 1, 0, 1, 0], &[0; 8], &[7; 16], &[0, 0, 0]].concat()
 }
-
-const MEETS: u8 = 1 << 6;
 
 /// Encodes a `Meet` message, which names the pin and the port of the session.
 fn meet(pin: &[u8], port: u16) -> Vec<u8> {
@@ -153,13 +151,11 @@ fn remote_exit_before_the_session_has_a_clear_error() {
         std::fs::write(scene.path("said"), bytes).unwrap();
         shell(&scene, &format!("cat {}; head -c 1 >/dev/null; exit 0", scene.path("said").display()));
     };
-    says(&greeting(MEETS));
+    says(&greeting());
     assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 12, &["connection unexpectedly closed"]);
     let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    says(&[greeting(MEETS), meet(&[3; 32], mute.local_addr().unwrap().port())].concat());
+    says(&[greeting(), meet(&[3; 32], mute.local_addr().unwrap().port())].concat());
     assert_output(&copy(&scene, "-a src/ 127.0.0.1:TOP/in/"), 12, &["the remote shell ended too early"]);
-    says(&greeting(0));
-    assert_output(&copy(&scene, "-a src/ far:TOP/in/"), 5, &["its sparsync is too old"]);
 }
 
 #[test]
@@ -193,9 +189,8 @@ impl Far {
         stdout.read_exact(&mut head).unwrap();
         let mut rest = vec![0; u16::from_le_bytes([head[8], head[9]]).into()];
         stdout.read_exact(&mut rest).unwrap();
-        assert!(rest[4] & MEETS != 0, "the feature is announced");
         let pin = STANDARD_NO_PAD.decode(client.strip_prefix("SHA256:").unwrap()).unwrap();
-        stdin.write_all(&[greeting(MEETS), meet(&pin, 0)].concat()).unwrap();
+        stdin.write_all(&[greeting(), meet(&pin, 0)].concat()).unwrap();
         let mut head = [0; 2];
         stdout.read_exact(&mut head).unwrap();
         assert_eq!(head[0], 22);
@@ -236,7 +231,7 @@ fn only_the_announced_client_is_admitted_and_only_once() {
     let mut client = far.visit(&scene, "client").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut magic = [0; 8];
     client.stdout.as_mut().unwrap().read_exact(&mut magic).unwrap();
-    assert_eq!(magic, greeting(0)[..8], "the client is served");
+    assert_eq!(magic, greeting()[..8], "the client is served");
     let again = ["client", "stranger"].map(|who| {
         let mut again = far.visit(&scene, who);
         (who, again.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())

@@ -3,13 +3,15 @@
 use crate::apply::Context;
 use crate::apply::backup::{BackupTarget, back_up, is_backup, report_backup};
 use crate::error::Error;
-use crate::filter::{Chain, Side, Verdict};
-use crate::flist::{Entry, Kind};
+use crate::filter::Chain;
+use crate::flist::Kind;
 use crate::fs::errno;
 use crate::fs::read;
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::write::{is_stale, remove_unseen};
 use crate::path::RelPath;
+use crate::plan::delete::{Limit, is_protected, may_empty};
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::walk::enter_dir;
 use std::io;
@@ -17,10 +19,7 @@ use std::io;
 /// Deletes entries of the destination, one at a time and in order, up to the limit.
 pub struct Remover<'a> {
     context: &'a Context<'a>,
-    /// How many may still be deleted; `None`: any number.
-    left: Option<u64>,
-    /// How many entries `--max-delete` kept.
-    pub held_back: u64,
+    limit: Limit,
     /// A directory to be deleted could not be listed.
     pub met_a_closed_dir: bool,
     /// The file system that deletion stays on (`-x`).
@@ -80,8 +79,7 @@ impl<'a> Remover<'a> {
     pub fn new(context: &'a Context<'a>) -> Remover<'a> {
         Remover {
             context,
-            left: context.options.delete.max,
-            held_back: 0,
+            limit: Limit::new(&context.options.delete),
             met_a_closed_dir: false,
             one_file_system: None,
             fatal: None,
@@ -105,23 +103,17 @@ impl<'a> Remover<'a> {
         }
     }
 
+    /// Returns how many entries `--max-delete` kept.
+    pub fn held_back(&self) -> u64 {
+        self.limit.held_back()
+    }
+
     fn may_delete_more(&mut self) -> bool {
-        if self.context.stopped() {
-            return false;
-        }
-        match &mut self.left {
-            Some(0) => {
-                self.held_back += 1;
-                false
-            }
-            _ => true,
-        }
+        !self.context.stopped() && self.limit.permits()
     }
 
     fn went(&mut self, path: &RelPath, kind: Kind, events: &mut Vec<Event>) -> Removed {
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-        }
+        self.limit.count();
         events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
         Removed::Gone
     }
@@ -320,7 +312,7 @@ impl<'a> Remover<'a> {
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
-                _ if protected(chain, &below, entry) || self.fatal.is_some() => Removed::Stays,
+                _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => Removed::Stays,
                 true => self.remove_dir(&mut here, &below, chain, true, events),
                 false => match here.dir(self.context.dest) {
                     Ok(dir) => self.remove_other(dir, &below, events),
@@ -350,7 +342,7 @@ impl<'a> Remover<'a> {
     ) -> bool {
         // Its subdirectories may be made writable; rsync does not change the directory itself.
         let emptied = match self.open(dir, path, events) {
-            Some(inside) if self.may_empty() => self.empty_dir(inside, path, chain, events),
+            Some(inside) if may_empty(&self.context.options.delete) => self.empty_dir(inside, path, chain, events),
             Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
         };
@@ -379,7 +371,7 @@ impl<'a> Remover<'a> {
         events: &mut Vec<Event>,
     ) -> Removed {
         if is_dir
-            && !self.may_empty()
+            && !may_empty(&self.context.options.delete)
             && let Some(inside) = self.open_for_removal(dir, path, events)
             && has_entries(&inside)
         {
@@ -388,11 +380,18 @@ impl<'a> Remover<'a> {
         }
         self.remove(dir, path, is_dir, chain, events)
     }
+}
 
-    /// Returns whether a directory that is in the way may be emptied.
-    fn may_empty(&self) -> bool {
-        self.context.options.delete.when.is_some() || self.context.options.delete.force
+/// Removes the temporary file of a crashed run, unseen and without a report. Returns whether `name` was one.
+pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
+    if !is_stale(dir, name) {
+        return false;
     }
+    let mut is_gone = context.is_dry();
+    if !is_gone {
+        remove_unseen(dir, || is_gone = sys::unlink(dir.fd(), name).is_ok());
+    }
+    is_gone
 }
 
 fn not_empty(path: &RelPath) -> Event {
@@ -404,11 +403,6 @@ fn has_entries(dir: &Dir) -> bool {
     // If it cannot be listed, its removal fails and reports why.
     let _ = read::names(dir, 1, |_| any = true);
     any
-}
-
-fn protected(chain: Option<&Chain>, path: &RelPath, entry: &Entry) -> bool {
-    let verdict = |chain: &Chain| chain.verdict_in_deleted_dir(Side::Receiver, path.as_bytes(), entry.is_dir());
-    chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 
 /// Returns the last words of a line: the system's error message.

@@ -10,6 +10,7 @@ use crate::fs::{acl, errno};
 use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::report::event::{Problem, Voice};
+use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
 use std::io;
@@ -47,7 +48,7 @@ impl Destination {
     /// Opens or creates the destination. Without a destination argument the result has no root.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
         let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
-        let full = source_args::absolute(terms.cwd, given);
+        let full = arg_path::absolute(terms.cwd, given);
         let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
         match sys::stat_path(search.arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => return search.enter(stat.mode),
@@ -127,7 +128,7 @@ impl Search<'_> {
             }
         }
         if is_one {
-            let parent_full = source_args::absolute(terms.cwd, parent);
+            let parent_full = arg_path::absolute(terms.cwd, parent);
             let root = match sys::stat_path(parent, true) {
                 Ok(_) => Some(self.open(parent, parent_full.clone(), "change_dir#3")?),
                 Err(_) if dry_run && mkpath => None,

@@ -8,7 +8,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::CheckMode;
-use crate::plan::{self, Action, Changes, Reason};
+use crate::plan::{self, Action, Changes, Reason, Subject};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use std::io;
 use std::os::fd::AsFd;
@@ -85,9 +85,10 @@ fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
             .then(|| (context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
     let Some(there) = job.dest() else { return "type change" };
-    let mut action = plan::fate(job.source(), Some(there), None, context.policy).action;
+    let decide = |same| plan::decide(job.source(), Some(there), same, Subject::Included, context.policy).action;
+    let mut action = decide(None);
     if action == Action::AskDigest {
-        action = plan::fate(job.source(), Some(there), Some(compare(there).unwrap_or(false)), context.policy).action;
+        action = decide(Some(compare(there).unwrap_or(false)));
     }
     match action {
         Action::Keep => "uptodate",
@@ -299,8 +300,8 @@ fn link(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outco
 /// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
 fn back_up_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
-    let fate = plan::fate(job.source(), job.any_dest(), None, context.policy).action;
-    let is_same = !job.replaces() || matches!(fate, Action::Keep | Action::Adjust(_));
+    let action = plan::decide(job.source(), job.any_dest(), None, Subject::Included, context.policy).action;
+    let is_same = !job.replaces() || matches!(action, Action::Keep | Action::Adjust(_));
     if is_same {
         return true;
     }

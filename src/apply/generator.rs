@@ -339,6 +339,7 @@ impl<'a> Generator<'a> {
         self.report_list_total();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
+        self.deletions.remove_leftovers(&mut plan);
         self.deletions.during(&plan, &spot, head);
         if plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some() {
             // A directory that cannot be listed prevents all later deletions.
@@ -488,7 +489,7 @@ impl<'a> Generator<'a> {
             there.push(name, &stat);
         }
         let source = &parent.source.entries[sub.step.source as usize];
-        let decision = plan::decide(source, there.entries.first(), None, false, self.context.policy);
+        let decision = plan::decide(source, there.entries.first(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
 }

@@ -7,7 +7,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::path::RelPath;
-use crate::plan::{self, Action, Changes, Reason};
+use crate::plan::{self, Action, Changes, Reason, Subject};
 use crate::report::event::{Event, Problem, Update, Voice, Weight};
 use crate::work::latch::Gate;
 use parking_lot::Mutex;
@@ -156,7 +156,8 @@ impl Follower<'_> {
             _ if self.joined_elsewhere => Changes::NONE,
             Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
             // Otherwise the alternate tree's entry does not count for a follower.
-            _ => match plan::fate(job.source(), job.any_dest(), Some(true), context.policy).action {
+            _ => match plan::decide(job.source(), job.any_dest(), Some(true), Subject::Included, context.policy).action
+            {
                 // Its own content is not compared.
                 Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
                 Action::Adjust(changes) => changes,

@@ -23,9 +23,9 @@ use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Powers};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
+use crate::walk::arg_path;
 use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
-use crate::walk::source_args;
 use crate::walk::{Compare, report_unreadable_attribute};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
@@ -268,7 +268,7 @@ impl Receiving<'_> {
         };
         let backup_dir = options.place.backup.as_ref().and_then(|backup| backup.dir.as_deref());
         let backup_dir = backup_dir.filter(|_| output.info.backup >= 1 && !self.list_only).map(|dir| {
-            let is_new = sys::stat_path(&source_args::absolute(&to.path, dir), true).is_err();
+            let is_new = sys::stat_path(&arg_path::absolute(&to.path, dir), true).is_err();
             [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
         });
         let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());

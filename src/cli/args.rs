@@ -2,7 +2,6 @@
 //!
 //! The `set` functions of the table write it; only `resolve` reads it.
 
-use super::doc::{ManPage, Shell};
 use super::value::words::{DebugLevels, InfoLevels};
 use crate::options::connect::{Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
@@ -57,6 +56,28 @@ pub struct MapSaid {
     pub by_chown: bool,
     /// The text of the map.
     pub text: Vec<u8>,
+}
+
+/// A man page of section 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManPage {
+    /// sparsync(1): copies.
+    Sparsync,
+    /// sparsync-enroll(1)
+    Enroll,
+    /// sparsync-server(1)
+    Server,
+}
+
+/// A shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    /// bash, version 4 or later.
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish, version 3 or later.
+    Fish,
 }
 
 /// A text to print instead of a run.

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::event::errno_words;
 use crate::report::final_error;
+use serde::Serialize;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
@@ -43,4 +44,15 @@ pub fn fail(env: &mut Env, error: &Error) -> Exit {
     // The exit code reports the error as well.
     let _ = env.stderr.write_all(&text);
     error.exit
+}
+
+/// Prints a line to standard output.
+pub fn print_line(env: &mut Env, line: &str) -> Result<(), Error> {
+    write_text(&mut env.stdout, format!("{line}\n").as_bytes())
+}
+
+/// Encodes a value as JSON.
+pub fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(Exit::Crashed, format!("sparsync: cannot encode JSON: {error}")))
 }

@@ -12,7 +12,7 @@ use crate::filter::Side;
 use crate::fs::{glob, ids, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
-use crate::proto::message::{ASKS_FIRST, MEETS};
+use crate::proto::message::ASKS_FIRST;
 use crate::proto::{Setup, Speech};
 use crate::report::event::errno_words;
 use crate::session;
@@ -23,7 +23,7 @@ use crate::session::{Refusal, SettledSetup};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
-use crate::walk::source_args::{listed_names, split_kept};
+use crate::walk::arg_path::{listed_names, split_kept};
 use crate::work::clock;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -168,8 +168,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
     if !matches!(asked, Authority::CommandLine(_)) {
         return serve(link);
     }
-    let meeting = Speech { features: speech.features | MEETS, ..speech.clone() };
-    let played = handshake::greet(link, &meeting).and_then(|opening| match opening {
+    let played = handshake::greet(link, &speech).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
         Opening::Meeting(client) => {
             let (once, link) = Once::open(env, client, &patience)?;

@@ -78,11 +78,7 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
     let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
     let (place, link) =
         match handshake::request_other_endpoint(link, &Speech::ours(compression_choice::features(None)), own) {
-            Ok(Some(met)) => met,
-            Ok(None) => {
-                let words = format!("cannot start a QUIC server on {host}: its sparsync is too old");
-                return Err(failed(Exit::StartClient, words).with_hint(format!("upgrade sparsync on {host}")));
-            }
+            Ok(met) => met,
             Err(error) => return Err(broken_off(side, env, &mut shell, error)),
         };
     let lifeline = Lifeline::hold(link);

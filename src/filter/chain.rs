@@ -205,6 +205,29 @@ impl Chain {
         })
     }
 
+    /// Returns whether an entry takes part. With `prints_rules` (`--debug=FILTER`), adds a note about the rule that
+    /// matched.
+    pub fn includes(
+        &self,
+        prints_rules: bool,
+        side: Side,
+        path: &[u8],
+        is_dir: bool,
+        notes: &mut Vec<Vec<u8>>,
+    ) -> bool {
+        if prints_rules && let Some(found) = self.first_match(side, path, is_dir) {
+            let words: &[u8] = match (side, found.include) {
+                (Side::Sender, true) => b"[sender] showing ",
+                (Side::Sender, false) => b"[sender] hiding ",
+                (Side::Receiver, true) => b"[generator] risking ",
+                (Side::Receiver, false) => b"[generator] protecting ",
+            };
+            let what: &[u8] = if is_dir { b"directory " } else { b"file " };
+            notes.push([words, what, path, b" because of pattern ", &found.text].concat());
+        }
+        self.verdict(side, path, is_dir) == Verdict::Include
+    }
+
     fn first(&self, side: Side, path: &[u8], is_dir: bool, doomed: bool) -> Option<&Compiled> {
         let rules = match side {
             Side::Sender => &self.0.sender,

@@ -27,8 +27,8 @@ pub struct Candidate {
 impl Candidate {
     /// Rates an alternate entry by the action that would follow if it were at the destination. Returns `None` if it is
     /// of no use.
-    pub fn of(fate: Action) -> Option<Candidate> {
-        let (likeness, changes) = match fate {
+    pub fn of(action: Action) -> Option<Candidate> {
+        let (likeness, changes) = match action {
             Action::Keep => (Likeness::All, Changes::NONE),
             Action::Adjust(changes) if changes.is_none() => (Likeness::All, changes),
             Action::Adjust(changes) => (Likeness::Data, changes),

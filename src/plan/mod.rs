@@ -7,6 +7,7 @@ pub mod action;
 pub mod alternate;
 pub mod changes;
 pub mod chmod;
+pub mod delete;
 pub mod fuzzy;
 pub mod idmap;
 pub mod quick_check;
@@ -65,34 +66,41 @@ impl Decision {
     }
 }
 
-/// Decides what to do about one entry of the source.
+/// What a decision is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// An entry of the transfer, which options may exclude.
+    Entry,
+    /// As [`Subject::Entry`]: a symlink that `safelink` rejects, under `--safe-links`.
+    UnsafeLink,
+    /// What no option excludes: the transfer's root, which the run creates if needed; an entry of an alternate tree, or
+    /// another name of a file, in place of the destination's entry.
+    Included,
+}
+
+/// Decides what to do about one entry of the source, given what the destination or another tree has.
 ///
 /// `same_content` is the result of comparing the contents; if it is `None`, the answer may be [`Action::AskDigest`].
-/// `unsafe_link` is the result of `safelink` for a symlink under `--safe-links`.
 pub fn decide(
     source: &Entry,
     dest: Option<&Entry>,
     same_content: Option<bool>,
-    unsafe_link: bool,
+    subject: Subject,
     policy: &Policy,
 ) -> Decision {
     if policy.list_only {
         return Decision::of(Action::Keep);
     }
-    let kind = source.kind();
-    if let Some(reason) = refusal(kind, source, dest, unsafe_link, policy) {
+    if subject != Subject::Included
+        && let Some(reason) = refusal(source, dest, subject, policy)
+    {
         return Decision::of(Action::Refuse(reason));
     }
     fate(source, dest, same_content, policy)
 }
 
-/// Decides about the root of the transfer, which the run creates if needed. Options that exclude entries do not apply.
-pub fn decide_root(source: &Entry, dest: Option<&Entry>, policy: &Policy) -> Decision {
-    if policy.list_only { Decision::of(Action::Keep) } else { fate(source, dest, None, policy) }
-}
-
 /// Decides about an entry that no option excludes.
-pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
+fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy: &Policy) -> Decision {
     let kind = source.kind();
     let same_kind = dest.filter(|dest| dest.stands_for(kind));
     let in_the_way = match dest {
@@ -138,8 +146,8 @@ pub fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, po
 }
 
 /// Returns why an entry is left alone. The order of the checks is rsync's.
-fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, policy: &Policy) -> Option<Reason> {
-    let check = &policy.check;
+fn refusal(source: &Entry, dest: Option<&Entry>, subject: Subject, policy: &Policy) -> Option<Reason> {
+    let (kind, check) = (source.kind(), &policy.check);
     if check.existing_only && dest.is_none() {
         return Some(Reason::NotExisting);
     }
@@ -149,7 +157,7 @@ fn refusal(kind: Kind, source: &Entry, dest: Option<&Entry>, unsafe_link: bool, 
     match kind {
         Kind::Dir => None,
         Kind::Symlink if !policy.preserve.links => Some(Reason::NonRegular),
-        Kind::Symlink if unsafe_link => Some(Reason::UnsafeLink),
+        Kind::Symlink if subject == Subject::UnsafeLink => Some(Reason::UnsafeLink),
         Kind::Symlink => None,
         Kind::Device if !policy.preserve.devices || !policy.may_make_devices => Some(Reason::NonRegular),
         Kind::Special if !policy.preserve.specials => Some(Reason::NonRegular),

@@ -37,7 +37,7 @@ pub trait Dialect: Encoder {
 pub struct Speech {
     /// The supported versions; `dialect` accepts each of them.
     pub versions: RangeInclusive<u16>,
-    /// Capabilities beyond the versions; see [`Greeting::features`].
+    /// See [`Greeting::features`].
     pub features: u64,
     /// Creates the dialect of one direction for the agreed version.
     pub dialect: fn(version: u16) -> Box<dyn Dialect + Send>,

@@ -1,7 +1,7 @@
 //! The first bytes of a session: magic, greeting, version negotiation, and detection of other programs.
 
 use super::limits::{GREETING_MAX_BYTES, NAME_MAX_BYTES, NOISE_MAX_BYTES, PROGRAM_MAX_BYTES};
-use super::message::{GUESSES, Greeting};
+use super::message::Greeting;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::path::RelPath;
@@ -16,9 +16,6 @@ pub const MAGIC: [u8; 8] = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
 /// The protocol versions that this program supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 
-/// The feature bits of a plain greeting; see [`Greeting::features`].
-pub const FEATURES: u64 = 0;
-
 /// The versions with which a stock rsync can greet.
 const RSYNC_VERSIONS: RangeInclusive<i32> = 20..=40;
 
@@ -31,7 +28,7 @@ impl Greeting {
         Greeting {
             oldest: *VERSIONS.start(),
             newest: *VERSIONS.end(),
-            features: FEATURES,
+            features: 0,
             key,
             program: concat!("sparsync ", env!("CARGO_PKG_VERSION")).into(),
             guess: None,
@@ -44,7 +41,6 @@ pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {
     let program = &greeting.program[..greeting.program.len().min(PROGRAM_MAX_BYTES)];
     let len = |len: usize| u16::try_from(len).expect("a greeting has at most GREETING_MAX_BYTES").to_le_bytes();
     let guess = match &greeting.guess {
-        _ if greeting.features & GUESSES == 0 => Vec::new(),
         None => vec![0],
         Some(path) => [&[1], &len(path.as_bytes().len())[..], path.as_bytes()].concat(),
     };
@@ -94,7 +90,7 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
     let Some((program, rest)) = body.split_at_checked(program_len) else {
         return Err(refuse("it ends inside the program's name"));
     };
-    let guess = if features & GUESSES == 0 { None } else { guess(rest)? };
+    let guess = guess(rest)?;
     if oldest > newest {
         return Err(refuse(&format!("its oldest version is {oldest} and its newest {newest}")));
     }

@@ -18,57 +18,31 @@ pub struct Greeting {
     pub oldest: u16,
     /// The newest one. Both sides use the smaller of the two `newest`; it must not be below either `oldest`.
     pub newest: u16,
-    /// One bit for each capability beyond the version; unknown bits are ignored.
+    /// One bit for each property in which two ends of one version can differ; unknown bits are ignored.
     pub features: u64,
     /// Random. The client's key keys all directory digests of this session.
     pub key: [u8; 16],
     /// Name and version of the program, only for messages.
     pub program: Vec<u8>,
-    /// The single directory that a receiving client expects in [`Roots::whole`]. Sent with [`GUESSES`].
+    /// The single directory that a receiving client expects in [`Roots::whole`]. Its [`Message::Digests`] begin
+    /// with that directory, and it sends them without waiting for [`Message::Roots`].
     pub guess: Option<RelPath>,
 }
 
 /// The bit of [`Greeting::features`] of a process that can change owners to any user: owners are compared and set.
 pub const ACTS_AS_SUPER: u64 = 1;
-/// The side lists the compressions that it accepts in the bits below. Without this bit it accepts only zstd.
-pub const NAMES_COMPRESSIONS: u64 = 1 << 1;
 /// The side accepts zstd.
-pub const TAKES_ZSTD: u64 = 1 << 2;
+pub const TAKES_ZSTD: u64 = 1 << 1;
 /// The side accepts lz4.
-pub const TAKES_LZ4: u64 = 1 << 3;
+pub const TAKES_LZ4: u64 = 1 << 2;
 /// The side accepts the stream of `--compress-choice=zlibx`.
-pub const TAKES_ZLIBX: u64 = 1 << 4;
+pub const TAKES_ZLIBX: u64 = 1 << 3;
 /// The side accepts the stream of `--compress-choice=zlib`, which is the same stream.
-pub const TAKES_ZLIB: u64 = 1 << 5;
-
-/// The server can move the session to another connection on request; the client requests it. See [`Meeting`].
-pub const MEETS: u64 = 1 << 6;
-
-/// The side supports [`crate::digest::By::Xxh3`] for contents of any length that are sent without basis blocks. In
-/// force if both sides set it.
-pub const QUICK_DIGESTS: u64 = 1 << 7;
-
-/// The side supports [`Message::Blocked`]. In force if both sides set it.
-pub const TELLS_BLOCKED: u64 = 1 << 8;
-
-/// The side supports [`Greeting::guess`]. If both sides set this and the client made a guess, its [`Message::Digests`]
-/// begin with that directory, and it sends them without waiting for [`Message::Roots`].
-pub const GUESSES: u64 = 1 << 9;
-
-/// The side supports [`crate::digest::Comparison::Keyed`] for contents that both sides have and only compare. In force
-/// if both sides set it.
-pub const KEYED_COMPARISON: u64 = 1 << 10;
-
-/// The side supports [`Seen::Large`]. In force if both sides set it.
-pub const LARGE_DIRS: u64 = 1 << 11;
+pub const TAKES_ZLIB: u64 = 1 << 4;
 
 /// The client has another way to reach this machine; the server has not granted this client full access. If both set
 /// this, the server sends [`Message::Verdict`] before it does anything.
-pub const ASKS_FIRST: u64 = 1 << 12;
-
-/// The side can read and write the content of devices (`--copy-devices`, `--write-devices`). A side without this bit
-/// would ignore these options, and the receiver would replace devices by files.
-pub const CONTENT_OF_DEVICES: u64 = 1 << 13;
+pub const ASKS_FIRST: u64 = 1 << 5;
 
 /// Moves the session to another connection, between these two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The message kinds: number, name, longest frame, first version.
+//! The message kinds: number, name, longest frame.
 
 use super::limits::WHOLE_MAX_BYTES;
 use super::limits::{DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, SHORT_MAX_BYTES, TELLING_MAX_BYTES};
@@ -37,12 +37,10 @@ pub(super) struct Row {
     pub name: &'static str,
     /// The longest body in bytes.
     pub max_bytes: usize,
-    /// The first protocol version that has this kind.
-    pub since: u16,
 }
 
 const fn row(number: u8, name: &'static str, max_bytes: usize) -> Row {
-    Row { number, name, max_bytes, since: 1 }
+    Row { number, name, max_bytes }
 }
 
 /// The bytes of a data frame besides the data: file, lane, digest.
@@ -76,7 +74,7 @@ pub(super) const ROWS: [Row; 24] = [
     row(VERDICT, "Verdict", TELLING_MAX_BYTES),
 ];
 
-/// Returns the row of a number; `None` for a kind that no version up to ours has.
+/// Returns the row of a number; `None` for a kind that does not exist.
 pub(super) fn row_of(number: u8) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.number == number)
 }

@@ -7,10 +7,7 @@ use super::enum_values::{Role, basis};
 use super::greeting::VERSIONS;
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
-use super::message::{
-    Basis, CONTENT_OF_DEVICES, FileId, GUESSES, KEYED_COMPARISON, LARGE_DIRS, Lane, Message, QUICK_DIGESTS,
-    TELLS_BLOCKED,
-};
+use super::message::{Basis, FileId, Lane, Message};
 use super::message_kinds::{self, Row, row_of};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -21,14 +18,11 @@ pub struct Native {
 }
 
 impl Speech {
-    /// Returns what this program supports, with `features` in addition to those that are always set.
+    /// Returns what this program supports, with these features.
     pub fn ours(features: u64) -> Speech {
-        Speech { versions: VERSIONS, features: features | ALWAYS, dialect: |version| Box::new(Native::new(version)) }
+        Speech { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
     }
 }
-
-/// The feature bits that this program always sets.
-const ALWAYS: u64 = QUICK_DIGESTS | TELLS_BLOCKED | GUESSES | KEYED_COMPARISON | LARGE_DIRS | CONTENT_OF_DEVICES;
 
 impl Native {
     /// Creates the dialect for the version that [`super::greeting::agree`] returned.
@@ -36,14 +30,10 @@ impl Native {
         Native { version }
     }
 
-    /// Returns the row of a kind; fails if this version does not have it.
+    /// Returns the row of a kind; fails if there is none.
     fn row(&self, kind: u8) -> Result<&'static Row> {
         match row_of(kind) {
-            Some(row) if row.since <= self.version => Ok(row),
-            Some(Row { name, since, .. }) => Err(refuse(format!(
-                "message {name} (kind {kind}) requires protocol version {since}, version {} is in use",
-                self.version
-            ))),
+            Some(row) => Ok(row),
             None => Err(refuse(format!(
                 "unknown message kind {kind}: protocol version {} is in use, {} is the newest known",
                 self.version,

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::options::{Compress, Compression};
-use crate::proto::message::{NAMES_COMPRESSIONS, TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
+use crate::proto::message::{TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
 use crate::transport::compression::{Method, Squeeze};
 
 /// The methods that have a feature bit, in rsync's order of preference.
@@ -17,7 +17,7 @@ const METHODS: [(Compression, u64); 4] = [
 /// Returns the feature bits of an end that accepts the methods in `list`; `None` means all methods.
 pub fn features(list: Option<&[Compression]>) -> u64 {
     let is_taken = |method| list.is_none_or(|list| list.contains(method));
-    METHODS.iter().filter(|(method, _)| is_taken(method)).fold(NAMES_COMPRESSIONS, |bits, (_, bit)| bits | bit)
+    METHODS.iter().filter(|(method, _)| is_taken(method)).fold(0, |bits, (_, bit)| bits | bit)
 }
 
 /// Whether a peer with these feature bits accepts a method.
@@ -25,19 +25,13 @@ fn takes(features: u64, method: Compression) -> bool {
     match METHODS.iter().find(|(named, _)| *named == method) {
         // `none`, which every peer accepts.
         None => true,
-        Some(_) if features & NAMES_COMPRESSIONS == 0 => method == Compression::Zstd,
         Some((_, bit)) => features & bit != 0,
     }
 }
 
 /// Negotiates the method between this client and a server with the feature bits `theirs`.
 pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Error> {
-    compress.agree(&|method| takes(theirs, method)).map_err(|mut words| {
-        if theirs & NAMES_COMPRESSIONS == 0 {
-            words.push_str(" The sparsync there supports zstd only: upgrade it.");
-        }
-        Error::new(Exit::Unsupported, words)
-    })
+    compress.agree(&|method| takes(theirs, method)).map_err(|words| Error::new(Exit::Unsupported, words))
 }
 
 /// Returns how a sender compresses for a receiver with the feature bits `theirs`. `choice` is the negotiated method. If
@@ -114,8 +108,7 @@ fn is_suffix(mut found: &[u8], mut suffix: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const NEW: u64 = NAMES_COMPRESSIONS | TAKES_ZSTD | TAKES_LZ4 | TAKES_ZLIBX | TAKES_ZLIB;
-    const OLD: u64 = 0;
+    const ALL: u64 = TAKES_ZSTD | TAKES_LZ4 | TAKES_ZLIBX | TAKES_ZLIB;
 
     fn asked(choice: Compression, list: Option<&[Compression]>) -> Compress {
         Compress { choice: Some(choice), list: list.map(<[_]>::to_vec), ..Compress::default() }
@@ -123,21 +116,19 @@ mod tests {
 
     #[test]
     fn features_advertise_the_compress_list() {
-        assert_eq!(features(None), NEW);
-        assert_eq!(features(Some(&[Compression::Zlib, Compression::No])), NAMES_COMPRESSIONS | TAKES_ZLIB);
+        assert_eq!(features(None), ALL);
+        assert_eq!(features(Some(&[Compression::Zlib, Compression::No])), TAKES_ZLIB);
     }
 
     #[test]
     fn first_common_compression_is_chosen() {
         use Compression::{Auto, Lz4, No, Zlib, Zlibx, Zstd};
-        let lists: [(Option<&[Compression]>, u64, Compression); 7] = [
-            (None, NEW, Zstd),
-            (Some(&[Zlib, Lz4]), NEW, Zlib),
+        let lists: [(Option<&[Compression]>, u64, Compression); 5] = [
+            (None, ALL, Zstd),
+            (Some(&[Zlib, Lz4]), ALL, Zlib),
             (None, features(Some(&[Zlib, Lz4])), Lz4),
             (Some(&[Zstd, Zlibx]), features(Some(&[Zlib, Zlibx])), Zlibx),
-            (Some(&[No]), NEW, No),
-            (None, OLD, Zstd),
-            (Some(&[Lz4, Zstd]), OLD, Zstd),
+            (Some(&[No]), ALL, No),
         ];
         for (ours, theirs, expected) in lists {
             assert_eq!(agree(&asked(Auto, ours), theirs).unwrap(), Some(expected), "{ours:?}");
@@ -145,7 +136,7 @@ mod tests {
         let error = agree(&asked(Auto, Some(&[Zlib])), features(Some(&[Lz4]))).unwrap_err();
         let words = "Failed to negotiate a compress choice.\nServer list: lz4\nClient list: zlib";
         assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
-        assert!(agree(&asked(Auto, Some(&[])), NEW).is_err());
+        assert!(agree(&asked(Auto, Some(&[])), ALL).is_err());
     }
 
     #[test]
@@ -153,19 +144,16 @@ mod tests {
         let error = agree(&asked(Compression::Lz4, None), features(Some(&[Compression::Zlib]))).unwrap_err();
         let words = "Your --compress-choice value (lz4) was refused by the server.";
         assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
-        let error = agree(&asked(Compression::Zlib, None), OLD).unwrap_err();
-        assert!(error.message.ends_with(b": upgrade it."), "{error:?}");
-        for choice in [Compression::Zstd, Compression::No] {
-            assert_eq!(agree(&asked(choice, None), OLD).unwrap(), Some(choice));
-        }
+        assert_eq!(agree(&asked(Compression::No, None), 0).unwrap(), Some(Compression::No));
     }
 
     #[test]
-    fn older_receiver_gets_zstd() {
+    fn receiver_that_does_not_accept_the_choice_gets_zstd() {
+        let only_zstd = features(Some(&[Compression::Zstd]));
         for choice in [Compression::Lz4, Compression::Zlib, Compression::Zlibx, Compression::Zstd, Compression::Auto] {
-            assert_eq!(squeeze(Some(choice), None, OLD), Squeeze::Always(Method::Zstd(3)), "{choice:?}");
+            assert_eq!(squeeze(Some(choice), None, only_zstd), Squeeze::Always(Method::Zstd(3)), "{choice:?}");
         }
-        assert_eq!(squeeze(None, None, OLD), Squeeze::IfSlow);
+        assert_eq!(squeeze(None, None, only_zstd), Squeeze::IfSlow);
         assert_eq!(squeeze(None, None, features(Some(&[Compression::Lz4]))), Squeeze::Never);
     }
 
@@ -196,16 +184,16 @@ mod tests {
             (Compression::Zlibx, Some(10), "compress: zlibx (level 9)"),
             (Compression::Lz4, Some(9), "compress: lz4 (level 0)"),
         ] {
-            let settled = agree(&asked(choice, None), NEW).unwrap();
+            let settled = agree(&asked(choice, None), ALL).unwrap();
             assert_eq!(line(Some(choice), settled, level), Some(format!("Client {told}")));
         }
         assert_eq!(line(Some(Compression::No), Some(Compression::No), None), None);
         let told = "Client compress: none (level 3)";
         assert_eq!(line(Some(Compression::No), Some(Compression::No), Some(3)).as_deref(), Some(told));
-        assert_eq!(squeeze(Some(Compression::Zlib), Some(0), NEW), Squeeze::Never);
-        assert_eq!(squeeze(Some(Compression::Zlib), Some(99), NEW), Squeeze::Always(Method::Zlib(9)));
-        assert_eq!(squeeze(Some(Compression::Zlibx), None, NEW), Squeeze::Always(Method::Zlib(6)));
-        assert_eq!(squeeze(Some(Compression::Lz4), Some(3), NEW), Squeeze::Always(Method::Lz4));
-        assert_eq!(squeeze(Some(Compression::Zstd), Some(99), NEW), Squeeze::Always(Method::Zstd(22)));
+        assert_eq!(squeeze(Some(Compression::Zlib), Some(0), ALL), Squeeze::Never);
+        assert_eq!(squeeze(Some(Compression::Zlib), Some(99), ALL), Squeeze::Always(Method::Zlib(9)));
+        assert_eq!(squeeze(Some(Compression::Zlibx), None, ALL), Squeeze::Always(Method::Zlib(6)));
+        assert_eq!(squeeze(Some(Compression::Lz4), Some(3), ALL), Squeeze::Always(Method::Lz4));
+        assert_eq!(squeeze(Some(Compression::Zstd), Some(99), ALL), Squeeze::Always(Method::Zstd(22)));
     }
 }

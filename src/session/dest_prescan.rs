@@ -20,8 +20,8 @@ use crate::proto::limits::NAME_MAX_BYTES;
 use crate::report::event::{Problem, Voice};
 use crate::session::digest_exchange::{Foretold, Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
+use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
-use crate::walk::source_args;
 use crate::walk::{Look, Scanner, Ticket, enter_dir};
 use crate::work::parallel;
 use crate::work::thread::spawn;
@@ -315,7 +315,7 @@ impl Guess<'_> {
 
     fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
-        let path = source_args::absolute(self.terms.cwd, self.dest);
+        let path = arg_path::absolute(self.terms.cwd, self.dest);
         let root = Root::new(dir, path.clone(), Follow::Never);
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
@@ -502,11 +502,9 @@ impl Glance<'_> {
                 let first = if known.beginning { Vec::new() } else { said };
                 Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
             }
-            // What the sender received counts for the first directory that it requests, unless it knows the guess.
-            Some(_) if !is_guessed && known.beginning => {
-                Rest { first: survey.cut_short(), passed: usize::from(!known.guess), ..Rest::default() }
-            }
-            _ if !is_guessed && known.guess => Rest { first: vec![Seen::Absent], ..Rest::default() },
+            // The sender skips what it received about a wrong guess.
+            Some(_) if !is_guessed && known.beginning => Rest { first: survey.cut_short(), ..Rest::default() },
+            _ if !is_guessed => Rest { first: vec![Seen::Absent], ..Rest::default() },
             _ => Rest::default(),
         })
     }

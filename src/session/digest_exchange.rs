@@ -384,9 +384,7 @@ const COUNT_BYTES: usize = 10;
 /// What a sender knows of a survey before it has listed its arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The directory that was guessed, so that it can skip the survey if it sends another one.
-    pub guess: bool,
-    /// The first digests.
+    /// The first digests of the directory that was guessed.
     pub beginning: bool,
 }
 

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::flist::entry::{Stat, Time};
     use crate::options::{CheckMode, Preserve, Recurse};
-    use crate::plan::{Action, Policy, Reason, decide};
+    use crate::plan::{Action, Policy, Reason, Subject, decide};
     use crate::report::event::Wants;
     use crate::session::shortcuts::Shortcuts;
     use proptest::prelude::*;
@@ -315,7 +315,7 @@ mod tests {
                 may_make_devices: owners,
                 same_acls: |one, other| one == other,
             };
-            let decision = decide(&source, Some(&dest), None, false, &policy);
+            let decision = decide(&source, Some(&dest), None, Subject::Entry, &policy);
             let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
             prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
         }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::limits::OPENING_MAX_BYTES;
-use crate::proto::message::{ACTS_AS_SUPER, MEETS};
+use crate::proto::message::ACTS_AS_SUPER;
 use crate::proto::{Dialect, Greeting, Meeting, Message, Setup, Speech, agree, decode_greeting, encode_greeting};
 use crate::session::connection::cannot_read;
 use crate::transport::Link;
@@ -41,8 +41,7 @@ pub struct EndpointRequest {
     dialect: Box<dyn Dialect + Send>,
 }
 
-/// Greets a client and reads its request. `speech` describes this end; the client may request another endpoint only if
-/// its features include [`MEETS`].
+/// Greets a client and reads its request. `speech` describes this end.
 pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
     // The greeting is sent before the request is known, so it states what this process is able to do.
     let mut ours = speech.greeting(sys::random());
@@ -59,7 +58,7 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
         Message::Setup(setup) => {
             Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, speech: speech.clone(), link })))
         }
-        Message::Meet(client) if ours.features & theirs.features & MEETS != 0 => {
+        Message::Meet(client) => {
             Ok(Opening::Meeting(EndpointRequest { client, link, dialect: (speech.dialect)(version) }))
         }
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")),
@@ -79,11 +78,10 @@ impl EndpointRequest {
     }
 }
 
-/// Requests another endpoint from the server at the other end of a link. Returns `None` if the server is too old to
-/// support this. The returned link must stay open while the session lasts.
-pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> Result<Option<(Meeting, Link)>, Error> {
-    let mut ours = speech.greeting(sys::random());
-    ours.features |= MEETS;
+/// Requests another endpoint from the server at the other end of a link. The returned link must stay open while the
+/// session lasts.
+pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> Result<(Meeting, Link), Error> {
+    let ours = speech.greeting(sys::random());
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
     let (theirs, mut link) = receive_greeting(link)?;
@@ -91,13 +89,10 @@ pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> R
         // Send the greeting, so that the server can report the version mismatch, too.
         let _ = send(&mut *link.writer, &flight);
     })?;
-    if theirs.features & MEETS == 0 {
-        return Ok(None);
-    }
     (speech.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
     send(&mut *link.writer, &flight)?;
     match receive_first_message(link, (speech.dialect)(version))? {
-        (Message::Meet(place), link) => Ok(Some((place, link))),
+        (Message::Meet(place), link) => Ok((place, link)),
         (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
     }
@@ -167,8 +162,6 @@ fn receive_first_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Encoder;
-    use crate::proto::Native;
     use crate::transport::pipe;
 
     const CLIENT: [u8; 32] = [1; 32];
@@ -177,19 +170,18 @@ mod tests {
         Meeting { pin, port, addresses: vec![[192, 0, 2, 7].into()] }
     }
 
-    /// Runs a client that requests another endpoint against a server with these features and this answer.
-    fn meets(features: u64, answer: Result<Meeting, Error>) -> (Result<Option<Meeting>, Error>, Result<(), Error>) {
+    /// Runs a client that requests another endpoint against a server with this answer.
+    fn meets(answer: Result<Meeting, Error>) -> (Result<Meeting, Error>, Result<(), Error>) {
         let (near, far) = pipe::pair(1 << 10);
         std::thread::scope(|scope| {
-            let server = scope.spawn(move || match greet(far, &Speech::ours(features))? {
+            let server = scope.spawn(move || match greet(far, &Speech::ours(0))? {
                 Opening::Meeting(mut asked) => {
                     assert_eq!(asked.client, place(CLIENT, 0));
                     asked.answer(answer.as_ref().cloned())
                 }
                 Opening::Session(_) => panic!("nothing was requested"),
             });
-            let asked =
-                request_other_endpoint(near, &Speech::ours(0), place(CLIENT, 0)).map(|met| met.map(|(place, _)| place));
+            let asked = request_other_endpoint(near, &Speech::ours(0), place(CLIENT, 0)).map(|(place, _)| place);
             (asked, server.join().unwrap())
         })
     }
@@ -197,26 +189,8 @@ mod tests {
     #[test]
     fn meet_returns_the_servers_place_or_error() {
         let there = place([2; 32], 40_000);
-        assert_eq!(meets(MEETS, Ok(there.clone())), (Ok(Some(there)), Ok(())));
+        assert_eq!(meets(Ok(there.clone())), (Ok(there), Ok(())));
         let no = Error::new(Exit::SocketIo, "no port is free").by("receiver");
-        assert_eq!(meets(MEETS, Err(no.clone())), (Err(no), Ok(())));
-    }
-
-    #[test]
-    fn meet_is_not_sent_to_a_server_without_the_feature() {
-        let (asked, server) = meets(0, Ok(place([2; 32], 1)));
-        assert_eq!((asked, server.unwrap_err().exit), (Ok(None), Exit::Stream));
-    }
-
-    #[test]
-    fn meet_without_the_feature_is_a_protocol_error() {
-        for (ours, theirs) in [(0, MEETS), (MEETS, 0)] {
-            let (mut near, far) = pipe::pair(1 << 10);
-            let mut flight = Vec::new();
-            encode_greeting(&Greeting { features: theirs, ..Greeting::ours([3; 16]) }, &mut flight);
-            Native::new(1).encode(&Message::Meet(place(CLIENT, 0)), &mut flight).unwrap();
-            near.writer.write_all(&flight).unwrap();
-            assert_eq!(greet(far, &Speech::ours(ours)).err().map(|error| error.exit), Some(Exit::Protocol));
-        }
+        assert_eq!(meets(Err(no.clone())), (Err(no), Ok(())));
     }
 }

@@ -45,9 +45,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
-use crate::proto::message::{
-    ACTS_AS_SUPER, ASKS_FIRST, CONTENT_OF_DEVICES, GUESSES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, TELLS_BLOCKED,
-};
+use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
@@ -154,20 +152,13 @@ impl Client<'_> {
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
         let codec =
             compression_choice::agree(&self.options.delta.compress, theirs.features).map_err(|error| error.by(role))?;
-        self.is_known_there(theirs.features).map_err(|error| error.by(role))?;
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
-        let features = ours.features & theirs.features;
         let line = Arc::new(
-            line_of(&self.speech, version, features)
-                .over(link.moved.clone())
-                .timing_out(self.options.connect.timeout_secs),
+            line_of(&self.speech, version).over(link.moved.clone()).timing_out(self.options.connect.timeout_secs),
         );
-        let knows_guess = ours.guess.is_some() && features & GUESSES != 0;
-        // A server that does not support the guess gets digests only on request, unless they were sent before this was
-        // known.
-        let foretelling = early.and_then(Early::dest).filter(|_| knows_guess && foretold.is_none());
+        let foretelling = early.and_then(Early::dest).filter(|_| foretold.is_none());
         let said =
             foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.digests_message());
         if let Some(digests) = &said {
@@ -177,30 +168,15 @@ impl Client<'_> {
             flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
-        if features & ASKS_FIRST != 0 {
+        if ours.features & theirs.features & ASKS_FIRST != 0 {
             let (refused, heard) = receive_verdict(link, (self.speech.dialect)(version))?;
             if let Some(why) = refused {
                 return Err(Refusal::NotGranted(Error::of_text(Exit::FileSelect, &why)));
             }
             link = heard;
         }
-        let known = Known { guess: knows_guess, beginning: said.is_some() };
+        let known = Known { beginning: said.is_some() };
         Ok(OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known })
-    }
-
-    /// Fails if the request has an option that the server would ignore.
-    fn is_known_there(&self, features: u64) -> Result<(), Error> {
-        let asked = match self.setup.server_sends {
-            true => self.options.select.copy_devices.then_some("--copy-devices"),
-            false => self.options.preserve.write_devices.then_some("--write-devices"),
-        };
-        match asked.filter(|_| features & CONTENT_OF_DEVICES == 0) {
-            None => Ok(()),
-            Some(option) => {
-                let words = format!("sparsync: {option} is not supported by the sparsync on the other machine");
-                Err(Error::new(Exit::Unsupported, words).with_hint("upgrade sparsync there"))
-            }
-        }
     }
 
     /// Copies in an open session. Problems with single entries are reported and counted in the tally; an error ends the
@@ -339,7 +315,6 @@ impl Client<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
-        let features = greetings.features();
         let heard = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&terms, wants, &heard, line, true);
         let receiver = Receiver {
@@ -348,11 +323,11 @@ impl Client<'_> {
             line,
             heard: &heard,
             key: greetings.ours.key,
-            plain_by: plain_by(features),
+            plain_by: By::Xxh3,
             blocks_by: By::Blake3,
-            compared_by: compared_by(features, &greetings.ours.key),
+            compared_by: Comparison::keyed(&greetings.ours.key),
             block_sums: BlockSums::Native,
-            tells_large: features & LARGE_DIRS != 0,
+            tells_large: true,
             glance,
             dest: self.dest.clone(),
             wants,
@@ -379,7 +354,6 @@ impl Client<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
-        let features = greetings.features();
         let heard = sender::SenderInbox::default();
         let told = EventQueue::default();
         let handler = SenderHandler { heard: &heard, told: &told };
@@ -393,9 +367,9 @@ impl Client<'_> {
             heard: &heard,
             key: greetings.ours.key,
             guess: None,
-            plain_by: plain_by(features),
+            plain_by: By::Xxh3,
             block_sums: BlockSums::Native,
-            compared_by: compared_by(features, &greetings.ours.key),
+            compared_by: Comparison::keyed(&greetings.ours.key),
             receiver_is_super: greetings.theirs.features & ACTS_AS_SUPER != 0,
             wants,
             throttle: throttle(&terms),
@@ -421,13 +395,6 @@ impl Client<'_> {
 struct Greetings<'a> {
     ours: &'a Greeting,
     theirs: &'a Greeting,
-}
-
-impl Greetings<'_> {
-    /// Returns the features that both ends have.
-    fn features(self) -> u64 {
-        self.ours.features & self.theirs.features
-    }
 }
 
 /// Receives at the client, and reports the events of the sender meanwhile.
@@ -608,8 +575,7 @@ pub fn serve(
 /// Runs the server's end of a session after the handshake; see [`serve`].
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
     let Begun { setup, theirs, version, speech, mut link } = begun;
-    let plain_by = plain_by(speech.features & theirs.features);
-    let compared_by = compared_by(speech.features & theirs.features, &theirs.key);
+    let compared_by = Comparison::keyed(&theirs.key);
     let settled = settle(&setup);
     if speech.features & theirs.features & ASKS_FIRST != 0 {
         let refused = match &settled {
@@ -626,7 +592,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let settled = settled.map_err(Refusal::into_error);
     let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let line = line_of(&speech, version, speech.features & theirs.features).below(ceiling).timing_out(timeout_secs);
+    let line = line_of(&speech, version).below(ceiling).timing_out(timeout_secs);
     let line = Arc::new(line);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
         let compress = &settled.options.delta.compress;
@@ -662,8 +628,8 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             line: &line,
             heard: &heard,
             key: theirs.key,
-            guess: theirs.guess.filter(|_| speech.features & theirs.features & GUESSES != 0),
-            plain_by,
+            guess: theirs.guess,
+            plain_by: By::Xxh3,
             block_sums: BlockSums::Native,
             compared_by,
             receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
@@ -684,11 +650,11 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             line: &line,
             heard: &heard,
             key: theirs.key,
-            plain_by,
+            plain_by: By::Xxh3,
             blocks_by: By::Blake3,
             compared_by,
             block_sums: BlockSums::Native,
-            tells_large: speech.features & theirs.features & LARGE_DIRS != 0,
+            tells_large: true,
             glance: None,
             dest,
             wants: setup.wants,
@@ -702,20 +668,9 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
-/// Creates the line of a session with this version. `features` are those that both ends support.
-fn line_of(speech: &Speech, version: u16, features: u64) -> Connection {
-    let line = Connection::new((speech.dialect)(version));
-    if features & TELLS_BLOCKED != 0 { line.growing() } else { line }
-}
-
-/// Returns how to digest contents without blocks, given the features that both ends support.
-fn plain_by(features: u64) -> By {
-    if features & QUICK_DIGESTS != 0 { By::Xxh3 } else { By::Blake3 }
-}
-
-/// Returns how to compare contents that both ends have, given the features that both ends support.
-fn compared_by(features: u64, key: &[u8; 16]) -> Comparison {
-    if features & KEYED_COMPARISON != 0 { Comparison::keyed(key) } else { Comparison::Blake3 }
+/// Creates the line of a session with this version.
+fn line_of(speech: &Speech, version: u16) -> Connection {
+    Connection::new((speech.dialect)(version)).growing()
 }
 
 /// Creates the handler for the messages of a sender.

@@ -1,44 +1,43 @@
 //! The sending side of a session: walks the source, sends the listings that differ, and sends requested content.
 
 mod inbox;
+mod listings;
+mod roots;
 
 pub use self::inbox::SenderInbox;
 use self::inbox::{Order, Owed, lane_index};
-use crate::apply::BlockSums;
-use crate::apply::SourceFile as Leaving;
+use self::listings::ListingSender;
+use self::roots::SentNames;
+pub use self::roots::{Outset, compare_walked, is_below, outset};
 use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
+use crate::apply::{BlockSums, SourceFile as Leaving};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, By, Comparison, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Kind};
 use crate::fs::compare::digest_of_beginning;
-use crate::fs::ids::Ids;
 use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::path::{self, RelPath};
-use crate::proto::limits::{DATA_MAX_BYTES, LINES_MAX, WHOLE_MAX_BYTES, content_max_bytes};
+use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::rsync::search::BlockIndex;
-use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, IdName, Lane, Message, Roots, Seen, Told, cut};
+use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
-use crate::session::dir_digest::Children;
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Aim, Audience, Found, Looking, PrefetchStart};
+use crate::session::source_prefetch::{Aim, Audience, Looking, PrefetchStart};
+use crate::walk::SourceDir;
 use crate::walk::run_context::Terms;
-use crate::walk::source_args::{Gathered, is_bare};
-use crate::walk::{ListedDir, SourceDir, Ticket};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
-use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic;
+use std::sync::{Arc, atomic};
 
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
@@ -76,27 +75,6 @@ pub struct Sender<'a> {
     pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
 }
 
-/// What the receiver has in place of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ReceiverDir {
-    /// The receiver does not send this.
-    Unknown,
-    /// No directory.
-    Absent,
-    /// See [`Seen`].
-    Said(Seen),
-}
-
-/// A directory whose subdirectories are being walked.
-struct SenderFrame {
-    /// Its subdirectories: paths, entries, and tickets.
-    subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
-    was_told: bool,
-    there: ReceiverDir,
-    /// The subdirectories that the receiver has.
-    children: Children<u32>,
-}
-
 /// What is kept of a directory that was sent until no more of its files are requested.
 struct KeptDir {
     list: DirList,
@@ -114,7 +92,7 @@ impl<'a> Sender<'a> {
     }
 
     /// As [`Sender::run`], with a scan of the source in progress. `told` is set if the receiver already has the
-    /// [`Roots`].
+    /// [`Message::Roots`].
     pub fn run_on(&self, looking: &Looking<'_>, told: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
         let options = self.terms.options;
         looking.meet(self.audience());
@@ -515,394 +493,11 @@ struct OpenContent<'a> {
     as_it_is: bool,
 }
 
-/// How much of [`Roots`], which cannot be split, problems and notes may take each.
-const TROUBLE_MAX_BYTES: usize = 8 << 20;
-
-/// Returns how many lines fit into [`Roots`].
-fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
-    let mut left_bytes = TROUBLE_MAX_BYTES;
-    let fits = |line: &&T| {
-        left_bytes = left_bytes.saturating_sub(len_bytes(line));
-        left_bytes > 0
-    };
-    lines.iter().take(LINES_MAX).take_while(fits).count()
-}
-
-/// Problems with arguments, and lines for stdout.
-type Trouble = (Vec<Problem>, Vec<Vec<u8>>);
-
-/// Returns the problems and notes that go into [`Roots`], and those that do not fit.
-fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
-    let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
-    let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
-    if fit(&problems) < problems.len() {
-        // The receiver must know a problem that stops deletions before it begins.
-        problems.sort_by_key(|problem| problem.weight != Weight::SourceError);
-    }
-    let more_problems = problems.split_off(fit(&problems));
-    let more_notes = notes.split_off(fit_into_roots(&notes, Vec::len));
-    ((problems, notes), (more_problems, more_notes))
-}
-
-/// What the sender keeps of the [`Roots`] that it sent.
-pub struct Outset {
-    /// The directories whose digests the receiver sends.
-    whole: Vec<RelPath>,
-    /// The ids whose names were sent.
-    named: HashSet<(bool, u32)>,
-    /// How many of the problems sent are failures. The receiver includes them in its counts.
-    failed: u64,
-    /// The problems and notes that did not fit.
-    more: Trouble,
-}
-
-impl Outset {
-    /// Moves the problems and notes of `roots` here, so that this end reports them.
-    fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, Outset) {
-        let (problems, notes) = &mut self.more;
-        problems.splice(0..0, std::mem::take(&mut roots.problems));
-        notes.splice(0..0, std::mem::take(&mut roots.notes));
-        self.failed = 0;
-        (roots, self)
-    }
-}
-
-/// Returns the message about the source arguments, and what to keep of it.
-pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
-    let PrefetchStart { gathered, top, .. } = start;
-    let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
-    let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
-    let mut ids = Vec::new();
-    let top = top.clone().map(|entry| {
-        named.name(&entry, &mut ids);
-        let mut list = DirList::default();
-        list.push_entry(b".", entry);
-        list
-    });
-    let ((problems, notes), more) = trouble(gathered);
-    let failed = problems.iter().filter(|problem| problem.weight == Weight::Failed).count() as u64;
-    let roots = Roots {
-        found: gathered.found as u64,
-        single: gathered.single.clone(),
-        lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(terms, dir)),
-        top,
-        top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
-        missing: gathered.missing.clone(),
-        whole: whole.clone(),
-        problems,
-        notes,
-        ids,
-    };
-    (roots, Outset { whole, named: named.said, failed, more })
-}
-
-/// The ids whose names were sent to the receiver.
-struct SentNames<'a> {
-    ids: &'a Ids,
-    said: HashSet<(bool, u32)>,
-    is_on: bool,
-}
-
-impl SentNames<'_> {
-    /// Adds the names of an entry's ids, once each.
-    fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
-        for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
-            if !self.is_on || id == 0 || !self.said.insert((is_group, id)) {
-                continue;
-            }
-            let name = if is_group { self.ids.group_name(id) } else { self.ids.user_name(id) };
-            if let Some(name) = name {
-                names.push(IdName { is_group, id, name: name.to_vec() });
-            }
-        }
-    }
-}
-
-/// Sends listings.
-struct ListingSender<'t, 'a, 'l> {
-    sender: &'t Sender<'a>,
-    looking: &'t Looking<'l>,
-    kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
-    named: SentNames<'t>,
-    /// The directories whose digests the receiver sends, with their position.
-    whole: HashMap<RelPath, usize>,
-    /// How many of them were already reached.
-    whole_passed: usize,
-    /// How many directories that the sender lacks the receiver describes before the next relevant one.
-    owed: Owed,
-    next_id: DirId,
-    unasked: bool,
-    buffer: Vec<u8>,
-    keeps: bool,
-}
-
-impl ListingSender<'_, '_, '_> {
-    /// Walks the whole tree.
-    fn send_tree(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
-        let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
-        if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
-            self.owed.0 += 1;
-        }
-        let there = self.there_at(&RelPath::root(), ReceiverDir::Unknown)?;
-        let mut stack = vec![self.visit(root, there, None, true, counted)?];
-        while let Some(frame) = stack.last_mut() {
-            self.sender.go_on()?;
-            let Some((path, entry, ticket)) = frame.subs.next() else {
-                self.owed.0 += frame.children.left();
-                stack.pop();
-                continue;
-            };
-            let there = match &frame.there {
-                ReceiverDir::Unknown => self.there_at(&path, ReceiverDir::Unknown)?,
-                ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent) => ReceiverDir::Absent,
-                ReceiverDir::Said(Seen::Dir { .. } | Seen::Large(_)) => {
-                    let name = digest::keyed_name(&self.sender.key, path.name());
-                    match frame.children.pass_to(name) {
-                        Some(ahead) => {
-                            self.owed.0 += ahead;
-                            ReceiverDir::Said(self.next_that_matters()?)
-                        }
-                        None => ReceiverDir::Absent,
-                    }
-                }
-            };
-            let was_told = frame.was_told;
-            let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
-            stack.push(frame);
-        }
-        self.owed.0 += self.whole.len() - self.whole_passed;
-        Ok(())
-    }
-
-    /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn there_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
-        let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
-        // The receiver first describes the directories in between, which no longer exist here.
-        self.owed.0 += turn - self.whole_passed;
-        self.whole_passed = turn + 1;
-        Ok(ReceiverDir::Said(self.next_that_matters()?))
-    }
-
-    fn next_digest(&self) -> Result<Seen, Error> {
-        let (seen, cost) = self.sender.heard.wait(|state| state.seen.pop_front())?;
-        if cost > 0 {
-            self.sender.line.consumed(Class::Digests, cost);
-        }
-        Ok(seen)
-    }
-
-    /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
-    /// item.
-    fn next_that_matters(&mut self) -> Result<Seen, Error> {
-        while !self.owed.is_paid() {
-            let seen = self.next_digest()?;
-            self.owed.pay(&seen);
-        }
-        self.next_digest()
-    }
-
-    /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
-    /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
-    /// its subdirectories.
-    fn receive_large_reports(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
-        while let ReceiverDir::Said(Seen::Large(count)) = *there {
-            if count > len {
-                return Ok(true);
-            }
-            *there = ReceiverDir::Said(self.next_digest()?);
-        }
-        Ok(false)
-    }
-
-    /// Sends the listing of a directory if it differs. `itself` is its own entry if its parent was not sent.
-    fn visit(
-        &mut self,
-        ticket: Ticket,
-        mut there: ReceiverDir,
-        itself: Option<Entry>,
-        parent_told: bool,
-        counted: &mut Tally,
-    ) -> Result<SenderFrame, Error> {
-        let Found { mut listed, digest, tickets, is_parked, .. } = self.looking.take(ticket);
-        counted.merge(&listed.tally);
-        if let Some(error) = listed.fatal.take() {
-            return Err(error);
-        }
-        if self.sender.is_stock() {
-            for problem in std::mem::take(&mut listed.problems) {
-                counted.problem(problem.weight);
-                (self.sender.tell)(Event::Problem(problem))?;
-            }
-            for note in std::mem::take(&mut listed.notes) {
-                (self.sender.tell)(Event::Note(note))?;
-            }
-        }
-        let has_more = self.receive_large_reports(&mut there, listed.source.len() as u64)?;
-        let is_same = match &there {
-            ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
-            _ => false,
-        };
-        let is_absent = matches!(there, ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent));
-        let subs: Vec<_> = tickets
-            .iter()
-            .map(|&(at, ticket)| {
-                let entry = &listed.source.entries[at as usize];
-                (listed.path.join(listed.source.name(entry)), entry.clone(), ticket)
-            })
-            .collect();
-        if !is_same {
-            debug_assert!(parent_told || itself.is_some());
-            self.send_listing((listed, is_parked), itself, is_absent)?;
-        }
-        if has_more && subs.is_empty() {
-            self.owed.0 += 1;
-        } else {
-            self.receive_large_reports(&mut there, u64::MAX)?;
-        }
-        let children = match &mut there {
-            ReceiverDir::Said(Seen::Dir { children, .. }) => std::mem::take(children),
-            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Said(_) => Vec::new(),
-        };
-        Ok(SenderFrame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
-    }
-
-    /// Sends a listing. `is_parked`: its directories are closed.
-    fn send_listing(
-        &mut self,
-        (listed, is_parked): (ListedDir, bool),
-        itself: Option<Entry>,
-        is_absent: bool,
-    ) -> Result<(), Error> {
-        let id = self.next_id;
-        self.next_id += 1;
-        if self.sender.is_stock() {
-            self.sender.heard.wait_to_list(id, listed.source.len() as u64)?;
-        }
-        let mut ids = Vec::new();
-        let mut own = DirList::default();
-        if let Some(entry) = itself {
-            self.named.name(&entry, &mut ids);
-            own.push_entry(b".", entry);
-        }
-        for entry in &listed.source.entries {
-            self.named.name(entry, &mut ids);
-        }
-        let shown = match self.sender.wants.paths {
-            true => {
-                listed.places.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect()
-            }
-            false => Vec::new(),
-        };
-        let with_data = is_absent && self.unasked;
-        let files = with_data.then(|| listed.source.clone());
-        let open = listed.places;
-        if self.keeps {
-            let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
-            let renamed_from = listed.renamed_from.clone();
-            let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
-            self.kept.lock().insert(id, Arc::new(kept));
-        }
-        let told = Told {
-            id,
-            path: listed.path,
-            itself: own,
-            list: listed.source,
-            subs: listed.subs,
-            may_delete: listed.may_delete,
-            is_named: listed.is_named,
-            with_data,
-            more: false,
-            problems: listed.problems,
-            notes: listed.notes,
-            ids,
-            shown,
-            renamed_from: listed.renamed_from,
-        };
-        let mut said = Ok(());
-        cut(told, &mut |message| {
-            if said.is_ok() {
-                said = self.sender.line.send(&message);
-            }
-        });
-        said?;
-        let Some(files) = files else { return Ok(()) };
-        let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };
-        let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();
-        for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
-            self.sender.go_on()?;
-            let file = FileId { dir: id, entry: at as u32 };
-            // The receiver waits for every file, also for those that cannot be read.
-            let name = files.name(entry);
-            let unsent = match open.get(entry.origin as usize) {
-                Some(Some((_, Ok(place)))) => {
-                    let from = (place, name);
-                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
-                    continue;
-                }
-                Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
-                _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
-            };
-            self.sender.line.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the directories that are walked completely, in the order of the walk. None is below another.
-fn fully_walked_paths(gathered: &Gathered) -> Vec<RelPath> {
-    let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
-    paths.sort_by(compare_walked);
-    paths.dedup_by(|later, earlier| later == earlier || is_below(later, earlier));
-    paths
-}
-
-/// Whether a path lies below another.
-pub fn is_below(path: &RelPath, above: &RelPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(above.as_bytes());
-    rest.is_some_and(|rest| !rest.is_empty() && (above.is_root() || rest[0] == b'/'))
-}
-
-/// Compares directories by the order of the walk: parents before children, siblings as in a list.
-pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
-    let parts = |path: &'_ RelPath| -> Vec<Vec<u8>> {
-        path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
-    };
-    let (a, b) = (parts(a), parts(b));
-    for (one, other) in a.iter().zip(&b) {
-        match crate::flist::order::compare((one, true), (other, true)) {
-            Ordering::Equal => {}
-            order => return order,
-        }
-    }
-    a.len().cmp(&b.len())
-}
-
 /// Calls a function when it is dropped.
 struct OnEnd<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnEnd<F> {
     fn drop(&mut self) {
         (self.0)();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proto::{Encoder, Native};
-
-    #[test]
-    fn roots_fit_one_message_despite_many_problems() {
-        for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 1024), (100, 256 << 10)] {
-            let notes = vec![vec![b'x'; len_bytes]; count];
-            let problems: Vec<Problem> = notes.iter().map(|line| Problem::new(line.clone(), Weight::Failed)).collect();
-            let mut roots = Roots { problems, notes, ..Roots::default() };
-            let whole = Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
-            assert_eq!(whole.is_ok(), count <= LINES_MAX, "{count} of {len_bytes}");
-            roots.problems.truncate(fit_into_roots(&roots.problems, |problem| problem.line.len()));
-            roots.notes.truncate(fit_into_roots(&roots.notes, Vec::len));
-            assert!(roots.notes.len() >= count.min(2000) / 4);
-            Native::new(1).encode(&Message::Roots(Box::new(roots)), &mut Vec::new()).unwrap();
-        }
     }
 }

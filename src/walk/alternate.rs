@@ -1,15 +1,15 @@
 //! Alternate destinations: other trees that may already hold what the destination lacks.
 
 use crate::flist::{DirList, Entry};
+use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
-use crate::plan::{self, Action, Decision};
+use crate::plan::{self, Action, Decision, Policy, Subject};
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::ComparedSource;
-use crate::walk::destination::DestWalk;
+use crate::walk::source_dir::{Compare, ComparedSource};
 use std::io;
 
 /// One alternate tree.
@@ -46,9 +46,23 @@ pub struct Hit {
     pub tree: usize,
 }
 
-impl DestWalk<'_> {
-    /// Decides again about an entry that alternate trees may have, and returns what they have.
-    pub fn decide_with_alternates(
+/// How the alternate trees of a run are searched.
+pub struct AltSearch<'a> {
+    /// The trees.
+    pub trees: &'a [Alternate],
+    /// What they are for.
+    pub kind: AltKind,
+    /// The policy of the planner.
+    pub policy: &'a Policy,
+    /// Which attributes are read of each entry.
+    pub wanted: &'a Wanted<'a>,
+    /// Compares contents under `-c`.
+    pub compare: &'a Compare<'a>,
+}
+
+impl AltSearch<'_> {
+    /// Decides again about an entry that the trees may have, and returns what they have.
+    pub fn decide(
         &self,
         dirs: &mut AltDirs,
         path: &RelPath,
@@ -57,8 +71,8 @@ impl DestWalk<'_> {
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
         let ComparedSource { entry, name, .. } = original;
-        let Some(kind) = self.alt_kind else { return (decision, None) };
-        let use_of_them = alternate::may_use(entry, dest, decision, kind, &self.policy);
+        let kind = self.kind;
+        let use_of_them = alternate::may_use(entry, dest, decision, kind, self.policy);
         if use_of_them == Use::Nothing {
             return (decision, None);
         }
@@ -69,7 +83,7 @@ impl DestWalk<'_> {
                 return (decision, None);
             }
         }
-        (alternate::decide(entry, decision, found, kind, &self.policy), Some(hit))
+        (alternate::decide(entry, decision, found, kind, self.policy), Some(hit))
     }
 
     /// Returns the best candidate that the alternate trees have for an entry; among equals the first.
@@ -82,9 +96,9 @@ impl DestWalk<'_> {
             policy
         };
         let policy_of_dirs = (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
-        let policy = policy_of_dirs.as_ref().unwrap_or(&self.policy);
+        let policy = policy_of_dirs.as_ref().unwrap_or(self.policy);
         let mut best: Option<(Candidate, Hit)> = None;
-        for (tree, alternate) in self.alternates.iter().enumerate() {
+        for (tree, alternate) in self.trees.iter().enumerate() {
             let Some(dir) = dirs.open(tree, alternate, path) else { continue };
             let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
                 continue;
@@ -94,12 +108,12 @@ impl DestWalk<'_> {
             // An attribute that cannot be read counts as different.
             let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
             let there = &list.entries[0];
-            let mut fate = plan::fate(entry, Some(there), None, policy);
-            if fate.action == Action::AskDigest {
-                let same = (self.compare)(original, (&dir, name)).unwrap_or(false);
-                fate = plan::fate(entry, Some(there), Some(same), policy);
+            let decide = |same| plan::decide(entry, Some(there), same, Subject::Included, policy).action;
+            let mut action = decide(None);
+            if action == Action::AskDigest {
+                action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));
             }
-            let Some(found) = Candidate::of(fate.action) else { continue };
+            let Some(found) = Candidate::of(action) else { continue };
             if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
                 best = Some((found, Hit { dir, mode: stat.mode, tree }));
             }

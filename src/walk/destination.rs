@@ -1,6 +1,6 @@
 //! Lists the destination, joins it with the source's entries, and calls the planner for each pair.
 
-use crate::filter::{Chain, Side, Verdict};
+use crate::filter::Chain;
 use crate::flist::entry::Stat;
 use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
@@ -9,17 +9,18 @@ use crate::fs::errno;
 use crate::fs::read::{self, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
-use crate::fs::write::{is_stale, is_temp_name, name_of_temp};
+use crate::fs::write::{is_temp_name, name_of_temp};
 use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
-use crate::plan::{self, Action, Decision, Policy, Reason};
+use crate::plan::delete::{self, Extras};
+use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::ToldSub;
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::alternate::{AltDirs, Alternate};
-use crate::walk::{
-    Compare, ComparedSource, DestState, DirPlan, Entered, ListedDir, NONE, SourceDir, Step, SubDir, Ticket, enter,
-    is_included, report_unreadable_attribute,
-};
+use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
+use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
+use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::scanner::Ticket;
+use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -189,6 +190,7 @@ impl DestWalk<'_> {
         let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
         plan.steps.clear();
         plan.extras.clear();
+        plan.leftovers.clear();
         plan.hits.clear();
         plan.dest_unseen = false;
         plan.hidden.clear();
@@ -280,10 +282,7 @@ impl DestWalk<'_> {
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
         let source = std::mem::take(&mut plan.source);
         let mut dest = std::mem::take(&mut plan.dest);
-        let mut full = plan.path.as_bytes().to_vec();
-        if !full.is_empty() {
-            full.push(b'/');
-        }
+        let mut extras = self.extras(plan, chain);
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
         let mut join = Join::default();
         let mut left_over = Vec::new();
@@ -293,7 +292,7 @@ impl DestWalk<'_> {
                 Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
                 Pair::Dest(dest_at) => match self.continued(&source, dest.name(&dest.entries[dest_at])) {
                     Some(source_at) => left_over.push((source_at, dest_at)),
-                    None => self.handle_extra(plan, &dest, dest_at, &mut full, chain),
+                    None => note_lone(plan, &dest, dest_at, &mut extras),
                 },
             }
         }
@@ -345,7 +344,7 @@ impl DestWalk<'_> {
             let goes_on =
                 |step: &Step| step.source as usize == source_at && matches!(step.decision.action, Action::Transfer(_));
             if !plan.steps.iter().any(goes_on) {
-                self.handle_extra(plan, &dest, dest_at, &mut full, chain);
+                note_lone(plan, &dest, dest_at, &mut extras);
                 plan.extras.sort_unstable();
             }
         }
@@ -360,27 +359,9 @@ impl DestWalk<'_> {
         (entry.kind() == Kind::File && (self.resumes)(entry.len_bytes)).then_some(at)
     }
 
-    /// Handles an entry that only the destination has. Removes it if it is the temporary file of a crashed run;
-    /// otherwise records it as extra unless a rule protects it. `full`: the directory's path with a slash, used as
-    /// scratch space.
-    fn handle_extra(&self, plan: &mut DirPlan, dest: &DirList, at: usize, full: &mut Vec<u8>, chain: &Chain) {
-        let name = dest.name(&dest.entries[at]);
-        let is_dir = dest.entries[at].is_dir();
-        if let (Some(dir), false) = (&plan.dest_dir, is_dir)
-            && is_stale(dir, name)
-            && (self.is_dry || sys::unlink(dir.fd(), name).is_ok())
-        {
-            return;
-        }
-        if !self.delete || !plan.may_delete {
-            return;
-        }
-        let prefix = full.len();
-        full.extend_from_slice(name);
-        if chain.is_empty() || is_included(self.tells_rules, chain, Side::Receiver, full, is_dir, &mut plan.notes) {
-            plan.extras.push(at as u32);
-        }
-        full.truncate(prefix);
+    /// Begins the decisions about the entries of a directory that only the destination has.
+    fn extras<'c>(&self, plan: &DirPlan, chain: &'c Chain) -> Extras<'c> {
+        Extras::new(&plan.path, chain, self.delete && plan.may_delete, self.tells_rules)
     }
 
     /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
@@ -389,23 +370,18 @@ impl DestWalk<'_> {
         let mut pruned = Vec::new();
         let dest = std::mem::take(&mut plan.dest);
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
-        let mut full = plan.path.as_bytes().to_vec();
-        if !full.is_empty() {
-            full.push(b'/');
-        }
+        let mut extras = self.extras(plan, &chain);
         for sub in std::mem::take(&mut plan.subdirs) {
-            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
-            let path = plan.path.join(name);
-            let is_protected =
-                || self.receiver_chain.verdict(Side::Receiver, path.as_bytes(), true) != Verdict::Include;
-            if sub.ticket.is_some_and(|ticket| !is_bare(ticket)) || is_protected() {
+            let path = plan.path.join(plan.name_of(&sub.step));
+            let is_bare = sub.ticket.is_none_or(&is_bare);
+            if !is_bare || !delete::is_pruned(self.receiver_chain, &path) {
                 plan.subdirs.push(sub);
                 continue;
             }
             plan.pruned.push(sub.step.source);
             pruned.extend(sub.ticket);
             if sub.step.dest != NONE {
-                self.handle_extra(plan, &dest, sub.step.dest as usize, &mut full, &chain);
+                note_lone(plan, &dest, sub.step.dest as usize, &mut extras);
             }
         }
         plan.extras.sort_unstable();
@@ -528,7 +504,7 @@ impl DestWalk<'_> {
     /// Returns whether the decision depends on the contents.
     fn needs_digest(&self, source: &Entry, dest: &Entry) -> bool {
         self.policy.check.mode == CheckMode::Digest
-            && plan::decide(source, Some(dest), None, false, &self.policy).action == Action::AskDigest
+            && plan::decide(source, Some(dest), None, Subject::Entry, &self.policy).action == Action::AskDigest
     }
 
     /// Returns whether the destination's file has the same content as the source's.
@@ -549,10 +525,11 @@ impl DestWalk<'_> {
         let entry = &source.entries[source_at];
         let name = source.name(entry);
         let there = dest_at.map(|at| &dest.entries[at]);
-        let unsafe_link = self.policy.preserve.safe_links
+        let is_unsafe_link = self.policy.preserve.safe_links
             && entry.kind() == Kind::Symlink
             && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
-        let decision = plan::decide(entry, there, same, unsafe_link, &self.policy);
+        let subject = if is_unsafe_link { Subject::UnsafeLink } else { Subject::Entry };
+        let decision = plan::decide(entry, there, same, subject, &self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 
@@ -569,12 +546,27 @@ impl DestWalk<'_> {
         let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
         let (decision, hit) =
-            self.decide_with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
+            self.with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
         step.decision = decision;
         plan.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
+    }
+
+    /// Lets the alternate trees change a decision, and returns what they have.
+    fn with_alternates(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        original: ComparedSource<'_>,
+        there: (Option<&Dir>, Option<&Entry>),
+        decision: Decision,
+    ) -> (Decision, Option<Hit>) {
+        let Some(kind) = self.alt_kind else { return (decision, None) };
+        let (policy, wanted) = (&self.policy, &self.wanted);
+        let search = AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare };
+        search.decide(dirs, path, original, there, decision)
     }
 
     /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
@@ -584,13 +576,12 @@ impl DestWalk<'_> {
         there: Option<&Entry>,
         place: Option<&SourceDir>,
     ) -> (Decision, Vec<Problem>) {
-        let decision = match self.is_dry {
-            true => plan::decide(source, there, None, false, &self.policy),
-            false => plan::decide_root(source, there, &self.policy),
-        };
+        // A run creates its root if needed; a dry run reports that options exclude it.
+        let subject = if self.is_dry { Subject::Entry } else { Subject::Included };
+        let decision = plan::decide(source, there, None, subject, &self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };
-        let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, there), decision);
+        let (decision, _) = self.with_alternates(&mut dirs, &root, original, (None, there), decision);
         (decision, dirs.problems)
     }
 
@@ -603,21 +594,30 @@ impl DestWalk<'_> {
         dir: &Dir,
         chain: &Chain,
     ) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        let mut now =
-            DirPlan { path: path.clone(), dest_dir: Some(dir.clone()), may_delete: true, ..DirPlan::default() };
         let list = read::typed_names(dir)?;
-        let mut full = path.as_bytes().to_vec();
-        if !full.is_empty() {
-            full.push(b'/');
-        }
+        let mut extras = Extras::new(path, chain, self.delete, self.tells_rules);
+        let mut now = Vec::new();
         let mut join = Join::default();
         while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
-            if let Pair::Dest(at) = pair {
-                self.handle_extra(&mut now, &list, at, &mut full, chain);
+            let Pair::Dest(at) = pair else { continue };
+            let (name, is_dir) = (list.name(&list.entries[at]), list.entries[at].is_dir());
+            if extras.contain(name, is_dir, &mut Vec::new()) {
+                now.push((name.to_vec(), is_dir));
             }
         }
-        let extras = now.extras.iter().map(|&at| &list.entries[at as usize]);
-        Ok(extras.map(|entry| (list.name(entry).to_vec(), entry.is_dir())).collect())
+        Ok(now)
+    }
+}
+
+/// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
+fn note_lone(plan: &mut DirPlan, dest: &DirList, at: usize, extras: &mut Extras<'_>) {
+    let entry = &dest.entries[at];
+    let (name, is_dir) = (dest.name(entry), entry.is_dir());
+    if !is_dir && is_temp_name(name) {
+        plan.leftovers.push(at as u32);
+    }
+    if extras.contain(name, is_dir, &mut plan.notes) {
+        plan.extras.push(at as u32);
     }
 }
 

@@ -13,10 +13,10 @@ use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, ToldSub};
 use crate::report::event::{Problem, Voice, Weight};
-use crate::walk::{
-    Entered, ListedDir, Listing, NamedContent, NamedEntry, Node, Origin, SourceDir, SourceTask, enter, is_included,
-    report_unreadable_attribute,
-};
+use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
+use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::source_dir::SourceDir;
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::now_unix;
 use crate::work::parallel;
 use std::io;
@@ -186,7 +186,7 @@ impl SourceWalk<'_> {
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
             full.extend_from_slice(name);
-            is_included(self.tells_rules, chain, Side::Sender, &full, is_dir, notes)
+            chain.includes(self.tells_rules, Side::Sender, &full, is_dir, notes)
         };
         if !chain.is_empty() {
             let notes = &mut found.notes;
@@ -569,7 +569,7 @@ mod tests {
     use crate::filter::{ChainOptions, Rules};
     use crate::fs::root::{Dir, Root};
     use crate::fs::sys::Follow;
-    use crate::walk::Base;
+    use crate::walk::source_dir::Base;
 
     #[test]
     fn origins_beyond_the_maximum_are_skipped() {

@@ -16,10 +16,11 @@ use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{Problem, Voice, Weight};
 use crate::report::tally::Tally;
+use crate::walk::arg_path::{absolute, as_given, clean, clean_dots, find_marker, resolved, split_kept, trim_slashes};
+use crate::walk::dir_plan::report_unreadable_attribute;
 use crate::walk::run_context::Terms;
-use crate::walk::{
-    Base, Listing, NamedContent, NamedEntry, Node, Origin, SourceTask, is_included, report_unreadable_attribute,
-};
+use crate::walk::source_dir::Base;
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -423,7 +424,7 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        if !is_included(self.tells_rules, &base.chain, Side::Sender, name, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.tells_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
             return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -611,7 +612,7 @@ impl<'a> Gatherer<'a> {
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if !is_included(self.tells_rules, &base.chain, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.tells_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return;
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -726,110 +727,4 @@ fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
 /// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.
 fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
     base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
-}
-
-/// Splits an argument under `-R` into the base directory, empty for the working directory, and the path that is kept.
-/// An absolute path without a marker is kept whole.
-pub fn split_kept(arg: &[u8]) -> (&[u8], &[u8]) {
-    match find_marker(arg) {
-        Some(0) => (b"/", &arg[3..]),
-        Some(at) => (&arg[..at], &arg[at + 3..]),
-        None if arg.starts_with(b"/") => (b"/", arg),
-        None => (b"", arg),
-    }
-}
-
-/// Returns what `-R` keeps of the absolute arguments without a marker, without the first slash.
-pub fn rooted(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let kept_whole = |arg: &&Vec<u8>| arg.starts_with(b"/") && find_marker(arg).is_none();
-    arguments.iter().filter(kept_whole).map(|arg| clean(arg).0.join(&b'/')).collect()
-}
-
-/// Returns the position of the first `/./`, behind which `-R` keeps the path.
-fn find_marker(arg: &[u8]) -> Option<usize> {
-    arg.windows(3).position(|window| window == b"/./")
-}
-
-/// Returns the elements of a path, without empty ones and `.`, and with `..` resolved but never above the start. Also
-/// returns whether the path stands for the content of a directory.
-fn clean(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
-    let mut parts: Vec<Vec<u8>> = Vec::new();
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => {
-                parts.pop();
-            }
-            part => parts.push(part.to_vec()),
-        }
-    }
-    let content = matches!(path::file_name(path), b"" | b"." | b"..");
-    (parts, content)
-}
-
-fn trim_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-    &path[..end]
-}
-
-/// Returns the absolute form of a path from the command line, for messages.
-pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
-    let joined = if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) };
-    let (parts, _) = clean_dots(&joined);
-    [b"/", parts.join(&b'/').as_slice()].concat()
-}
-
-/// Returns the absolute path as rsync prints it for a directory that it could enter: with `..` resolved.
-fn resolved(cwd: &[u8], path: &[u8]) -> Vec<u8> {
-    let (parts, _) = clean(&absolute(cwd, path));
-    [b"/", parts.join(&b'/').as_slice()].concat()
-}
-
-/// Returns the absolute path as rsync prints it for a directory that it could not enter: as given.
-fn as_given(cwd: &[u8], path: &[u8]) -> Vec<u8> {
-    if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) }
-}
-
-/// As [`clean`], but keeps `..`: its meaning depends on symlinks.
-fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
-    let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
-    (parts.map(<[u8]>::to_vec).collect(), false)
-}
-
-/// Returns the names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync
-/// forwards it line by line, and its remote side treats every line as a name.
-pub fn listed_names(text: &[u8], from0: bool, has_comments: bool) -> Vec<Vec<u8>> {
-    let separator = |&b: &u8| if from0 { b == 0 } else { matches!(b, b'\n' | b'\r' | 0) };
-    let is_comment = |name: &[u8]| has_comments && matches!(name[0], b'#' | b';');
-    text.split(separator).filter(|name| !name.is_empty() && !is_comment(name)).map(<[u8]>::to_vec).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_normalized_and_cannot_climb() {
-        let cleaned = |p: &[u8]| {
-            let (parts, content) = clean(p);
-            (parts.join(&b'/'), content)
-        };
-        assert_eq!(cleaned(b"a//b/./c"), (b"a/b/c".to_vec(), false));
-        assert_eq!(cleaned(b"../../a/../b/"), (b"b".to_vec(), true));
-        assert_eq!(cleaned(b"a/."), (b"a".to_vec(), true));
-        assert_eq!(cleaned(b""), (b"".to_vec(), true));
-    }
-
-    #[test]
-    fn first_dot_marker_is_used() {
-        assert_eq!(find_marker(b"/a/./b/./c"), Some(2));
-        assert_eq!(find_marker(b"a/b"), None);
-    }
-
-    #[test]
-    fn nul_separated_lists_may_have_comments() {
-        assert_eq!(listed_names(b"a\n#b\n\n;c\r\nd", false, true), [b"a".to_vec(), b"d".to_vec()]);
-        assert_eq!(listed_names(b"a\0#b\0c\nd", true, true), [b"a".to_vec(), b"c\nd".to_vec()]);
-        assert_eq!(listed_names(b"a\n#b\n\n", false, false), [b"a".to_vec(), b"#b".to_vec()]);
-    }
 }

@@ -1,6 +1,6 @@
-//! Deletes extra entries: when they are removed, and what prevents it.
+//! Deletes extra entries and leftovers at the time that the options require.
 
-use crate::apply::delete::{Removed, Remover};
+use crate::apply::delete::{Removed, Remover, remove_leftover};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::{Context, Spot};
 use crate::error::Error;
@@ -10,6 +10,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::RelPath;
+use crate::plan::delete::may_go_on;
 use crate::plan::{Action, InTheWay, Reason};
 use crate::report::event::{Event, Problem, Voice, Weight};
 use crate::walk::destination::DestWalk;
@@ -91,7 +92,7 @@ impl<'a> Deletions<'a> {
     /// Returns whether deletions are still allowed. If not, this is reported once.
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
         self.source_failed |= self.remover.met_a_closed_dir;
-        let are_allowed = !self.source_failed || self.context.options.delete.ignore_errors;
+        let are_allowed = may_go_on(&self.context.options.delete, self.source_failed);
         if !are_allowed && !std::mem::replace(&mut self.said_that_it_failed, true) {
             head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
         }
@@ -112,6 +113,16 @@ impl<'a> Deletions<'a> {
         head: &mut Vec<Event>,
     ) -> bool {
         self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
+    }
+
+    /// Removes the temporary files of crashed runs from a directory, which are not extra then.
+    pub(super) fn remove_leftovers(&self, plan: &mut DirPlan) {
+        let Some(dir) = &plan.dest_dir else { return };
+        for at in std::mem::take(&mut plan.leftovers) {
+            if remove_leftover(self.context, dir, plan.dest.name(&plan.dest.entries[at as usize])) {
+                plan.extras.retain(|&extra| extra != at);
+            }
+        }
     }
 
     /// Records the file systems on which the arguments begin at the destination (`-x`).
@@ -189,9 +200,9 @@ impl<'a> Deletions<'a> {
     /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         self.note_file_systems(plan, head);
-        let is_opened = plan.may_delete && !plan.extras.is_empty();
+        let is_opened = plan.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
         if is_opened {
-            plan.reopen_dirs(self.walk);
+            plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
         let mtime = self.before_in(plan, head);
         if is_opened {
@@ -211,8 +222,9 @@ impl<'a> Deletions<'a> {
             self.source_failed();
             return None;
         }
-        let dir = plan.dest_dir.as_ref().filter(|dir| self.stays_in(&plan.path, dir, head))?;
-        self.remove_extras(plan, &plan.path, dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
+        let dir = plan.dest_dir.clone().filter(|dir| self.stays_in(&plan.path, dir, head))?;
+        self.remove_leftovers(plan);
+        self.remove_extras(plan, &plan.path, &dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
     }
 
     /// Returns whether anything in the directory was removed.
@@ -290,7 +302,7 @@ impl<'a> Deletions<'a> {
             self.after(&after, &mut chains, head)?;
         }
         self.go_on()?;
-        Ok(self.remover.held_back)
+        Ok(self.remover.held_back())
     }
 
     fn remove_named(
@@ -333,6 +345,7 @@ impl<'a> Deletions<'a> {
             match self.walk.extras_now(&after.path, &after.source, &dir, &chain) {
                 Ok(mut extras) => {
                     extras.reverse();
+                    extras.retain(|(name, is_dir)| *is_dir || !remove_leftover(self.context, &dir, name));
                     self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
                 }
                 Err(error) => {

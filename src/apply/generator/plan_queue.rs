@@ -110,7 +110,8 @@ impl<'a> Stock<'a> {
             None => self.plans.take(ticket, path, there)?,
         };
         if let Some(plan) = &mut plan {
-            plan.reopen_dirs(self.plans.walk());
+            let walk = self.plans.walk();
+            plan.reopen_dirs(walk.dest, walk.alternates);
         }
         Ok(plan)
     }
@@ -277,6 +278,6 @@ fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &C
         let there = &mut plan.dest.entries[sub.step.dest as usize];
         there.mtime = *mtime;
         let source = &plan.source.entries[sub.step.source as usize];
-        sub.step.decision = plan::decide(source, Some(there), None, false, context.policy);
+        sub.step.decision = plan::decide(source, Some(there), None, plan::Subject::Entry, context.policy);
     }
 }

@@ -12,7 +12,7 @@ use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight};
 use crate::walk::alternate::Alternate;
-use crate::walk::source_args;
+use crate::walk::arg_path;
 use std::io;
 
 impl Receiving<'_> {
@@ -25,7 +25,7 @@ impl Receiving<'_> {
         {
             (top, rest) = (path::split_parent(top).0, above);
         }
-        source_args::absolute(top, rest)
+        arg_path::absolute(top, rest)
     }
 
     /// Opens the alternate trees. One that does not exist is reported and left out.
@@ -77,7 +77,7 @@ impl Receiving<'_> {
         let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
             return Ok(None);
         };
-        let path = source_args::absolute(&self.to.path, dir);
+        let path = arg_path::absolute(&self.to.path, dir);
         match sys::stat_path(&path, true) {
             Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
                 let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
@@ -90,7 +90,7 @@ impl Receiving<'_> {
     /// Returns where `--temp-dir` leads, or an error if that is not a directory.
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
-        let path = source_args::absolute(&self.to.path, dir);
+        let path = arg_path::absolute(&self.to.path, dir);
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
             Err(error) if trusted_path::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
             opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),

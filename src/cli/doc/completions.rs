@@ -1,23 +1,15 @@
 //! Completions for shells: the commands, their options, and what an argument can be.
 
 mod bash;
+mod command;
 mod fish;
 mod zsh;
 
+use self::command::{Argument, Command, OptionEntry};
 use super::help_page::HelpPage;
+use crate::cli::args::Shell;
 use crate::cli::flag::{Arity, Flag, Support};
 use crate::cli::{flags, subcommand};
-
-/// A shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shell {
-    /// bash, version 4 or later.
-    Bash,
-    /// zsh
-    Zsh,
-    /// fish, version 3 or later.
-    Fish,
-}
 
 /// Returns the script that defines the completions in a shell.
 pub fn completions(shell: Shell) -> String {
@@ -26,43 +18,6 @@ pub fn completions(shell: Shell) -> String {
         Shell::Zsh => zsh::script(&commands()),
         Shell::Fish => fish::script(&commands()),
     }
-}
-
-/// A command with its options.
-struct Command {
-    /// The words after `sparsync`; empty for a copy.
-    name: String,
-    /// One line.
-    help: String,
-    options: Vec<OptionEntry>,
-}
-
-impl Command {
-    /// Returns the action of a server; `None` for other commands.
-    fn action(&self) -> Option<&str> {
-        self.name.strip_prefix("server ")
-    }
-}
-
-/// An option.
-struct OptionEntry {
-    /// The long names, without dashes. May be empty if there is a letter.
-    long: Vec<&'static str>,
-    short: Option<char>,
-    arity: Arity,
-    argument: Argument,
-    help: String,
-}
-
-/// What the argument of an option can be.
-enum Argument {
-    /// Any text.
-    Any,
-    File,
-    Dir,
-    Host,
-    /// One of these words.
-    Words(Vec<String>),
 }
 
 /// Returns all commands: first the copy, then the subcommands.
@@ -140,11 +95,6 @@ fn short(help: &str) -> String {
     help[..end.unwrap_or(help.len())].trim_end_matches('.').to_owned()
 }
 
-/// Returns text in single quotes, for bash and zsh.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +122,5 @@ mod tests {
         assert_eq!(short("stop the server; then more"), "stop the server");
         assert_eq!(short("with HOST: the remote shell"), "with HOST: the remote shell");
         assert_eq!(short("Remove a grant. Sessions end."), "Remove a grant");
-        assert_eq!(quoted("rsync's"), "'rsync'\\''s'");
     }
 }

@@ -3,6 +3,7 @@
 use super::help::{OPERANDS, names};
 use super::help_page::{Block, HelpPage};
 use super::version::VERSION;
+use crate::cli::args::ManPage;
 use crate::cli::flag::{Flag, Support};
 use crate::cli::flags;
 use crate::cli::subcommand;
@@ -10,17 +11,6 @@ use crate::exit::Exit;
 
 /// The date in the footer: the last change of these texts.
 const DATE: &str = "2026-11-23";
-
-/// A man page of section 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManPage {
-    /// sparsync(1): copies.
-    Sparsync,
-    /// sparsync-enroll(1)
-    Enroll,
-    /// sparsync-server(1)
-    Server,
-}
 
 /// Returns a man page.
 pub fn man_page(page: ManPage) -> String {

@@ -3,10 +3,14 @@
 //! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A capability is
 //! listed only if sparsync's own copies have it, not if only the installed rsync does.
 
-use super::{RSYNC_PROTOCOL, RSYNC_VERSION};
 use crate::cli::flags::own;
 use crate::cli::value::names;
 use crate::proto::VERSIONS;
+
+/// The release of rsync whose command line and behavior this program matches.
+pub const RSYNC_VERSION: &str = "3.5.0";
+/// The protocol version of that release.
+pub const RSYNC_PROTOCOL: u32 = 32;
 
 /// The version of sparsync.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,7 +1,6 @@
 //! Options that rsync does not have.
 
-use crate::cli::args::Tell;
-use crate::cli::doc::{ManPage, Shell};
+use crate::cli::args::{ManPage, Shell, Tell};
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;

@@ -448,11 +448,3 @@ fn long_lines_are_truncated() {
     let Message::Fail { message, .. } = decoded(&encoded(&fail)).unwrap() else { panic!("it is one") };
     assert_eq!(message.len(), LINE_MAX_BYTES);
 }
-
-#[test]
-fn message_of_another_version_names_the_versions() {
-    let mut old = Native::new(0);
-    let words = "message Ping (kind 19) requires protocol version 1, version 0 is in use";
-    assert!(old.decode(&mut &frame(19, "")[..]).unwrap_err().to_string().contains(words));
-    assert!(old.encode(&Message::Ping, &mut Vec::new()).unwrap_err().to_string().contains(words));
-}

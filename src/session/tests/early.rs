@@ -3,7 +3,7 @@
 use super::*;
 use crate::options::Compression;
 use crate::path::RelPath;
-use crate::proto::message::{ASKS_FIRST, GUESSES};
+use crate::proto::message::ASKS_FIRST;
 use crate::session::Refusal;
 use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{Aim, Early};
@@ -178,8 +178,6 @@ struct Guessing<'a> {
     whole: &'a str,
     /// The files in the destination; `None` if it does not exist.
     dest: Option<&'a [(&'a str, &'a str)]>,
-    /// The features of the server, besides those that all have.
-    features: u64,
     /// The client does not wait for the server's greeting.
     speaks_first: bool,
 }
@@ -212,7 +210,7 @@ impl Guessing<'_> {
             let said = self.speaks_first.then(|| near.first_words(Some(&early)));
             said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
             std::thread::scope(|scope| {
-                let speech = Speech { features: compression_choice::features(None) | self.features, ..Speech::ours(0) };
+                let speech = Speech::ours(compression_choice::features(None));
                 scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
                 near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
             })
@@ -233,12 +231,10 @@ fn copy_is_complete_whatever_was_guessed() {
     let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
     for dest in [None, Some(&[][..]), Some(same), Some(other)] {
         for (source, whole) in [("src/", ""), ("src", "src"), ("src/", "d"), ("src/", "x"), ("src", ""), ("src", "d")] {
-            for features in [GUESSES, 0] {
-                for speaks_first in [true, false] {
-                    let case = Guessing { source, whole, dest, features, speaks_first };
-                    let name = format!("{source} as {whole:?} to {dest:?}, {features}, {speaks_first}");
-                    assert_eq!(case.run(), (Exit::Ok, true), "{name}");
-                }
+            for speaks_first in [true, false] {
+                let case = Guessing { source, whole, dest, speaks_first };
+                let name = format!("{source} as {whole:?} to {dest:?}, {speaks_first}");
+                assert_eq!(case.run(), (Exit::Ok, true), "{name}");
             }
         }
     }
@@ -270,32 +266,20 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
 
 #[test]
 fn digests_of_the_prescan_are_sent_with_the_setup() {
-    for features in [GUESSES, 0] {
-        let stage = Stage::new();
-        stage.has("dst/d/file", "text");
-        let ended = by_hand(&stage, |peer| {
-            peer.greet_as(features, None);
-            assert_eq!(peer.receive_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
-            assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
-            let digests = |message: Option<Message>| match message {
-                Some(Message::Digests(seen)) => seen.len(),
-                message => panic!("{message:?}"),
-            };
-            // A server without this feature gets them only when it asks. Setup and digests are sent in one piece.
-            assert_eq!(peer.has_more(), features == GUESSES);
-            if features == GUESSES {
-                assert_eq!(digests(peer.receive_message()), 2);
-            }
-            peer.send();
-            peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
-            if features == 0 {
-                assert_eq!(digests(peer.receive_message()), 2);
-            }
-            peer.send_message(&dirs_end());
-            assert!(matches!(peer.receive_message(), Some(Message::WantsEnd(_))), "nothing is sent twice");
-        });
-        assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
-    }
+    let stage = Stage::new();
+    stage.has("dst/d/file", "text");
+    let ended = by_hand(&stage, |peer| {
+        peer.greet(None);
+        assert_eq!(peer.receive_greeting().and_then(|greeting| greeting.guess), Some(RelPath::root()));
+        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
+        assert!(peer.has_more(), "they are sent in one piece");
+        assert!(matches!(peer.receive_message(), Some(Message::Digests(seen)) if seen.len() == 2));
+        peer.send();
+        peer.send_message(&Message::Roots(Box::new(Roots { whole: vec![RelPath::root()], ..roots() })));
+        peer.send_message(&dirs_end());
+        assert!(matches!(peer.receive_message(), Some(Message::WantsEnd(_))), "nothing is sent twice");
+    });
+    assert_eq!(ended.exit, Exit::Ok, "{}", ended.sentence);
 }
 
 #[test]
@@ -303,7 +287,7 @@ fn replaced_destination_after_early_digests_ends_the_run() {
     let stage = Stage::new();
     stage.has("dst/d/file", "text");
     let ended = by_hand(&stage, |peer| {
-        peer.greet_as(GUESSES, None);
+        peer.greet(None);
         peer.receive_greeting();
         assert!(peer.receive_until(|message| matches!(message, Message::Digests(_)).then_some(())).is_some());
         std::fs::rename(stage.home().join("dst"), stage.home().join("old")).unwrap();

@@ -1,7 +1,6 @@
 //! A hostile receiver, against a server that sends and a client that sends.
 
 use super::*;
-use crate::proto::message::GUESSES;
 use crate::proto::{Basis, Class, Seen};
 use crate::transport::window_limit::Ceiling;
 
@@ -39,7 +38,7 @@ fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stag
     stage.has("a", "hello").has("d/b", "hello");
     let ended = serve(&stage, &["-r"], true, |peer| {
         let guess = RelPath::parse(guess.as_bytes()).ok();
-        peer.greet_so(&Greeting { features: GUESSES, guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
+        peer.greet_so(&Greeting { guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
         peer.send_messages(said);
         peer.receive_greeting();
         peer.receive();

@@ -452,7 +452,7 @@ fn file_copied_from_a_missing_basis_fails_alone() {
                 Message::Want { file, lane, .. } => peer.send_messages(&[
                     Message::Begin { file, lane },
                     Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60 },
-                    Message::End { lane, digest: digest::content(b"") },
+                    Message::End { lane, digest: digest::whole(b"") },
                 ]),
                 Message::WantsEnd(_) => break,
                 _ => {}
@@ -804,24 +804,6 @@ fn incompatible_versions_end_the_run() {
 }
 
 #[test]
-fn server_without_compression_features_supports_only_zstd() {
-    let client = |words| TestClient { words, ..TestClient::default() };
-    let stage = Stage::new();
-    let ended = client(&["-r", "--zc=lz4"]).against(&stage, |_| {});
-    ended.refuses(Exit::Unsupported, "(lz4) was refused by the server. The sparsync there supports zstd only");
-    // With -z alone, the client uses zstd.
-    let mut heard = None;
-    client(&["-r", "-z"]).against(&stage, |peer| {
-        peer.receive_greeting();
-        assert!(matches!(peer.receive_message(), Some(Message::Setup(_))));
-        peer.receive();
-        heard = peer.receive_message();
-        peer.hang_up();
-    });
-    assert!(matches!(heard, Some(Message::Roots(_))), "{heard:?}");
-}
-
-#[test]
 fn client_without_a_greeting_is_rejected() {
     let ended = serve(&Stage::new(), &["-r"], false, |peer| {
         peer.send_bytes(b"GET / HTTP/1.1\r\n\r\n");
@@ -869,7 +851,7 @@ fn recorded() -> Vec<u8> {
         with_data(1, "d", &[("b", FILE)]),
         Message::Begin { file: file(1, 0), lane: Lane::Early },
         Message::Data { lane: Lane::Early, data: b"hello".to_vec() },
-        Message::End { lane: Lane::Early, digest: digest::content(b"hello") },
+        Message::End { lane: Lane::Early, digest: digest::whole(b"hello") },
         dirs_end(),
     ];
     let mut frames = Vec::new();

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
-use crate::proto::message::TELLS_BLOCKED;
 use crate::proto::{Basis, Class, Seen, class_of};
 use crate::transport::window_limit::Ceiling;
 
@@ -16,13 +15,13 @@ fn cost(message: &Message) -> u64 {
     frame.len() as u64
 }
 
-/// Requests a file of this length from an honest server, as a client with these features, and continues with `play`.
-fn pull(features: u64, len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
+/// Requests a file of this length from an honest server and continues with `play`.
+fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
     let stage = Stage::new();
     stage.has("f", "");
     std::fs::File::options().write(true).open(stage.home().join("f")).unwrap().set_len(len_bytes).unwrap();
     serve(&stage, &["-r", "--no-compress"], true, |peer| {
-        peer.greet_as(features, Some(setup(true)));
+        peer.greet(Some(setup(true)));
         peer.receive_greeting();
         peer.receive();
         peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
@@ -49,7 +48,7 @@ fn take(peer: &mut Peer) -> (u64, bool) {
 
 #[test]
 fn sender_fills_a_growing_window_and_reports_blocked() {
-    let ended = pull(TELLS_BLOCKED, 32 << 20, |peer| {
+    let ended = pull(32 << 20, |peer| {
         let mut window = INITIAL_WINDOWS[ASKED];
         let mut overdrawn = 0;
         for is_blocked in [true, true, false] {
@@ -69,44 +68,22 @@ fn sender_fills_a_growing_window_and_reports_blocked() {
 }
 
 #[test]
-fn sender_reports_blocked_only_to_peers_with_the_feature() {
-    let ended = pull(0, 20 << 20, |peer| {
-        let window = INITIAL_WINDOWS[ASKED];
-        for _ in 0..2 {
-            let mut bytes = 0;
-            while bytes < window {
-                let message = peer.receive_message().expect("more content follows");
-                assert!(matches!(message, Message::Begin { .. } | Message::Data { .. }), "{message:?}");
-                bytes += cost(&message);
-            }
-            peer.send_message(&Message::Grant { class: Class::Asked, bytes });
-        }
-        assert!(!take(peer).1);
-        peer.send_messages(&[Message::Done(0), Message::WantsEnd(Box::default())]);
-    });
-    assert_eq!((ended.exit, ended.sentence.as_str()), (Exit::Ok, ""));
-}
-
-#[test]
 fn grant_beyond_the_maximum_window_is_rejected() {
     let (initial, max) = (INITIAL_WINDOWS[ASKED], WINDOWS_MAX[ASKED]);
-    for (features, bytes) in [(0, 1), (TELLS_BLOCKED, max - initial + 1)] {
-        // Nothing was sent in this class, so its window still has its initial size.
-        let stage = Stage::new();
-        let ended = serve(&stage, &["-r"], true, |peer| {
-            peer.greet_as(features, Some(setup(true)));
-            peer.receive_greeting();
-            peer.receive();
-            peer.send_message(&Message::Grant { class: Class::Asked, bytes });
-        });
-        ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
-    }
+    // Nothing was sent in this class, so its window still has its initial size.
+    let ended = serve(&Stage::new(), &["-r"], true, |peer| {
+        peer.greet(Some(setup(true)));
+        peer.receive_greeting();
+        peer.receive();
+        peer.send_message(&Message::Grant { class: Class::Asked, bytes: max - initial + 1 });
+    });
+    ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
 }
 
 /// Pushes a file and is blocked by each window in turn. `windows`: the expected sizes of the next windows.
 fn is_blocked_by(stage: &Stage, windows: &[u64]) {
     let ended = serve(stage, &["-r"], false, |peer| {
-        peer.greet_as(TELLS_BLOCKED, Some(setup(false)));
+        peer.greet(Some(setup(false)));
         peer.receive_greeting();
         peer.send();
         peer.send_messages(&[roots_message(), dir(0, "", &[("f", FILE)]), dirs_end()]);
@@ -135,7 +112,7 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
             }
             assert_eq!(granted, said + window, "everything sent was consumed, and the window grew");
         }
-        let digest = crate::digest::content(&vec![7; pieces * (256 << 10)]);
+        let digest = crate::digest::whole(&vec![7; pieces * (256 << 10)]);
         peer.send_message(&Message::End { lane, digest });
         assert!(peer.receive_until(|message| matches!(message, Message::WantsEnd(_)).then_some(())).is_some());
         peer.send_message(&Message::Bye(Box::default()));

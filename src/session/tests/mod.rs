@@ -193,12 +193,7 @@ impl Peer {
 
     /// Sends a greeting, and as the client a setup.
     pub fn greet(&mut self, setup: Option<Setup>) {
-        self.greet_as(0, setup);
-    }
-
-    /// As [`Peer::greet`], with these features.
-    pub fn greet_as(&mut self, features: u64, setup: Option<Setup>) {
-        self.greet_so(&Greeting { features, ..Greeting::ours([7; 16]) }, setup);
+        self.greet_so(&Greeting::ours([7; 16]), setup);
     }
 
     /// As [`Peer::greet`], with this greeting.

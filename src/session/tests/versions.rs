@@ -4,7 +4,7 @@
 //! both.
 
 use super::*;
-use crate::proto::message::{ACTS_AS_SUPER, CONTENT_OF_DEVICES, KEYED_COMPARISON, LARGE_DIRS, QUICK_DIGESTS, Seen};
+use crate::proto::message::{ACTS_AS_SUPER, Seen};
 use crate::proto::{Basis, Encoder};
 use crate::session::dest_prescan::LARGE_NAMES;
 use crate::session::tests::no_room::{Trees, all, converse, text};
@@ -260,34 +260,32 @@ impl Dialect for Noting {
     }
 }
 
+/// Today's version, which records what is sent.
+fn noting() -> Speech {
+    Speech { dialect: |version| Box::new(Noting(Native::new(version))), ..today() }
+}
+
 #[test]
-fn content_digest_uses_a_common_algorithm() {
+fn content_without_blocks_has_the_quick_digest() {
     let _noted = NOTED.lock();
     let plain = text("new", 200_000);
     let pieced = text("large", 300_000);
-    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
-    let new = today().features;
-    assert_eq!(new & 1 << 7, QUICK_DIGESTS, "the bit of the protocol");
-    for (features, is_quick) in [([new, new], true), ([new, new & !QUICK_DIGESTS], false), ([0, new], false)] {
-        for is_pull in [false, true] {
-            ENDED.lock().clear();
-            let top = tempfile::tempdir().unwrap();
-            trees().make(top.path());
-            let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, features.map(speech));
-            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
-            let plain = plain.as_bytes();
-            let wanted = if is_quick { crate::digest::whole(plain) } else { crate::digest::content(plain) };
-            let mut wanted = vec![wanted, crate::digest::content(pieced.as_bytes())];
-            let mut ended = ENDED.lock().clone();
-            wanted.sort_unstable();
-            ended.sort_unstable();
-            assert_eq!(ended, wanted, "{features:x?}, pull: {is_pull}");
-        }
+    for is_pull in [false, true] {
+        ENDED.lock().clear();
+        let top = tempfile::tempdir().unwrap();
+        trees().make(top.path());
+        let [near, far] = converse(top.path(), options(WORDS), is_pull, ROOM_BYTES, [noting(), noting()]);
+        assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
+        let mut wanted = vec![crate::digest::whole(plain.as_bytes()), crate::digest::content(pieced.as_bytes())];
+        let mut ended = ENDED.lock().clone();
+        wanted.sort_unstable();
+        ended.sort_unstable();
+        assert_eq!(ended, wanted, "pull: {is_pull}");
     }
 }
 
 #[test]
-fn content_comparison_uses_a_common_algorithm() {
+fn compared_contents_have_the_digest_of_their_session() {
     let _noted = NOTED.lock();
     // One is read in several pieces, the other in one.
     let (long, short) = (text("same", 200_000), text("short", 1000));
@@ -295,45 +293,36 @@ fn content_comparison_uses_a_common_algorithm() {
     let other = owned(&[("long", &long), ("short", &short), ("other", "one")]);
     let alike = owned(&[("long", &long), ("short", &short), ("other", "two")]);
     let prefix = owned(&[("long", &long[..150_000])]);
-    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
-    let new = today().features;
-    assert_eq!(new & 1 << 10, KEYED_COMPARISON, "the bit of the protocol");
-    let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::content(text.as_bytes())).collect::<Vec<_>>();
+    let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::whole(text.as_bytes())).collect::<Vec<_>>();
     let mut known: Vec<[u8; 16]> = Vec::new();
-    for (features, is_keyed) in [([new, new], true), ([new, new & !KEYED_COMPARISON], false), ([0, new], false)] {
-        for (words, dest, compared) in [
-            (&["-ac"], &alike, digests(&[&long, "one", &short])),
-            (&["-a", "--append-verify"], &prefix, digests(&[&long[..150_000]])),
-        ] as [(&[&str], _, _); 2]
-        {
-            for is_pull in [false, true] {
-                COMPARED.lock().clear();
-                WANTED.store(0, Ordering::Relaxed);
-                let top = tempfile::tempdir().unwrap();
-                Trees::of(&other, dest).make(top.path());
-                let [near, far] = converse(top.path(), options(words), is_pull, ROOM_BYTES, features.map(speech));
-                let case = format!("{words:?}, {features:x?}, pull: {is_pull}");
-                assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
-                assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
-                assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
-                let told = std::mem::take(&mut *COMPARED.lock());
-                match is_keyed {
-                    false => assert_eq!(told, compared, "{case}"),
-                    // Each session has its own key.
-                    true => assert!(told.iter().all(|digest| !known.contains(digest)), "{case}"),
-                }
-                assert_eq!(told.len(), compared.len(), "{case}");
-                known.extend(told.iter().chain(&compared));
-                // The file that differs; or the file that is appended to and two that were missing.
-                let wanted = if words.len() == 1 { 1 } else { 3 };
-                assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
-            }
+    // The number of requests: the file that differs; or the file that is appended to and two that were missing.
+    for (words, dest, compared, wanted) in [
+        (&["-ac"], &alike, digests(&[&long, "one", &short]), 1),
+        (&["-a", "--append-verify"], &prefix, digests(&[&long[..150_000]]), 3),
+    ] as [(&[&str], _, _, _); 2]
+    {
+        for is_pull in [false, true] {
+            COMPARED.lock().clear();
+            WANTED.store(0, Ordering::Relaxed);
+            let top = tempfile::tempdir().unwrap();
+            Trees::of(&other, dest).make(top.path());
+            let [near, far] = converse(top.path(), options(words), is_pull, ROOM_BYTES, [noting(), noting()]);
+            let case = format!("{words:?}, pull: {is_pull}");
+            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+            assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
+            assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
+            let told = std::mem::take(&mut *COMPARED.lock());
+            known.extend(&compared);
+            assert_eq!(told.len(), compared.len(), "{case}");
+            assert!(told.iter().all(|digest| !known.contains(digest)), "{case}: each session has its own key");
+            known.extend(&told);
+            assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
         }
     }
 }
 
 #[test]
-fn large_directories_are_reported_only_if_both_support_it() {
+fn large_directories_are_reported_before_they_are_scanned() {
     let _noted = NOTED.lock();
     let owned = |tree: &[&str]| tree.iter().map(|&name| (name.to_owned(), "text".to_owned())).collect::<Vec<_>>();
     let few = owned(&["a", "d/b", "d/e/c"]);
@@ -341,52 +330,20 @@ fn large_directories_are_reported_only_if_both_support_it() {
         .map(|at| (format!("many{at}"), String::new()))
         .chain(owned(&["a", "d/b", "d/f/g", "h/i"]))
         .collect();
-    let speech = |features| Speech { features, dialect: |version| Box::new(Noting(Native::new(version))), ..today() };
-    let new = today().features;
-    assert_eq!(new & 1 << 11, LARGE_DIRS, "the bit of the protocol");
-    for (features, is_said) in
-        [([new, new], true), ([new, new & !LARGE_DIRS], false), ([new & !LARGE_DIRS, new], false)]
-    {
-        for (source, told) in [(&few, 3), (&many, 0)] {
-            let top = tempfile::tempdir().unwrap();
-            Trees::of(source, &many).make(top.path());
-            if told == 0 {
-                alike(top.path(), &["", "d", "d/f", "h"], &many);
-            }
-            LARGE.store(0, Ordering::Relaxed);
-            TOLD.store(0, Ordering::Relaxed);
-            let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, features.map(speech));
-            let case = format!("{features:x?}, {} files", source.len());
-            assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
-            assert_eq!((LARGE.load(Ordering::Relaxed) > 0, TOLD.load(Ordering::Relaxed)), (is_said, told), "{case}");
-            for (name, text) in source.iter().chain(&many) {
-                assert_eq!(
-                    std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(),
-                    *text,
-                    "{case}: {name}"
-                );
-            }
+    for (source, told) in [(&few, 3), (&many, 0)] {
+        let top = tempfile::tempdir().unwrap();
+        Trees::of(source, &many).make(top.path());
+        if told == 0 {
+            alike(top.path(), &["", "d", "d/f", "h"], &many);
         }
-    }
-}
-
-/// A program that does not support the content of devices would replace a device by a file.
-#[test]
-fn device_content_is_requested_only_from_supporting_peers() {
-    let (new, old) = (today(), Speech { features: today().features & !CONTENT_OF_DEVICES, ..today() });
-    assert_eq!(new.features & 1 << 13, CONTENT_OF_DEVICES, "the bit of the protocol");
-    let file = [("a".to_owned(), "text".to_owned())];
-    for (server_sends, theirs, ours) in
-        [(false, "--write-devices", "--copy-devices"), (true, "--copy-devices", "--write-devices")]
-    {
-        for (option, far, exit) in [(theirs, &old, Exit::Unsupported), (theirs, &new, Exit::Ok), (ours, &old, Exit::Ok)]
-        {
-            let top = tempfile::tempdir().unwrap();
-            Trees::of(&file, &[]).make(top.path());
-            let speeches = [new.clone(), far.clone()];
-            let [near, _] = converse(top.path(), options(&["-a", option]), server_sends, ROOM_BYTES, speeches);
-            assert_eq!(near.exit, exit, "{option}: {}", near.sentence);
-            assert_eq!(top.path().join("dst/a").exists(), exit == Exit::Ok, "{option}");
+        LARGE.store(0, Ordering::Relaxed);
+        TOLD.store(0, Ordering::Relaxed);
+        let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, [noting(), noting()]);
+        let case = format!("{} files", source.len());
+        assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
+        assert_eq!((LARGE.load(Ordering::Relaxed) > 0, TOLD.load(Ordering::Relaxed)), (true, told), "{case}");
+        for (name, text) in source.iter().chain(&many) {
+            assert_eq!(std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(), *text, "{case}: {name}");
         }
     }
 }

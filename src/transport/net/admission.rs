@@ -1,6 +1,6 @@
 //! Admission control: counts handshakes and sessions, so that no client exceeds its share.
 
-use super::limits::Limits;
+use super::server_limits::Limits;
 use crate::trust::Pin;
 use crate::work::clock::Since;
 use parking_lot::Mutex;

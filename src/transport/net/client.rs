@@ -1,8 +1,10 @@
 //! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
+use super::nudge::Nudge;
+use super::quic::BEGINS;
 use super::tcp_liveness::{SessionName, Signs, Watch};
-use super::{BEGINS, HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
+use super::{HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
@@ -430,13 +432,13 @@ impl Drop for DialAttempts {
 
 /// A completed handshake: the server has shown its key, and whether it accepts this client is still open.
 enum Shaken {
-    Quic(quinn::Endpoint, quinn::Connection, migration::Nudge),
+    Quic(quinn::Endpoint, quinn::Connection, Nudge),
     Tls(tls::Tunnel),
 }
 
 /// A server that has answered.
 enum AnsweredServer {
-    Quic(quinn::Endpoint, quic::Conversation, migration::Nudge),
+    Quic(quinn::Endpoint, quic::Conversation, Nudge),
     /// With the name of the session, if the server supports names.
     Tls(tls::Tunnel, Option<SessionName>),
 }
@@ -469,7 +471,7 @@ async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) 
 
 async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
     let endpoint = open(peer)?;
-    let nudge = migration::Nudge::default();
+    let nudge = Nudge::default();
     let mut refusal = pin!(refusal(peer));
     let connection = {
         let mut connecting = pin!(quic::connect(&endpoint, peer, tls, &nudge));

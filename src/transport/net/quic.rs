@@ -2,8 +2,9 @@
 
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
-use super::migration::Nudge;
-use super::{BEGINS, OTHER_VERSIONS, Trouble, congestion_adapter, is_about_keys, is_about_versions, quic_window};
+use super::nudge::Nudge;
+use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
+use super::{congestion_adapter, quic_window};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};
 use crate::transport::window_limit::Ceiling;
@@ -22,6 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
+
+/// The client's first byte, which begins a session. A QUIC stream only exists once data is sent on it, and a peer that
+/// only completes the handshake does not occupy a session slot.
+pub const BEGINS: [u8; 1] = [1];
 
 /// The server name that TLS requires. Keys are pinned, so it is never checked.
 pub const NO_NAME: &str = "sparsync";

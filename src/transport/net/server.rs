@@ -2,10 +2,12 @@
 
 use super::admission::{Admission, Room, Slot};
 use super::bridge::{Boxed, Engine};
-use super::limits::{HANDSHAKE, LAST_WORDS, Limits};
+use super::limits::{HANDSHAKE, LAST_WORDS};
+use super::quic::BEGINS;
 pub use super::quic::Lasting;
+use super::server_limits::Limits;
 use super::tcp_liveness::{ASKS, NamedSessions};
-use super::{BEGINS, HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
+use super::{HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};

@@ -16,7 +16,8 @@
 //! Without doubt, the cost is one system call per [`ROAM_LOOK`].
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::{Trouble, migration, tls};
+use super::trouble::Trouble;
+use super::{migration, tls};
 use crate::fs::sys::{self, TcpStanding};
 use crate::trust::Pin;
 use crate::work::clock::Since;
@@ -31,7 +32,7 @@ use std::time::Duration;
 /// The client's name for a session, known only to the client and its server.
 pub type SessionName = [u8; 32];
 
-/// The client's first byte, instead of [`super::BEGINS`], to query a session; the name follows.
+/// The client's first byte, instead of [`super::quic::BEGINS`], to query a session; the name follows.
 pub const ASKS: [u8; 1] = [2];
 /// The client queries the state again.
 const AGAIN: [u8; 1] = [0];

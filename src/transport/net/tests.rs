@@ -4,8 +4,9 @@ mod moved;
 mod stalled;
 
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
-use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS, Limits};
+use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
 use super::server::{Guest, Lasting, Listener, listen};
+use super::server_limits::Limits;
 use super::test_relay::Relay;
 use super::{NetTransport, Trouble};
 use crate::transport::Link;

@@ -5,7 +5,7 @@
 //! that write, not earlier.
 
 use super::limits::{self, PIECE_MAX_BYTES};
-use super::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
+use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys::{self, TcpStanding};
 use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
 use crate::work::clock::Since;

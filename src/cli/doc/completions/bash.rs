@@ -1,6 +1,6 @@
 //! Completions for bash.
 
-use super::{Argument, Command};
+use super::command::{Argument, Command};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.

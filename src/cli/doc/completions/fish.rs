@@ -1,6 +1,6 @@
 //! Completions for fish.
 
-use super::{Argument, Command, OptionEntry};
+use super::command::{Argument, Command, OptionEntry};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.

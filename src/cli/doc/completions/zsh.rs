@@ -1,6 +1,6 @@
 //! Completions for zsh.
 
-use super::{Argument, Command, OptionEntry, quoted};
+use super::command::{Argument, Command, OptionEntry, quoted};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.

@@ -4,9 +4,11 @@ use super::*;
 use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
+use crate::transport::net::nudge::Nudge;
+use crate::transport::net::quic::{self, BEGINS};
 use crate::transport::net::tcp_liveness::Signs;
+use crate::transport::net::tls as over_tls;
 use crate::transport::net::tls_upgrade::{self, Progress, UpgradeTerms};
-use crate::transport::net::{BEGINS, migration, quic, tls as over_tls};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -429,7 +431,7 @@ impl Asked {
         let (config, address) = (lanes_config(&world.near, world), world.address());
         let dialling = engine.handle().spawn(async move {
             let endpoint = quic::client_endpoint(quic::client_socket(address).unwrap()).unwrap();
-            let connection = quic::connect(&endpoint, address, config, &migration::Nudge::default()).await.unwrap();
+            let connection = quic::connect(&endpoint, address, config, &Nudge::default()).await.unwrap();
             quic::begin(connection, &BEGINS).await.unwrap()
         });
         let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");

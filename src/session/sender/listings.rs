@@ -1,0 +1,271 @@
+//! Walks the source and sends the listings that differ from the receiver's.
+
+use super::inbox::Owed;
+use super::roots::SentNames;
+use super::{KeptDir, Sender};
+use crate::apply::file::failure::cannot_open;
+use crate::digest;
+use crate::error::Error;
+use crate::flist::{DirList, Entry, Kind};
+use crate::path::RelPath;
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Seen, Told, cut};
+use crate::report::Tally;
+use crate::report::event::Event;
+use crate::session::dir_digest::Children;
+use crate::session::source_prefetch::{Found, Looking};
+use crate::walk::{ListedDir, SourceDir, Ticket};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+/// What the receiver has in place of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ReceiverDir {
+    /// The receiver does not send this.
+    Unknown,
+    /// No directory.
+    Absent,
+    /// See [`Seen`].
+    Said(Seen),
+}
+
+/// A directory whose subdirectories are being walked.
+struct SenderFrame {
+    /// Its subdirectories: paths, entries, and tickets.
+    subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
+    was_told: bool,
+    there: ReceiverDir,
+    /// The subdirectories that the receiver has.
+    children: Children<u32>,
+}
+
+/// Sends listings.
+pub(super) struct ListingSender<'t, 'a, 'l> {
+    pub(super) sender: &'t Sender<'a>,
+    pub(super) looking: &'t Looking<'l>,
+    pub(super) kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
+    pub(super) named: SentNames<'t>,
+    /// The directories whose digests the receiver sends, with their position.
+    pub(super) whole: HashMap<RelPath, usize>,
+    /// How many of them were already reached.
+    pub(super) whole_passed: usize,
+    /// How many directories that the sender lacks the receiver describes before the next relevant one.
+    pub(super) owed: Owed,
+    pub(super) next_id: DirId,
+    pub(super) unasked: bool,
+    pub(super) buffer: Vec<u8>,
+    pub(super) keeps: bool,
+}
+
+impl ListingSender<'_, '_, '_> {
+    /// Walks the whole tree.
+    pub(super) fn send_tree(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
+        let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
+        if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
+            self.owed.0 += 1;
+        }
+        let there = self.there_at(&RelPath::root(), ReceiverDir::Unknown)?;
+        let mut stack = vec![self.visit(root, there, None, true, counted)?];
+        while let Some(frame) = stack.last_mut() {
+            self.sender.go_on()?;
+            let Some((path, entry, ticket)) = frame.subs.next() else {
+                self.owed.0 += frame.children.left();
+                stack.pop();
+                continue;
+            };
+            let there = match &frame.there {
+                ReceiverDir::Unknown => self.there_at(&path, ReceiverDir::Unknown)?,
+                ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent) => ReceiverDir::Absent,
+                ReceiverDir::Said(Seen::Dir { .. } | Seen::Large(_)) => {
+                    let name = digest::keyed_name(&self.sender.key, path.name());
+                    match frame.children.pass_to(name) {
+                        Some(ahead) => {
+                            self.owed.0 += ahead;
+                            ReceiverDir::Said(self.next_that_matters()?)
+                        }
+                        None => ReceiverDir::Absent,
+                    }
+                }
+            };
+            let was_told = frame.was_told;
+            let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
+            stack.push(frame);
+        }
+        self.owed.0 += self.whole.len() - self.whole_passed;
+        Ok(())
+    }
+
+    /// Returns what the receiver has in place of a directory that is named by an argument.
+    fn there_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
+        let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
+        // The receiver first describes the directories in between, which no longer exist here.
+        self.owed.0 += turn - self.whole_passed;
+        self.whole_passed = turn + 1;
+        Ok(ReceiverDir::Said(self.next_that_matters()?))
+    }
+
+    fn next_digest(&self) -> Result<Seen, Error> {
+        let (seen, cost) = self.sender.heard.wait(|state| state.seen.pop_front())?;
+        if cost > 0 {
+            self.sender.line.consumed(Class::Digests, cost);
+        }
+        Ok(seen)
+    }
+
+    /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
+    /// item.
+    fn next_that_matters(&mut self) -> Result<Seen, Error> {
+        while !self.owed.is_paid() {
+            let seen = self.next_digest()?;
+            self.owed.pay(&seen);
+        }
+        self.next_digest()
+    }
+
+    /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
+    /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
+    /// its subdirectories.
+    fn receive_large_reports(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
+        while let ReceiverDir::Said(Seen::Large(count)) = *there {
+            if count > len {
+                return Ok(true);
+            }
+            *there = ReceiverDir::Said(self.next_digest()?);
+        }
+        Ok(false)
+    }
+
+    /// Sends the listing of a directory if it differs. `itself` is its own entry if its parent was not sent.
+    fn visit(
+        &mut self,
+        ticket: Ticket,
+        mut there: ReceiverDir,
+        itself: Option<Entry>,
+        parent_told: bool,
+        counted: &mut Tally,
+    ) -> Result<SenderFrame, Error> {
+        let Found { mut listed, digest, tickets, is_parked, .. } = self.looking.take(ticket);
+        counted.merge(&listed.tally);
+        if let Some(error) = listed.fatal.take() {
+            return Err(error);
+        }
+        if self.sender.is_stock() {
+            for problem in std::mem::take(&mut listed.problems) {
+                counted.problem(problem.weight);
+                (self.sender.tell)(Event::Problem(problem))?;
+            }
+            for note in std::mem::take(&mut listed.notes) {
+                (self.sender.tell)(Event::Note(note))?;
+            }
+        }
+        let has_more = self.receive_large_reports(&mut there, listed.source.len() as u64)?;
+        let is_same = match &there {
+            ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            _ => false,
+        };
+        let is_absent = matches!(there, ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent));
+        let subs: Vec<_> = tickets
+            .iter()
+            .map(|&(at, ticket)| {
+                let entry = &listed.source.entries[at as usize];
+                (listed.path.join(listed.source.name(entry)), entry.clone(), ticket)
+            })
+            .collect();
+        if !is_same {
+            debug_assert!(parent_told || itself.is_some());
+            self.send_listing((listed, is_parked), itself, is_absent)?;
+        }
+        if has_more && subs.is_empty() {
+            self.owed.0 += 1;
+        } else {
+            self.receive_large_reports(&mut there, u64::MAX)?;
+        }
+        let children = match &mut there {
+            ReceiverDir::Said(Seen::Dir { children, .. }) => std::mem::take(children),
+            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Said(_) => Vec::new(),
+        };
+        Ok(SenderFrame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
+    }
+
+    /// Sends a listing. `is_parked`: its directories are closed.
+    fn send_listing(
+        &mut self,
+        (listed, is_parked): (ListedDir, bool),
+        itself: Option<Entry>,
+        is_absent: bool,
+    ) -> Result<(), Error> {
+        let id = self.next_id;
+        self.next_id += 1;
+        if self.sender.is_stock() {
+            self.sender.heard.wait_to_list(id, listed.source.len() as u64)?;
+        }
+        let mut ids = Vec::new();
+        let mut own = DirList::default();
+        if let Some(entry) = itself {
+            self.named.name(&entry, &mut ids);
+            own.push_entry(b".", entry);
+        }
+        for entry in &listed.source.entries {
+            self.named.name(entry, &mut ids);
+        }
+        let shown = match self.sender.wants.paths {
+            true => {
+                listed.places.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect()
+            }
+            false => Vec::new(),
+        };
+        let with_data = is_absent && self.unasked;
+        let files = with_data.then(|| listed.source.clone());
+        let open = listed.places;
+        if self.keeps {
+            let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
+            let renamed_from = listed.renamed_from.clone();
+            let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
+            self.kept.lock().insert(id, Arc::new(kept));
+        }
+        let told = Told {
+            id,
+            path: listed.path,
+            itself: own,
+            list: listed.source,
+            subs: listed.subs,
+            may_delete: listed.may_delete,
+            is_named: listed.is_named,
+            with_data,
+            more: false,
+            problems: listed.problems,
+            notes: listed.notes,
+            ids,
+            shown,
+            renamed_from: listed.renamed_from,
+        };
+        let mut said = Ok(());
+        cut(told, &mut |message| {
+            if said.is_ok() {
+                said = self.sender.line.send(&message);
+            }
+        });
+        said?;
+        let Some(files) = files else { return Ok(()) };
+        let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };
+        let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();
+        for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
+            self.sender.go_on()?;
+            let file = FileId { dir: id, entry: at as u32 };
+            // The receiver waits for every file, also for those that cannot be read.
+            let name = files.name(entry);
+            let unsent = match open.get(entry.origin as usize) {
+                Some(Some((_, Ok(place)))) => {
+                    let from = (place, name);
+                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
+                    continue;
+                }
+                Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
+                _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
+            };
+            self.sender.line.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
+        }
+        Ok(())
+    }
+}

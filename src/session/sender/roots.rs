@@ -1,0 +1,170 @@
+//! The first message of a sender, about the source arguments, and what it keeps of that.
+
+use crate::flist::{DirList, Entry};
+use crate::fs::ids::Ids;
+use crate::path::RelPath;
+use crate::proto::limits::LINES_MAX;
+use crate::proto::{IdName, Roots};
+use crate::report::event::{Problem, Weight};
+use crate::session::shortcuts::Shortcuts;
+use crate::session::source_prefetch::PrefetchStart;
+use crate::walk::run_context::Terms;
+use crate::walk::source_args::{Gathered, is_bare};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// How much of [`Roots`], which cannot be split, problems and notes may take each.
+const TROUBLE_MAX_BYTES: usize = 8 << 20;
+
+/// Returns how many lines fit into [`Roots`].
+fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
+    let mut left_bytes = TROUBLE_MAX_BYTES;
+    let fits = |line: &&T| {
+        left_bytes = left_bytes.saturating_sub(len_bytes(line));
+        left_bytes > 0
+    };
+    lines.iter().take(LINES_MAX).take_while(fits).count()
+}
+
+/// Problems with arguments, and lines for stdout.
+pub(super) type Trouble = (Vec<Problem>, Vec<Vec<u8>>);
+
+/// Returns the problems and notes that go into [`Roots`], and those that do not fit.
+fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
+    let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
+    let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
+    if fit(&problems) < problems.len() {
+        // The receiver must know a problem that stops deletions before it begins.
+        problems.sort_by_key(|problem| problem.weight != Weight::SourceError);
+    }
+    let more_problems = problems.split_off(fit(&problems));
+    let more_notes = notes.split_off(fit_into_roots(&notes, Vec::len));
+    ((problems, notes), (more_problems, more_notes))
+}
+
+/// What the sender keeps of the [`Roots`] that it sent.
+pub struct Outset {
+    /// The directories whose digests the receiver sends.
+    pub(super) whole: Vec<RelPath>,
+    /// The ids whose names were sent.
+    pub(super) named: HashSet<(bool, u32)>,
+    /// How many of the problems sent are failures. The receiver includes them in its counts.
+    pub(super) failed: u64,
+    /// The problems and notes that did not fit.
+    pub(super) more: Trouble,
+}
+
+impl Outset {
+    /// Moves the problems and notes of `roots` here, so that this end reports them.
+    pub(super) fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, Outset) {
+        let (problems, notes) = &mut self.more;
+        problems.splice(0..0, std::mem::take(&mut roots.problems));
+        notes.splice(0..0, std::mem::take(&mut roots.notes));
+        self.failed = 0;
+        (roots, self)
+    }
+}
+
+/// Returns the message about the source arguments, and what to keep of it.
+pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
+    let PrefetchStart { gathered, top, .. } = start;
+    let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
+    let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
+    let mut ids = Vec::new();
+    let top = top.clone().map(|entry| {
+        named.name(&entry, &mut ids);
+        let mut list = DirList::default();
+        list.push_entry(b".", entry);
+        list
+    });
+    let ((problems, notes), more) = trouble(gathered);
+    let failed = problems.iter().filter(|problem| problem.weight == Weight::Failed).count() as u64;
+    let roots = Roots {
+        found: gathered.found as u64,
+        single: gathered.single.clone(),
+        lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(terms, dir)),
+        top,
+        top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
+        missing: gathered.missing.clone(),
+        whole: whole.clone(),
+        problems,
+        notes,
+        ids,
+    };
+    (roots, Outset { whole, named: named.said, failed, more })
+}
+
+/// The ids whose names were sent to the receiver.
+pub(super) struct SentNames<'a> {
+    /// The names of the ids.
+    pub(super) ids: &'a Ids,
+    /// Which names were sent: of a group or user, and its number.
+    pub(super) said: HashSet<(bool, u32)>,
+    /// Names are sent at all.
+    pub(super) is_on: bool,
+}
+
+impl SentNames<'_> {
+    /// Adds the names of an entry's ids, once each.
+    pub(super) fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
+        for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
+            if !self.is_on || id == 0 || !self.said.insert((is_group, id)) {
+                continue;
+            }
+            let name = if is_group { self.ids.group_name(id) } else { self.ids.user_name(id) };
+            if let Some(name) = name {
+                names.push(IdName { is_group, id, name: name.to_vec() });
+            }
+        }
+    }
+}
+
+/// Returns the directories that are walked completely, in the order of the walk. None is below another.
+fn fully_walked_paths(gathered: &Gathered) -> Vec<RelPath> {
+    let mut paths: Vec<RelPath> = gathered.whole.iter().map(|(_, path)| path.clone()).collect();
+    paths.sort_by(compare_walked);
+    paths.dedup_by(|later, earlier| later == earlier || is_below(later, earlier));
+    paths
+}
+
+/// Whether a path lies below another.
+pub fn is_below(path: &RelPath, above: &RelPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(above.as_bytes());
+    rest.is_some_and(|rest| !rest.is_empty() && (above.is_root() || rest[0] == b'/'))
+}
+
+/// Compares directories by the order of the walk: parents before children, siblings as in a list.
+pub fn compare_walked(a: &RelPath, b: &RelPath) -> Ordering {
+    let parts = |path: &'_ RelPath| -> Vec<Vec<u8>> {
+        path.as_bytes().split(|&b| b == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let (a, b) = (parts(a), parts(b));
+    for (one, other) in a.iter().zip(&b) {
+        match crate::flist::order::compare((one, true), (other, true)) {
+            Ordering::Equal => {}
+            order => return order,
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Encoder, Message, Native};
+
+    #[test]
+    fn roots_fit_one_message_despite_many_problems() {
+        for (count, len_bytes) in [(3, 10), (LINES_MAX + 1, 10), (LINES_MAX, 1024), (100, 256 << 10)] {
+            let notes = vec![vec![b'x'; len_bytes]; count];
+            let problems: Vec<Problem> = notes.iter().map(|line| Problem::new(line.clone(), Weight::Failed)).collect();
+            let mut roots = Roots { problems, notes, ..Roots::default() };
+            let whole = Native::new(1).encode(&Message::Roots(Box::new(roots.clone())), &mut Vec::new());
+            assert_eq!(whole.is_ok(), count <= LINES_MAX, "{count} of {len_bytes}");
+            roots.problems.truncate(fit_into_roots(&roots.problems, |problem| problem.line.len()));
+            roots.notes.truncate(fit_into_roots(&roots.notes, Vec::len));
+            assert!(roots.notes.len() >= count.min(2000) / 4);
+            Native::new(1).encode(&Message::Roots(Box::new(roots)), &mut Vec::new()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Why a link could not be established, and the TLS alerts that say so.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why a link could not be established.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// No answer: no route, a closed port, or silence. Another transport may work.
+    Unreachable(String),
+    /// No answer within this time. Another transport may work.
+    Silent(Duration),
+    /// The peer has a different key than expected. Nothing was sent to it.
+    WrongKey(String),
+    /// The server has the right key and does not admit this client.
+    NotAdmitted,
+    /// The server has reached its maximum number of sessions.
+    Busy,
+    /// A protocol error, or the connection was lost while the session began.
+    Broken(String),
+    /// The run was stopped.
+    Stopped,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Unreachable(why) => write!(f, "{why}"),
+            Trouble::Silent(limit) if limit.subsec_millis() == 0 => write!(f, "no answer within {} s", limit.as_secs()),
+            Trouble::Silent(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
+            Trouble::WrongKey(why) => write!(f, "unexpected key: {why}"),
+            Trouble::NotAdmitted => f.write_str("this machine's key has no grant there"),
+            Trouble::Busy => f.write_str("too many sessions; try again later"),
+            Trouble::Broken(why) => write!(f, "connection lost: {why}"),
+            Trouble::Stopped => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl From<Trouble> for io::Error {
+    fn from(trouble: Trouble) -> io::Error {
+        let kind = match &trouble {
+            Trouble::Unreachable(_) | Trouble::Silent(_) => io::ErrorKind::HostUnreachable,
+            Trouble::WrongKey(_) | Trouble::NotAdmitted => io::ErrorKind::PermissionDenied,
+            Trouble::Busy => io::ErrorKind::ResourceBusy,
+            Trouble::Broken(_) => io::ErrorKind::ConnectionReset,
+            Trouble::Stopped => io::ErrorKind::ConnectionAborted,
+        };
+        io::Error::new(kind, trouble.to_string())
+    }
+}
+
+/// The TLS alerts by which a peer rejects a certificate: from bad_certificate (42) to access_denied (49), decrypt_error
+/// (51) and certificate_required (116).
+pub fn is_about_keys(alert: u8) -> bool {
+    matches!(alert, 42..=49 | 51 | 116)
+}
+
+/// The TLS alert by which a server rejects all offered versions: no_application_protocol.
+pub fn is_about_versions(alert: u8) -> bool {
+    alert == 120
+}
+
+/// The error message for that alert.
+pub const OTHER_VERSIONS: &str = "no common protocol version: upgrade the older sparsync";

@@ -1,0 +1,395 @@
+//! The listing of one source directory, and the plan that is made of it: what was found and decided.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Chain;
+use crate::flist::{DirList, Entry, Kind};
+use crate::fs::errno;
+use crate::fs::read::Incomplete;
+use crate::fs::root::{Dir, Root};
+use crate::path::{self, RelPath};
+use crate::plan::{Action, Decision, InTheWay, Reason};
+use crate::proto::{DirId, ToldSub};
+use crate::report::event::{Problem, Voice, Weight};
+use crate::report::tally::Tally;
+use crate::walk::alternate::{AltDirs, Alternate, Hit};
+use crate::walk::scanner::Ticket;
+use crate::walk::source_dir::{Base, SourceDir};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What the destination has under the name of a directory.
+#[derive(Debug, Clone)]
+pub enum DestState {
+    /// No directory that can be listed.
+    Absent,
+    /// A directory.
+    Present,
+}
+
+/// The index that stands for no entry.
+pub const NONE: u32 = u32::MAX;
+
+/// The decision about an entry that is not a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Index in [`DirPlan::source`].
+    pub source: u32,
+    /// Index in [`DirPlan::dest`], or [`NONE`].
+    pub dest: u32,
+    /// What to do.
+    pub decision: Decision,
+}
+
+/// A subdirectory.
+#[derive(Debug, Clone, Copy)]
+pub struct SubDir {
+    /// The entry and what to do about it.
+    pub step: Step,
+    /// The ticket of its own plan; `None` if its content takes no part.
+    pub ticket: Option<Ticket>,
+    /// It is only a leading element under `-R --no-implied-dirs`: created if missing, otherwise left unchanged.
+    pub implied: bool,
+}
+
+impl SubDir {
+    /// Whether it is left as it is, with all its content.
+    pub fn is_left(&self) -> bool {
+        matches!(self.step.decision.action, Action::Refuse(_))
+    }
+}
+
+/// What the scan of a source directory found besides its entries. It is counted and reported even if the directory is
+/// not entered at the destination.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// See [`ListedDir::problems`].
+    pub problems: Vec<Problem>,
+    /// See [`ListedDir::notes`].
+    pub notes: Vec<Vec<u8>>,
+    /// See [`DirPlan::tally`].
+    pub tally: Tally,
+    /// See [`ListedDir::fatal`].
+    pub fatal: Option<Error>,
+}
+
+impl Findings {
+    /// Takes the findings out of a plan.
+    pub fn of(plan: &mut DirPlan) -> Findings {
+        Findings {
+            problems: std::mem::take(&mut plan.problems),
+            notes: std::mem::take(&mut plan.notes),
+            tally: std::mem::take(&mut plan.tally),
+            fatal: plan.fatal.take(),
+        }
+    }
+}
+
+/// The listing of one source directory.
+#[derive(Debug, Default)]
+pub struct ListedDir {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// Its entries, sorted.
+    pub source: DirList,
+    /// What is known of each subdirectory besides its entry, in order.
+    pub subs: Vec<ToldSub>,
+    /// The open directory of each origin; `None` if it could not be opened. Empty if a peer sent the listing.
+    pub places: Vec<Option<SourceDir>>,
+    /// The peer's data about the directory, if a peer sent the listing.
+    pub teller: Option<SenderDir>,
+    /// The listing is complete, so extra entries of the destination may be deleted.
+    pub may_delete: bool,
+    /// Only entries named by arguments are listed.
+    pub is_named: bool,
+    /// Problems found during the scan, in order.
+    pub problems: Vec<Problem>,
+    /// The error that ends the run here, because rules could not be read.
+    pub fatal: Option<Error>,
+    /// Lines for stdout that belong to the listing.
+    pub notes: Vec<Vec<u8>>,
+    /// The counts of its entries.
+    pub tally: Tally,
+    /// The name of the single entry at the source, if it is renamed at the destination.
+    pub renamed_from: Option<Vec<u8>>,
+}
+
+impl ListedDir {
+    /// Renames the single entry.
+    pub fn rename_only(&mut self, new: &[u8]) {
+        let Some(entry) = self.source.entries.pop() else { return };
+        self.renamed_from = Some(self.source.name(&entry).to_vec());
+        self.source = DirList::default();
+        self.source.push_entry(new, entry);
+    }
+}
+
+/// What a receiver knows of the sender's directory.
+#[derive(Debug, Clone)]
+pub struct SenderDir {
+    /// Its number at the sender.
+    pub id: DirId,
+    /// The sender sends the data of its files without a request.
+    pub with_data: bool,
+    /// For each origin the directory as the sender sees it (`%f`); empty if not requested.
+    pub shown: Vec<Vec<u8>>,
+    /// The sender lists further directories only after it was informed that earlier ones are finished.
+    pub lists_in_turn: bool,
+    /// When its last clone is dropped, the sender is informed that no more of the directory is needed.
+    pub hold: Option<Arc<dyn std::any::Any + Send + Sync>>,
+}
+
+/// What was found and decided in one directory.
+#[derive(Debug, Default)]
+pub struct DirPlan {
+    /// Its path in the transfer.
+    pub path: RelPath,
+    /// The source's entries, sorted.
+    pub source: DirList,
+    /// The destination's entries, sorted. Those that the source lacks have only a name.
+    pub dest: DirList,
+    /// See [`ListedDir::subs`].
+    pub subs: Vec<ToldSub>,
+    /// See [`ListedDir::places`].
+    pub places: Vec<Option<SourceDir>>,
+    /// See [`ListedDir::teller`].
+    pub teller: Option<SenderDir>,
+    /// See [`ListedDir::is_named`].
+    pub is_named: bool,
+    /// The destination's directory, if it exists.
+    pub dest_dir: Option<Dir>,
+    /// The entries other than directories that must be changed or reported, in order.
+    pub steps: Vec<Step>,
+    /// The subdirectories, in order.
+    pub subdirs: Vec<SubDir>,
+    /// Indices in `dest` of the entries that the source lacks and no rule protects, in order.
+    pub extras: Vec<u32>,
+    /// Indices in `dest` of entries that the source lacks and that have the name of a temporary file, extra or not.
+    pub leftovers: Vec<u32>,
+    /// The destination's directory could not be listed. The generator makes it accessible or reports the error.
+    pub dest_unseen: bool,
+    /// The destination's directory is a symlink that leads outside (`-K`).
+    pub is_outside: bool,
+    /// Indices in `source` of entries whose counterparts at the destination could not be examined for lack of
+    /// permission.
+    pub hidden: Vec<u32>,
+    /// Names of destination entries that could not be examined. This was reported, and they are left alone.
+    pub unknown: HashSet<Vec<u8>>,
+    /// Indices in `source` of directories removed by `-m`.
+    pub pruned: Vec<u32>,
+    /// The listing is complete, so extra entries may be deleted.
+    pub may_delete: bool,
+    /// The receiver's rules in force here.
+    pub receiver_chain: Option<Chain>,
+    /// Problems found during the scan, in order.
+    pub problems: Vec<Problem>,
+    /// The error that ends the run here, because rules could not be read.
+    pub fatal: Option<Error>,
+    /// Lines for stdout that belong to the listing.
+    pub notes: Vec<Vec<u8>>,
+    /// The counts of the source's entries; empty if the peer counts them.
+    pub tally: Tally,
+    /// The matches in alternate trees, by index in `source`.
+    pub hits: HashMap<u32, Hit>,
+    /// The name of the single entry at the source, if it is renamed at the destination.
+    pub renamed_from: Option<Vec<u8>>,
+    /// How to reopen its descriptors, if they were closed.
+    parked: Option<Box<Parked>>,
+}
+
+/// What is needed to reopen the descriptors of a plan.
+#[derive(Debug)]
+struct Parked {
+    places: Vec<Option<(Arc<Base>, RelPath)>>,
+    dest: bool,
+    hits: Vec<(u32, u32, usize)>,
+}
+
+impl DirPlan {
+    /// Creates a plan from the source's listing alone.
+    pub fn of(found: ListedDir) -> DirPlan {
+        let ListedDir {
+            path,
+            source,
+            subs,
+            places,
+            teller,
+            may_delete,
+            is_named,
+            problems,
+            fatal,
+            notes,
+            tally,
+            renamed_from,
+        } = found;
+        DirPlan {
+            path,
+            source,
+            subs,
+            places,
+            teller,
+            may_delete,
+            is_named,
+            problems,
+            fatal,
+            notes,
+            tally,
+            renamed_from,
+            ..DirPlan::default()
+        }
+    }
+
+    /// Returns the directory that contains an entry of the source, if it is on this machine.
+    pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
+        self.places.get(entry.origin as usize)?.as_ref()
+    }
+
+    /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
+    /// client reports, which does not know it.
+    pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
+        match (self.place_of(entry), &self.teller) {
+            (Some(place), _) => Some(place.shown(source_name)),
+            (None, Some(teller)) => Some(path::join(teller.shown.get(entry.origin as usize)?, source_name)),
+            (None, None) => None,
+        }
+    }
+
+    /// Returns how many entries the source has in the directory, and the sum of the lengths of its files and symlinks.
+    pub fn listed(&self) -> (u64, u64) {
+        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
+        let bytes = self.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
+        (self.source.len() as u64, bytes)
+    }
+
+    /// Returns the name of the entry that a step is about.
+    pub fn name_of(&self, step: &Step) -> &[u8] {
+        self.source.name(&self.source.entries[step.source as usize])
+    }
+
+    /// Returns the tickets of the subdirectories that have a plan, in order.
+    pub fn below(&self) -> impl DoubleEndedIterator<Item = Ticket> + '_ {
+        self.subdirs.iter().filter_map(|sub| sub.ticket)
+    }
+
+    /// Returns what the destination has in place of a subdirectory.
+    pub fn there(&self, sub: &SubDir) -> DestState {
+        match (sub.step.dest, sub.step.decision.in_the_way) {
+            // A directory that is left as it is, is not entered.
+            _ if sub.is_left() => DestState::Absent,
+            (NONE, _) if self.dest_unseen => DestState::Present,
+            (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
+            _ => DestState::Present,
+        }
+    }
+
+    /// Closes all descriptors. A list that is held completely may have more directories than a process may open. Call
+    /// [`DirPlan::reopen_dirs`] before the plan is used.
+    pub fn park(&mut self) {
+        if self.parked.is_some() {
+            return;
+        }
+        let places = std::mem::take(&mut self.places);
+        let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
+        let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
+        self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
+    }
+
+    /// Opens what [`DirPlan::park`] closed: below the destination's top, and in the alternate trees. Reports a source
+    /// directory that no longer exists.
+    pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
+        let Some(parked) = self.parked.take() else { return };
+        for place in parked.places {
+            let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
+            self.places.push(match opened {
+                Some((Ok(dir), base, path)) => Some(SourceDir { dir, base, path }),
+                Some((Err(error), base, path)) => {
+                    let full = base.root.full(path.as_bytes());
+                    self.problems.push(Problem::failed(Voice::Sender, "opendir", &full, &error));
+                    None
+                }
+                None => None,
+            });
+        }
+        if let (true, Some(root)) = (parked.dest, dest) {
+            match errno::if_there(root.open_dir_to_search(&self.path)) {
+                Ok(dir) => self.dest_dir = dir,
+                Err(error) => {
+                    let full = root.full(self.path.as_bytes());
+                    self.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                    self.leave_all();
+                }
+            }
+        }
+        let mut alt_dirs = AltDirs::default();
+        for (at, mode, tree) in parked.hits {
+            if let Some(dir) = alt_dirs.open(tree, &alternates[tree], &self.path) {
+                self.hits.insert(at, Hit { dir, mode, tree });
+            }
+        }
+        self.problems.append(&mut alt_dirs.problems);
+    }
+
+    /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
+    /// of the destination.
+    pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
+        // rsync names the root `.` in this message.
+        let dir: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
+        Problem::failed(Voice::Generator, "opendir", &path::join(top, dir), &errno::denied())
+    }
+
+    /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
+    pub fn leave_all(&mut self) {
+        self.steps.clear();
+        self.extras.clear();
+        self.leftovers.clear();
+        self.hits.clear();
+        for sub in &mut self.subdirs {
+            sub.step.decision.action = Action::Refuse(Reason::Unknown);
+        }
+    }
+
+    /// Copies what is needed for the subdirectories, without descriptors.
+    pub fn for_subdirs(&self) -> DirPlan {
+        DirPlan {
+            path: self.path.clone(),
+            source: self.source.clone(),
+            dest: self.dest.clone(),
+            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
+            teller: self.teller.as_ref().map(|teller| SenderDir {
+                hold: teller.hold.clone().filter(|_| !teller.lists_in_turn),
+                ..teller.clone()
+            }),
+            subdirs: self.subdirs.clone(),
+            dest_unseen: self.dest_unseen,
+            renamed_from: self.renamed_from.clone(),
+            ..DirPlan::default()
+        }
+    }
+
+    /// Whether the directory has no entries other than directories that were pruned.
+    pub fn is_bare(&self) -> bool {
+        self.subdirs.is_empty() && self.source.entries.iter().all(Entry::is_dir)
+    }
+}
+
+/// Reports that the attributes of an entry could not be read.
+pub fn report_unreadable_attribute(
+    problems: &mut Vec<Problem>,
+    fatal: &mut Option<Error>,
+    role: &'static str,
+    incomplete: Incomplete,
+    weight: Weight,
+) {
+    match incomplete {
+        Incomplete::Failed(what, error) => {
+            let mut line = format!("rsync: [{role}] ").into_bytes();
+            line.extend_from_slice(&what);
+            line.extend_from_slice(b": ");
+            line.extend_from_slice(&crate::report::event::errno_words(&error));
+            problems.push(Problem::new(line, weight));
+        }
+        Incomplete::Fatal(line) => {
+            fatal.get_or_insert_with(|| Error::new(Exit::FileIo, line).by(role));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Reads the merge files of a directory, on behalf of the role that enters it.
+
+use crate::error::Error;
+use crate::filter::Chain;
+use crate::fs::read;
+use crate::fs::root::Dir;
+use crate::fs::{errno, trusted_path};
+use crate::options::LinkOwners;
+use crate::path::RelPath;
+use crate::report::event::{Problem, Weight};
+
+/// A directory whose merge files are read, and where to record what is wrong with them.
+pub struct Entered<'a> {
+    /// Its path in the transfer.
+    pub path: &'a RelPath,
+    /// Gets a problem for each merge file that is skipped.
+    pub problems: &'a mut Vec<Problem>,
+    /// Set to the error that ends the run.
+    pub fatal: &'a mut Option<Error>,
+    /// Whether entries of the directory may be deleted.
+    pub may_delete: &'a mut bool,
+}
+
+/// Reads the merge files of a directory on behalf of a role.
+pub fn enter(chain: &Chain, dir: &Dir, role: &'static str, owners: LinkOwners, entered: Entered<'_>) -> Chain {
+    match enter_dir(chain, dir, entered.path, role, owners) {
+        Ok((chain, refusals)) => {
+            entered.problems.extend(refusals);
+            chain
+        }
+        Err(error) => {
+            entered.fatal.get_or_insert(error);
+            *entered.may_delete = false;
+            chain.clone()
+        }
+    }
+}
+
+/// Returns the rules in force in a directory, given those of its parent, and a problem for each merge file that is
+/// skipped because a symlink of an untrusted user leads to it.
+pub fn enter_dir(
+    chain: &Chain,
+    dir: &Dir,
+    path: &RelPath,
+    role: &'static str,
+    owners: LinkOwners,
+) -> Result<(Chain, Vec<Problem>), Error> {
+    let mut refusals = Vec::new();
+    let mut text_of = |name: &[u8]| {
+        match read::rules_file(dir, name, owners) {
+            Err(error) if trusted_path::is_refused(&error) => {
+                refusals.push(Problem::new(trusted_path::REFUSAL, Weight::Warning));
+                Ok(None)
+            }
+            // As in rsync, a file that cannot be read counts as empty.
+            Err(error) if errno::is_unreachable(&error) || errno::is_no_text(&error) => Ok(None),
+            text => text,
+        }
+    };
+    match chain.enter(path.as_bytes(), &mut text_of) {
+        Ok(chain) => Ok((chain, refusals)),
+        Err(error) => Err(Error::new(error.exit(), error.message()).by(role)),
+    }
+}
