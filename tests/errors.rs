@@ -70,6 +70,32 @@ const CASES: &[Case] = &[
     case(&["-a", "--fsync"]),
 ];
 
+/// Option sets that read attributes for more than the comparison: for backups, and in alternate trees.
+const ATTRIBUTE_CASES: &[Case] = &[
+    Case { build: attributed, laws: IN_PLACE, ..case(&["-aX", "--inplace", "--backup"]) },
+    Case { build: attributed, ..case(&["-aX", "--link-dest=../alt"]) },
+];
+
+/// Creates files with extended attributes, and an alternate tree with one file that the source has and one that differs
+/// only in its attributes.
+fn attributed(top: &Path) {
+    for (path, text, attribute) in [
+        ("src/changed", "new", "new"),
+        ("dst/changed", "older", "old"),
+        ("src/same", "same", "same"),
+        ("alt/same", "same", "same"),
+        ("src/plain", "plain", ""),
+        ("alt/plain", "plain", "of the alternate tree"),
+    ] {
+        let path = top.join(path);
+        write(&path, text, 5);
+        if !attribute.is_empty() {
+            let flags = fs::XattrFlags::empty();
+            fs::setxattr(&path, "user.x", attribute.as_bytes(), flags).expect("scratch supports attributes");
+        }
+    }
+}
+
 /// Creates files of equal length and time, some of them with different contents.
 fn alike(top: &Path) {
     for n in 0..8 {
@@ -228,7 +254,8 @@ fn fails_at(
     }
     // A file whose time could not be set is newer than the source, as with rsync.
     let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
-    let is_repeatable = !case.laws.keeps_old && !is_newer && !case.options.contains(&"--remove-source-files");
+    let is_backed_up = case.options.contains(&"--backup");
+    let is_repeatable = !is_backed_up && !is_newer && !case.options.contains(&"--remove-source-files");
     if wanted.finished.contains(&got) {
         return Some(call);
     }
@@ -306,6 +333,24 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
 #[test]
 fn failing_calls_in_a_local_run() {
     fails((End::Local, Way::Push), CASES.iter());
+}
+
+#[test]
+fn attributes_that_cannot_be_read_are_reported() {
+    for case in ATTRIBUTE_CASES {
+        let mut wanted = Wanted::of(case);
+        let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let log = stage.top.join("calls");
+        stage.run_program(oracle::under_test(), case.options, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
+        let Ok(calls) = std::fs::read_to_string(&log) else {
+            return report_skip("errors", "the program under test is a release build, which logs no calls");
+        };
+        let reads: Vec<_> = (1..).zip(calls.lines()).filter(|(_, call)| call.ends_with("XattrGet")).collect();
+        assert!(!reads.is_empty(), "{calls}");
+        for (n, _) in reads {
+            fails_at(case, &mut wanted, (End::Local, Way::Push), n, FAULTS[0]);
+        }
+    }
 }
 
 #[test]
