@@ -4,7 +4,9 @@
 //! each such run the laws of [`Laws`] are checked, and a run without faults must finish the job. A plain test run takes
 //! a sample of the calls. With `SPARSYNC_FAULTS=all` every call fails with every error.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,32 @@ const CASES: &[Case] = &[
     case(&["-a", "--partial-dir=.part", "--no-whole-file"]),
     case(&["-a", "--fsync"]),
 ];
+
+/// Option sets that read attributes for more than the comparison: for backups, and in alternate trees.
+const ATTRIBUTE_CASES: &[Case] = &[
+    Case { build: attributed, laws: IN_PLACE, ..case(&["-aX", "--inplace", "--backup"]) },
+    Case { build: attributed, ..case(&["-aX", "--link-dest=../alt"]) },
+];
+
+/// Creates files with extended attributes, and an alternate tree with one file that the source has and one that differs
+/// only in its attributes.
+fn attributed(top: &Path) {
+    for (path, text, attribute) in [
+        ("src/changed", "new", "new"),
+        ("dst/changed", "older", "old"),
+        ("src/same", "same", "same"),
+        ("alt/same", "same", "same"),
+        ("src/plain", "plain", ""),
+        ("alt/plain", "plain", "of the alternate tree"),
+    ] {
+        let path = top.join(path);
+        write(&path, text, 5);
+        if !attribute.is_empty() {
+            let flags = fs::XattrFlags::empty();
+            fs::setxattr(&path, "user.x", attribute.as_bytes(), flags).expect("scratch supports attributes");
+        }
+    }
+}
 
 /// Creates files of equal length and time, some of them with different contents.
 fn alike(top: &Path) {
@@ -147,14 +175,37 @@ fn contents(top: &Path, trees: &[&str]) -> BTreeSet<Vec<u8>> {
     trees.iter().flat_map(|tree| files(&top.join(tree)).into_values()).collect()
 }
 
-/// Fails one call of one process. Returns `false` if the run ended before that call.
-fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, number): (&str, &str)) -> bool {
+/// The expected results of a case.
+struct Wanted {
+    /// What rsync leaves.
+    trees: Vec<String>,
+    /// The trees from which a run without faults has finished the job. Many faults leave the same trees.
+    finished: HashSet<Vec<String>>,
+}
+
+impl Wanted {
+    fn of(case: &Case) -> Wanted {
+        let twin = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let by_rsync = twin.run_program(oracle::rsync(), case.options, &[]);
+        assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
+        Wanted { trees: trees(&twin.top), finished: HashSet::new() }
+    }
+}
+
+/// Fails one call of one process. Returns the failed call, or `None` if the run ended before it.
+fn fails_at(
+    case: &Case,
+    wanted: &mut Wanted,
+    place: (End, Way),
+    n: u64,
+    (error, number): (&str, &str),
+) -> Option<String> {
     let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
     let [before, new] = ["dst", "src"].map(|tree| files(&stage.top.join(tree)));
     let old_contents = contents(&stage.top, &["dst"]);
     let source_contents = contents(&stage.top, &["src"]);
     let output = run(&stage, case, place, Some((CALL, format!("{n}:{error}"))));
-    let Ok(call) = std::fs::read_to_string(stage.top.join("fault")) else { return false };
+    let call = std::fs::read_to_string(stage.top.join("fault")).ok()?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let printed = format!(
         "{:?} {place:?}: {error} at call {}: exit {}\n{stderr}",
@@ -167,7 +218,7 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
     // A directory whose listing is denied is made readable when it is entered, which is too late for --delete-before.
     let is_opened_up = error == "EACCES" && ["GetDents", "Seek"].iter().any(|name| call.contains(name));
     if output.exit == 0 && !is_opened_up {
-        differ(&printed, wanted, &got);
+        differ(&printed, &wanted.trees, &got);
     } else if output.exit != 0 {
         assert!(stderr.contains("rsync") && stderr.contains(number), "the error is not reported: {printed}");
     }
@@ -203,18 +254,25 @@ fn fails_at(case: &Case, wanted: &[String], place: (End, Way), n: u64, (error, n
     }
     // A file whose time could not be set is newer than the source, as with rsync.
     let is_newer = case.options.contains(&"--update") && call.contains("Utimes");
-    let is_repeatable = !case.laws.keeps_old && !is_newer && !case.options.contains(&"--remove-source-files");
+    let is_backed_up = case.options.contains(&"--backup");
+    let is_repeatable = !is_backed_up && !is_newer && !case.options.contains(&"--remove-source-files");
+    if wanted.finished.contains(&got) {
+        return Some(call);
+    }
     let again = run(&stage, case, place, None);
     if is_repeatable {
         assert_eq!(again.exit, 0, "run again: {}: {printed}", again.stderr.escape_ascii());
-        differ(&format!("run again: {printed}"), wanted, &trees(&stage.top));
+        differ(&format!("run again: {printed}"), &wanted.trees, &trees(&stage.top));
     }
     let left: Vec<_> = files(&stage.top.join("dst"))
         .into_keys()
         .filter(|path| is_temp(&path.file_name().unwrap().to_string_lossy()))
         .collect();
     assert!(left.is_empty(), "left behind: {left:?}: {printed}");
-    true
+    if !is_newer {
+        wanted.finished.insert(got);
+    }
+    Some(call)
 }
 
 #[track_caller]
@@ -229,27 +287,40 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let mut failures = Vec::new();
     for (number, case) in cases.enumerate() {
-        let twin = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
-        let by_rsync = twin.run_program(oracle::rsync(), case.options, &[]);
-        assert_eq!(by_rsync.exit, 0, "{}", by_rsync.stderr.escape_ascii());
-        let wanted = trees(&twin.top);
+        let mut wanted = Wanted::of(case);
         // Each case samples other calls and other errors.
         let step = if is_whole { 1 } else { 23 };
         let mut n = 1 + number as u64 % step;
+        let mut runs = 0;
         'calls: loop {
             let errors: Vec<_> = match is_whole {
                 true => FAULTS.to_vec(),
                 false => vec![FAULTS[(n as usize / 23 + number) % FAULTS.len()]],
             };
+            let mut moves_bytes = !is_whole;
             for error in errors {
-                let attempt = std::panic::catch_unwind(|| fails_at(case, &wanted, place, n, error));
+                // Other calls cannot be short.
+                if error.0 == "SHORT" && !moves_bytes {
+                    continue;
+                }
+                runs += 1;
+                let attempt = catch_unwind(AssertUnwindSafe(|| fails_at(case, &mut wanted, place, n, error)));
                 match attempt {
-                    Ok(true) => {}
-                    Ok(false) => break 'calls,
-                    Err(panic) => failures.push(panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+                    Ok(Some(call)) => {
+                        moves_bytes |= ["Read", "Write", "CopyRange"].iter().any(|name| call.contains(name))
+                    }
+                    Ok(None) => break 'calls,
+                    Err(panic) => {
+                        moves_bytes = true;
+                        failures.push(panic.downcast_ref::<String>().cloned().unwrap_or_default());
+                    }
                 }
             }
             n += step;
+        }
+        if is_whole {
+            let line = format!("{:?} {place:?}: {runs} runs, {} failures so far\n", case.options, failures.len());
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
         if n == 1 {
             report_skip("errors", "the program under test is a release build, in which calls cannot be made to fail");
@@ -262,6 +333,24 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
 #[test]
 fn failing_calls_in_a_local_run() {
     fails((End::Local, Way::Push), CASES.iter());
+}
+
+#[test]
+fn attributes_that_cannot_be_read_are_reported() {
+    for case in ATTRIBUTE_CASES {
+        let mut wanted = Wanted::of(case);
+        let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
+        let log = stage.top.join("calls");
+        stage.run_program(oracle::under_test(), case.options, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
+        let Ok(calls) = std::fs::read_to_string(&log) else {
+            return report_skip("errors", "the program under test is a release build, which logs no calls");
+        };
+        let reads: Vec<_> = (1..).zip(calls.lines()).filter(|(_, call)| call.ends_with("XattrGet")).collect();
+        assert!(!reads.is_empty(), "{calls}");
+        for (n, _) in reads {
+            fails_at(case, &mut wanted, (End::Local, Way::Push), n, FAULTS[0]);
+        }
+    }
 }
 
 #[test]

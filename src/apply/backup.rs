@@ -9,11 +9,12 @@ use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
 use crate::fs::{errno, trusted_path};
-use crate::fs::{read, root::Root};
+use crate::fs::{read, read::Incomplete, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
-use crate::report::event::{Event, Problem, Voice};
+use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::walk::unreadable_attribute;
 use parking_lot::Mutex;
 use std::io::{
     self,
@@ -185,7 +186,10 @@ fn copy_across(
         stat = stat.as_file(sys::content_len(device.as_fd())?, stat.mtime);
     }
     let preserve = &context.options.preserve;
-    let entry = looked_at(context, dir, name, &stat);
+    let mut problems = Vec::new();
+    let entry = looked_at(context, (dir, name), &stat, path, |incomplete| {
+        problems.push(unreadable_attribute(voice.word(), incomplete, Weight::Failed));
+    });
     let is_copied = match entry.kind() {
         Kind::File | Kind::Dir => true,
         Kind::Symlink => preserve.links,
@@ -195,7 +199,6 @@ fn copy_across(
     if !is_copied {
         return Ok(false);
     }
-    let mut problems = Vec::new();
     let full = || backup_full(context, path);
     let mut finish = |fd, name: &[u8]| {
         let subject = AttributeTarget { fd, name, full: &full, path: path.as_bytes(), voice };
@@ -231,22 +234,30 @@ fn copy_across(
     Ok(true)
 }
 
-/// Returns an entry of the destination with the attributes that the run preserves and that can be read.
-fn looked_at(context: &Context<'_>, dir: &Dir, name: &[u8], stat: &Stat) -> Entry {
+/// Returns an entry of the destination with the attributes that the run preserves. If some cannot be read, they are left
+/// out, and `report` is called.
+fn looked_at(
+    context: &Context<'_>,
+    (dir, name): (&Dir, &[u8]),
+    stat: &Stat,
+    path: &RelPath,
+    report: impl FnOnce(Incomplete),
+) -> Entry {
     let mut list = DirList::default();
     let entry = list.push(name, stat);
-    // Attributes that cannot be read are left out.
-    let _ = context.wanted.complete_dest(entry, stat, (dir, name), &Vec::new, &Vec::new);
+    let full = || context.full(path.as_bytes());
+    let completed = context.wanted.complete_dest(entry, stat, (dir, name), &full, &|| path.as_bytes().to_vec());
+    completed.unwrap_or_else(report);
     list.entries.pop().expect("pushed above")
 }
 
 /// Gives a new directory for backups the preserved attributes of the destination's directory.
 fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to, name): (&Dir, &[u8]), path: &RelPath) {
     let Some(dir) = live_parent else { return };
-    let entry = looked_at(context, dir, name, live);
+    // Errors are ignored: the directory only has to hold the backups.
+    let entry = looked_at(context, (dir, name), live, path, drop);
     let full = || backup_full(context, path);
     let subject = AttributeTarget { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
-    // Errors are ignored: the directory only has to hold the backups.
     attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
 }
 

@@ -9,6 +9,7 @@ use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision, Policy, Subject};
 use crate::report::event::{Problem, Voice, Weight};
+use crate::walk::dir_plan::unreadable_attribute;
 use crate::walk::source_dir::{Compare, ComparedSource};
 use std::io;
 
@@ -31,6 +32,11 @@ impl Alternate {
             }
             opened => opened,
         }
+    }
+
+    /// Returns the absolute path of an entry, for messages.
+    fn full(&self, dir: &RelPath, name: &[u8]) -> Vec<u8> {
+        self.root.as_ref().map(|root| root.full(&path::join(dir.as_bytes(), name))).unwrap_or_default()
     }
 }
 
@@ -105,8 +111,13 @@ impl AltSearch<'_> {
             };
             let mut list = DirList::default();
             let there = list.push(name, &stat);
-            // An attribute that cannot be read counts as different.
-            let _ = self.wanted.complete_dest(there, &stat, (&dir, name), &Vec::new, &Vec::new);
+            let full = || alternate.full(path, name);
+            let in_tree = || path::join(path.as_bytes(), name);
+            if let Err(incomplete) = self.wanted.complete_dest(there, &stat, (&dir, name), &full, &in_tree) {
+                // It may differ from the source.
+                dirs.problems.push(unreadable_attribute("generator", incomplete, Weight::Failed));
+                continue;
+            }
             let there = &list.entries[0];
             let decide = |same| plan::decide(entry, Some(there), same, Subject::Included, policy).action;
             let mut action = decide(None);
@@ -172,11 +183,7 @@ impl AltDirs {
             Ok(found) => return Some(found),
             Err(error) if errno::is_unreachable(&error) => {}
             Err(error) => {
-                let full = alternate
-                    .root
-                    .as_ref()
-                    .map(|root| root.full(&path::join(dir.as_bytes(), name)))
-                    .unwrap_or_default();
+                let full = alternate.full(dir, name);
                 self.problems.push(Problem::about(Voice::Generator, "failed to stat", &full, &error));
             }
         }

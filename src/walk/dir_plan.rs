@@ -372,7 +372,7 @@ impl DirPlan {
     }
 }
 
-/// Reports that the attributes of an entry could not be read.
+/// Reports that the attributes of an entry could not be read. A corrupt one ends the run.
 pub fn report_unreadable_attribute(
     problems: &mut Vec<Problem>,
     fatal: &mut Option<Error>,
@@ -381,15 +381,21 @@ pub fn report_unreadable_attribute(
     weight: Weight,
 ) {
     match incomplete {
-        Incomplete::Failed(what, error) => {
-            let mut line = format!("rsync: [{role}] ").into_bytes();
-            line.extend_from_slice(&what);
-            line.extend_from_slice(b": ");
-            line.extend_from_slice(&crate::report::event::errno_words(&error));
-            problems.push(Problem::new(line, weight));
-        }
+        Incomplete::Failed(..) => problems.push(unreadable_attribute(role, incomplete, weight)),
         Incomplete::Fatal(line) => {
             fatal.get_or_insert_with(|| Error::new(Exit::FileIo, line).by(role));
         }
     }
+}
+
+/// Returns the problem of an entry whose attributes could not be read.
+pub fn unreadable_attribute(role: &'static str, incomplete: Incomplete, weight: Weight) -> Problem {
+    let line = match incomplete {
+        Incomplete::Failed(what, error) => {
+            let start = format!("rsync: [{role}] ").into_bytes();
+            [&start, &what, &b": "[..], &crate::report::event::errno_words(&error)].concat()
+        }
+        Incomplete::Fatal(line) => line,
+    };
+    Problem::new(line, weight)
 }

@@ -19,6 +19,7 @@ mod source_task;
 use self::destination::DestWalk;
 pub use self::dir_plan::{
     DestState, DirPlan, Findings, ListedDir, NONE, SenderDir, Step, SubDir, report_unreadable_attribute,
+    unreadable_attribute,
 };
 pub use self::dir_rules::enter_dir;
 pub use self::scanner::{Look, Scanner, Ticket};
