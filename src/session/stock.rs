@@ -260,7 +260,7 @@ const READ_BYTES: usize = 128 << 10;
 /// Completes the handshake that begins with the server's version. `words`: the options on the server's command line,
 /// which decide whether the ends negotiate algorithms.
 pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
-    let newest = *handshake::VERSIONS.end();
+    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
     let mut out = Vec::new();
     out.put_int(i32::from(newest));
     send(link, &out)?;
