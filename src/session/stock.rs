@@ -56,6 +56,9 @@ pub struct StockTerms {
     pub compression: Compression,
 }
 
+/// What is reported as not supported in a push with this checksum.
+const SHA1: &str = "the checksum sha1";
+
 /// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
 pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
     let Options { preserve, place, select, connect, check, delta, .. } = options;
@@ -66,8 +69,9 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         (pushes && wants.progress, "--progress"),
         (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
         (pushes && is_zlib, "--compress-choice=zlib"),
-        (pushes && is_sha1, "--checksum-choice=sha1"),
-        (pushes && check.sums.transfer == Checksum::None, "--checksum-choice=none"),
+        // Digests of 16 bytes are kept.
+        (pushes && (is_sha1 || check.sums.transfer == Checksum::Sha1), SHA1),
+        (pushes && check.sums.transfer == Checksum::None, "the checksum none"),
         (pushes && matches!(select.files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
         (pushes && preserve.fake_super, "--fake-super"),
         (preserve.acls, "--acls"),
@@ -304,7 +308,8 @@ fn negotiate(
     words: &[Vec<u8>],
 ) -> Result<(Negotiated, Compression), Error> {
     let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
-    let is_named = choice.is_some_and(|choice| !choice.starts_with(b"auto"));
+    let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
+    let is_named = choice.is_some_and(|choice| !choice.split(|&byte| byte == b',').all(is_auto));
     let Checksums { transfer, listed } = options.check.sums;
     let chosen = match (options.delta.compress.choice, options.delta.compress.level) {
         // This level turns zlib off.
