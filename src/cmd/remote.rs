@@ -199,11 +199,10 @@ impl RemoteCopy {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
                 // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read. This
-                // returns only if there is no rsync that can be started, which the error below says.
-                if self.stock_choice(env) != Some(true) {
-                    let _ = exec_rsync::run(env);
-                }
-                let error = self.no_rsync(env);
+                // returns only if no rsync can be started.
+                let may_run = self.stock_choice(env) != Some(true);
+                let why = if may_run { exec_rsync::run(env).err() } else { None };
+                let error = self.no_rsync(env, why);
                 fail(env, &error)
             }
             Err(error) => fail(env, &error),
@@ -414,11 +413,17 @@ impl RemoteCopy {
         }
     }
 
-    fn no_rsync(&self, env: &Env) -> Error {
+    /// Returns the error for a run that only the installed rsync can do. `why`: why it could not be started.
+    fn no_rsync(&self, env: &Env, why: Option<Error>) -> Error {
+        let (lacking, why) = match (self.lacking_for_stock(env), why) {
+            (None, Some(why)) => return why.by(self.role()),
+            (lacking, why) => (lacking.unwrap_or("this"), why),
+        };
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let what = self.lacking_for_stock(env).unwrap_or("this");
-        let words = format!("sparsync: {what} is not supported with {host}: it has rsync but no sparsync");
-        Error::new(Exit::Unsupported, words).by(self.role()).with_hint("install rsync here or sparsync there")
+        let words = format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync");
+        let words = [words.into_bytes()].into_iter().chain(why.map(|why| why.message)).collect::<Vec<_>>();
+        let error = Error::new(Exit::Unsupported, words.join(&b'\n'));
+        error.by(self.role()).with_hint("install rsync here or sparsync there")
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
