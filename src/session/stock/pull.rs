@@ -409,6 +409,15 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.controls.lock().fail(error)
     }
 
+    fn max_alloc_bytes(&self) -> u64 {
+        self.intake.options.connect.max_alloc_bytes.unwrap_or(u64::MAX)
+    }
+
+    fn lists_too_long(&self) -> DecodeError {
+        let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
+        self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
+    }
+
     fn pass_on(&self, message: Message) -> decode_error::Result<()> {
         self.handler.handle(message, 0).map_err(|error| self.fail(error))
     }
@@ -433,11 +442,8 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                     }
                     self.count(&entry);
                     held_bytes += (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
-                    if self.intake.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
-                        let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
-                        return Err(
-                            self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
-                        );
+                    if held_bytes > self.max_alloc_bytes() {
+                        return Err(self.lists_too_long());
                     }
                     entries.push(*entry);
                     sent_index = self.lists.next_index();
@@ -656,7 +662,12 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let places = listing.has_gaps().then_some(listing.places);
         shared.listings.push(ListingIndex { first: listing.first, places, list });
         drop(shared);
-        self.pass_on(Message::Dir(Box::new(listing.told)))
+        // The reader must not wait for the generator, which may wait for content that comes later.
+        if !self.line.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
+            return Err(self.lists_too_long());
+        }
+        let message = Message::Dir(Box::new(listing.told));
+        self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
     }
 
     /// Reads an item: the content of a requested file.
@@ -727,15 +738,18 @@ struct Listing {
     first: i32,
     /// The place of each entry in that list.
     places: Vec<u32>,
+    /// The memory that it takes, in bytes.
+    cost: u64,
 }
 
 impl Listing {
     fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
         let told = Told { path, may_delete: has_content, is_named: !has_content, ..Told::default() };
-        Listing { told, first, places: Vec::new() }
+        Listing { told, first, places: Vec::new(), cost: size_of::<Told>() as u64 }
     }
 
     fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<ToldSub>) {
+        self.cost += (size_of::<Entry>() + name.len() + entry.target().len()) as u64;
         self.told.list.push_entry(name, entry);
         self.places.push(place);
         self.told.subs.extend(sub);
@@ -786,4 +800,60 @@ fn entry_of(entry: &FileEntry) -> Entry {
         converted.inode = Some(Box::new(Inode { dev: 0, ino, nlink: 2 }));
     }
     converted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Checksum;
+    use crate::proto::Native;
+    use crate::proto::rsync::file_list::ListEncoder;
+
+    /// A receiver that gets listings and, unless it hangs, consumes them at once.
+    struct Getter<'a> {
+        line: &'a Connection,
+        hangs: bool,
+    }
+
+    impl MessageHandler for Getter<'_> {
+        fn handle(&self, message: Message, cost: u64) -> Result<()> {
+            if matches!(message, Message::Dir(_)) && !self.hangs {
+                self.line.consumed(Class::Dirs, cost);
+            }
+            Ok(())
+        }
+
+        fn handle_end(&self, _: Error) {}
+    }
+
+    #[test]
+    fn lists_ahead_of_the_receiver_are_bounded() {
+        const PROTOCOL: u8 = 32;
+        let flags = CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0);
+        let sums = Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false };
+        let terms = StockTerms { protocol: PROTOCOL, flags, sums, listed: Checksum::Md5, compression: Compression::No };
+        let mut options = Options::default();
+        options.select.recurse = Recurse::Full;
+        options.connect.max_alloc_bytes = Some(1 << 18);
+        // A hundred directories, each with a hundred files.
+        let mut lists = ListEncoder::new(ListOptions { protocol: PROTOCOL, compat: flags, ..ListOptions::default() });
+        let (mut indices, mut data, mut wire) = (NdxEncoder::new(PROTOCOL), Vec::new(), Vec::new());
+        lists.entry(&FileEntry { is_top_dir: true, ..FileEntry::new(".", 0o040_755) }, &mut data);
+        (0..100).for_each(|dir| lists.entry(&FileEntry::new(format!("{dir:02}"), 0o040_755), &mut data));
+        lists.end(0, &IdLists::default(), &mut data);
+        for dir in 0..100 {
+            indices.encode(Ndx::List(dir + 1), &mut data);
+            let file = |at: u8| FileEntry::new(format!("{dir:02}/{at:02}"), 0o100_644);
+            (0..100).for_each(|at| lists.entry(&file(at), &mut data));
+            lists.end(0, &IdLists::default(), &mut data);
+        }
+        mux::encode_data(&data, &mut wire);
+        for (hangs, exit) in [(true, Exit::Malloc), (false, Exit::Stream)] {
+            let line = Connection::new(Box::new(Native::new(1)));
+            let inbox = ReceiverInbox::default();
+            let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox);
+            let error = intake.read_all(&line, &mut &wire[..], &Getter { line: &line, hangs }).unwrap_err();
+            assert_eq!(error.exit, exit, "{}", String::from_utf8_lossy(&error.message));
+        }
+    }
 }
