@@ -5,7 +5,7 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
-use super::controls::{Controls, PeerRole, is_reported};
+use super::controls::{self, Controls, PeerRole, is_reported};
 use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
@@ -211,35 +211,29 @@ impl Encoder for PullEncoder {
 
 impl Intake for PullIntake<'_> {
     fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
-        let controls = Mutex::new(Controls::default());
         let report_unsent = |index| unsent(index, &self.shared, handler);
-        let handle = |control: Control| {
-            sys::note_work();
-            let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), (line, handler));
-            handled.map_err(|error| controls.fail(error))
-        };
-        let mut input = Demultiplexer::new(reader, handle);
-        input.set_frames(true);
         let StockTerms { protocol, sums, compression, .. } = self.terms;
-        let reading = Reading {
-            intake: self,
-            line,
-            handler,
-            controls: &controls,
-            lists: ListDecoder::new(self.list_options()),
-            indices: NdxDecoder::new(protocol),
-            tokens: TokenDecoder::new(compression, protocol).map_err(failed)?,
-            digest_len_bytes: sums.digest_len_bytes(),
-            dirs: Vec::new(),
-            next_index: i32::from(self.is_incremental()),
-            io_error: 0,
-            read_ahead: None,
-            has_root: false,
-            counted: Tally::default(),
-            input: &mut input,
-        };
-        reading.run().map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
+        let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?;
+        controls::read_all(reader, &PeerRole::Sender(&report_unsent), (line, handler), |input, controls| {
+            let reading = Reading {
+                intake: self,
+                line,
+                handler,
+                controls,
+                lists: ListDecoder::new(self.list_options()),
+                indices: NdxDecoder::new(protocol),
+                tokens,
+                digest_len_bytes: sums.digest_len_bytes(),
+                dirs: Vec::new(),
+                next_index: i32::from(self.is_incremental()),
+                io_error: 0,
+                read_ahead: None,
+                has_root: false,
+                counted: Tally::default(),
+                input,
+            };
+            reading.run()
+        })
     }
 }
 

@@ -27,9 +27,9 @@ use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
-use crate::session::stock::controls::{Controls, PeerRole, is_reported};
+use crate::session::stock::controls::{self, Controls, PeerRole, is_reported};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -543,17 +543,9 @@ impl Intake for PushIntake<'_> {
             let file = shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
-        let controls = Mutex::new(Controls::default());
-        let handle = |control: Control| {
-            sys::note_work();
-            let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Receiver(&success), (line, handler));
-            handled.map_err(|error| controls.fail(error))
-        };
-        let mut input = Demultiplexer::new(reader, handle);
-        input.set_frames(true);
-        let ended = self.read_items(&mut input, line, handler, &controls);
-        ended.map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
+        controls::read_all(reader, &PeerRole::Receiver(&success), (line, handler), |input, controls| {
+            self.read_items(input, line, handler, controls)
+        })
     }
 }
 
