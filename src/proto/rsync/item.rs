@@ -186,6 +186,12 @@ impl SumHead {
         Ok(SumHead { count, block_len_bytes, strong_len_bytes, remainder_bytes })
     }
 
+    /// Returns the length of the sums that follow, all together.
+    pub fn sums_len_bytes(&self) -> usize {
+        let sum_len_bytes = size_of::<u32>() + self.strong_len_bytes.max(0) as usize;
+        self.count.max(0) as usize * sum_len_bytes
+    }
+
     /// Returns the length of the basis.
     pub fn basis_len_bytes(&self) -> u64 {
         let all = i64::from(self.count) * i64::from(self.block_len_bytes);

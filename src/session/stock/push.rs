@@ -17,9 +17,9 @@ use crate::proto::rsync::block_sums::digest_len_bytes;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
-use crate::proto::rsync::item::{BlockSum, ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer};
-use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::mux::{self, Control};
+use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
@@ -39,8 +39,6 @@ const NO_LISTING: DirId = DirId::MAX;
 
 /// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
 const PHASES: usize = 4;
-/// The most blocks of a basis: 2 TiB in the longest blocks.
-const BLOCKS_MAX: i32 = 1 << 24;
 /// What an item costs in the window of requests besides its sums, in bytes.
 const ITEM_COST: u64 = 64;
 
@@ -565,6 +563,8 @@ impl PushIntake<'_> {
         };
         let mut indices = NdxDecoder::new(protocol);
         let mut tally = Tally::default();
+        // The files of which only the rest was requested.
+        let mut appended = HashSet::new();
         // How many lists and phases the receiver has ended.
         let mut ended = 0;
         loop {
@@ -592,7 +592,7 @@ impl PushIntake<'_> {
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());
                 }
-                Ndx::Entry(index) => self.item(index, input, &request, &mut tally)?,
+                Ndx::Entry(index) => self.item(index, &mut appended, input, &request, &mut tally)?,
                 Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
             }
             sys::note_work();
@@ -609,6 +609,7 @@ impl PushIntake<'_> {
     fn item(
         &self,
         index: i32,
+        appended: &mut HashSet<i32>,
         input: &mut impl Read,
         request_of: &dyn Fn(Message, u64) -> std::result::Result<(), DecodeError>,
         tally: &mut Tally,
@@ -618,16 +619,14 @@ impl PushIntake<'_> {
         let found = self.shared.lock().file(index)?;
         let has_content = head.flags.has(ItemFlags::TRANSFER);
         let with_sums = has_content && !self.options.dry_run;
+        // A file that is requested again is not appended to.
+        let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
         let (mut sums, mut request) = (None, Vec::new());
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
-            if decoded.count > BLOCKS_MAX {
-                return Err(violation(format!("{} blocks of one file", decoded.count)));
-            }
             decoded.encode(&mut request);
-            let appends = self.options.place.append.is_some();
-            for _ in 0..if appends { 0 } else { decoded.count } {
-                BlockSum::decode(input, &decoded)?.encode(&decoded, &mut request);
+            if !appends {
+                request.append(&mut input.byte_vec(decoded.sums_len_bytes())?);
             }
             sums = Some(decoded);
         }
@@ -637,7 +636,7 @@ impl PushIntake<'_> {
             None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
-        let prefix = sums.filter(|_| self.options.place.append.is_some() && has_blocks);
+        let prefix = sums.filter(|_| appends && has_blocks);
         self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
