@@ -1,7 +1,8 @@
 //! A copy between this machine and another one: the client's end.
 //!
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
-//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
+//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over; without one, this
+//! program runs the session in rsync's protocol.
 
 use super::command_end::fail;
 use super::copy::{self, Prepared};
@@ -119,6 +120,14 @@ enum Paths {
 /// Returns the protocol versions and features of this program.
 fn speech() -> Speech {
     Speech::ours(compression_choice::features(None))
+}
+
+/// Limits the capacity of a link, in tests.
+fn narrowed(link: Link) -> Link {
+    match sys::narrow_link_bytes() {
+        Some(room_bytes) => pipe::narrowed(link, room_bytes),
+        None => link,
+    }
 }
 
 /// The program that was reached.
@@ -261,10 +270,7 @@ impl RemoteCopy {
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
-        let link = match sys::narrow_link_bytes() {
-            Some(room_bytes) => pipe::narrowed(link, room_bytes),
-            None => link,
-        };
+        let link = narrowed(link);
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
@@ -442,7 +448,9 @@ impl RemoteCopy {
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
             Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
-            Opened::Stock(link) => near.run_with_stock(link, &self.far.server_words, &mut reporter, &mut tally),
+            Opened::Stock(link) => {
+                near.run_with_stock(narrowed(link), &self.far.server_words, early, &mut reporter, &mut tally)
+            }
         };
         let outcome = match &mut carrier {
             Carrier::Net(redial) => {

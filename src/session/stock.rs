@@ -29,6 +29,7 @@ use crate::session::handshake::lost;
 use crate::session::io_threads::{Talk, counted};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::sender::{Sender, SenderInbox};
+use crate::session::source_prefetch::{Early, Looking};
 use crate::session::{Client, receive, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::work::thread::spawn;
@@ -87,32 +88,40 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
 
 impl Client<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
-    /// command line.
+    /// command line. `early`: the scan of this end's tree, if one was started.
     pub fn run_with_stock(
         &self,
         link: Link,
         words: &[Vec<u8>],
+        early: Option<Early<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (mut link, traffic) = counted(link);
-        let stock = greet(&mut link, self.options, words)?;
-        reporter.banner();
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let link = Link { reader, ..link };
-        let ended = match self.setup.server_sends {
-            true => self.pull(stock, link, &traffic, reporter, tally),
-            false => self.push(stock, link, &traffic, reporter, tally),
-        };
+        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
+        let ended = greet(&mut link, self.options, words).and_then(|stock| {
+            reporter.banner();
+            let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+            let link = Link { reader, ..link };
+            match early {
+                Some(Early::Source(looking)) => self.push(stock, link, &traffic, Some(looking), reporter, tally),
+                None if !self.setup.server_sends => self.push(stock, link, &traffic, None, reporter, tally),
+                // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
+                early @ (Some(Early::Dest(_)) | None) => {
+                    drop(early);
+                    self.pull(stock, link, &traffic, reporter, tally)
+                }
+            }
+        });
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
-        ended.map_err(|error| match error.message.starts_with(ENDED) {
-            true => {
-                let words =
-                    format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
-                Error { message: words.into_bytes(), ..error.by("Receiver") }
+        ended.map_err(|error| {
+            let error = if error.role == Error::new(error.exit, "").role { error.by(role) } else { error };
+            if !error.message.starts_with(ENDED) {
+                return error;
             }
-            false => error,
+            let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [{role}]");
+            Error { message: words.into_bytes(), ..error.by(role) }
         })
     }
 
@@ -163,9 +172,16 @@ impl Client<'_> {
         stock: StockTerms,
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
+        looking: Option<Box<Looking<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        if stock.sums.checksum == Checksum::Sha1 {
+            let words = format!("sparsync: {SHA1} is not supported, and the remote rsync has no other");
+            return Err(Error::new(Exit::Unsupported, words).with_hint("install sparsync there, or rsync here"));
+        }
+        // An older scan is repeated, and must not run beside the new one.
+        let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (self.terms(), reporter.wants());
         // A receiver needs rules only if it deletes.
         let needs_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
@@ -215,9 +231,10 @@ impl Client<'_> {
         let ended = talk.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
-                let ended = line
-                    .send(&Message::Setup(Box::new(self.setup.clone())))
-                    .and_then(|()| sender.run(&self.sources, self.listed.as_deref(), tally));
+                let ended = line.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
+                    Some(looking) => sender.run_on(looking, None, tally),
+                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                });
                 queue.end();
                 ended
             })
@@ -283,7 +300,7 @@ pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<St
     Ok(StockTerms { protocol, flags, sums, listed, compression })
 }
 
-/// The option that names the checksums. With "auto" they are negotiated.
+/// The option that names the checksums. Only if all are "auto", they are negotiated.
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
