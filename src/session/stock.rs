@@ -8,20 +8,26 @@
 mod controls;
 pub mod pull;
 pub mod push;
+mod support;
+
+use self::support::SHA1;
+pub use self::support::unsupported;
 
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
-use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, CheckMode, Checksum, Checksums, Compression, FilesFrom, Options};
-use crate::proto::rsync::block_sums::Sums;
+use crate::options::{CheckMode, Checksum, Checksums, Compression, Options};
+use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
+use crate::proto::rsync::file_list::ListOptions;
+use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::proto::rsync::mux;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::{Message, Setup};
-use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::event::{Event, Problem, Weight};
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
@@ -57,33 +63,27 @@ pub struct StockTerms {
     pub compression: Compression,
 }
 
-/// What is reported as not supported in a push with this checksum.
-const SHA1: &str = "the checksum sha1";
-
-/// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
-pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
-    let Options { preserve, place, select, connect, check, delta, .. } = options;
-    let is_zlib = delta.compress.choice == Some(Compression::Zlib);
-    let is_sha1 = check.mode == CheckMode::Digest && check.sums.listed == Checksum::Sha1;
-    let pushes = !server_sends;
-    let lacking = [
-        (pushes && wants.progress, "--progress"),
-        (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
-        (pushes && is_zlib, "--compress-choice=zlib"),
-        // Digests of 16 bytes are kept.
-        (pushes && (is_sha1 || check.sums.transfer == Checksum::Sha1), SHA1),
-        (pushes && check.sums.transfer == Checksum::None, "the checksum none"),
-        (pushes && matches!(select.files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
-        (pushes && preserve.fake_super, "--fake-super"),
-        (preserve.acls, "--acls"),
-        (preserve.xattrs > 0, "--xattrs"),
-        (preserve.write_devices, "--write-devices"),
-        (select.copy_devices, "--copy-devices"),
-        (place.append == Some(Append::Verify), "--append-verify"),
-        (select.missing_args == MissingArgs::Delete, "--delete-missing-args"),
-        (connect.args == ArgStyle::Secluded, "--secluded-args"),
-    ];
-    lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+impl StockTerms {
+    /// Returns what the file lists of a run contain.
+    fn list_options(&self, options: &Options) -> ListOptions {
+        let Options { preserve, select, check, .. } = options;
+        ListOptions {
+            protocol: self.protocol,
+            compat: self.flags,
+            owners: preserve.owner,
+            groups: preserve.group,
+            links: preserve.links,
+            devices: preserve.devices,
+            specials: preserve.specials,
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            numeric_ids: preserve.numeric_ids,
+            relative: select.relative,
+            digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
+            // The others belong to options that are not supported.
+            ..ListOptions::default()
+        }
+    }
 }
 
 impl Client<'_> {
@@ -186,7 +186,7 @@ impl Client<'_> {
         // A receiver needs rules only if it deletes.
         let needs_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
         let opening = match needs_rules {
-            true => pull::opening(&self.rules_of_server(), None, stock.protocol)?,
+            true => opening(&self.rules_of_server(), None, stock.protocol)?,
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
