@@ -135,7 +135,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (terms, wants) = (self.terms(), reporter.wants());
         let inbox = ReceiverInbox::default();
-        let opening = pull::opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
+        let opening = opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
         let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &line, true);
@@ -265,6 +265,22 @@ impl Client<'_> {
         };
         rules.into_iter().filter_map(text_of).collect()
     }
+}
+
+/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
+fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>, Error> {
+    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
+    let rules = rules.collect::<std::result::Result<Vec<_>, DecodeError>>().map_err(failed)?;
+    let mut data = Vec::new();
+    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
+    let (mut out, mut names) = (Vec::new(), Vec::new());
+    if let Some(listed) = listed {
+        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
+        filter_list::encode_names_end(&mut names);
+    }
+    mux::encode_data(&data, &mut out);
+    mux::encode_data(&names, &mut out);
+    Ok(out)
 }
 
 /// How the error of a connection that was closed too early begins.

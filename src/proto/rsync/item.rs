@@ -266,16 +266,6 @@ impl BlockSum {
     }
 }
 
-/// How often each side writes [`Ndx::Done`](super::number::Ndx::Done) in a connection with this number of lists: the
-/// receiver's side and the sender. The last one of the receiver's side is its goodbye.
-pub fn done_counts(protocol: u8, lists: u32) -> (u32, u32) {
-    match protocol {
-        31.. => (lists + 4, lists + 3),
-        29 | 30 => (lists + 3, lists + 2),
-        _ => (3, 2),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

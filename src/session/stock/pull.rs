@@ -11,15 +11,14 @@ use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
-use crate::flist::{self, DirList, Entry, Inode, Time};
+use crate::flist::{DirList, Entry, Inode, Kind, Time};
 use crate::fs::sys;
 use crate::options::{Compression, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, Kind, ListDecoder, ListItem, ListOptions};
-use crate::proto::rsync::filter_list;
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::mux::{self, Control, Demultiplexer};
@@ -98,7 +97,7 @@ pub struct PullIntake<'a> {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// Returns the two directions of a pull. `opening`: see [`opening`].
+/// Returns the two directions of a pull. `opening` is sent first.
 pub fn directions<'a>(
     terms: StockTerms,
     opening: Vec<u8>,
@@ -119,22 +118,6 @@ pub fn directions<'a>(
         opening,
     };
     (encoder, PullIntake { terms, options, inbox, shared })
-}
-
-/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
-pub fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>> {
-    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
-    let rules = rules.collect::<decode_error::Result<Vec<_>>>().map_err(failed)?;
-    let mut data = Vec::new();
-    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
-    let (mut out, mut names) = (Vec::new(), Vec::new());
-    if let Some(listed) = listed {
-        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
-        filter_list::encode_names_end(&mut names);
-    }
-    mux::encode_data(&data, &mut out);
-    mux::encode_data(&names, &mut out);
-    Ok(out)
 }
 
 impl PullEncoder {
@@ -220,7 +203,7 @@ impl Intake for PullIntake<'_> {
                 line,
                 handler,
                 controls,
-                lists: ListDecoder::new(self.list_options()),
+                lists: ListDecoder::new(self.terms.list_options(self.options)),
                 indices: NdxDecoder::new(protocol),
                 tokens,
                 digest_len_bytes: sums.digest_len_bytes(),
@@ -240,33 +223,6 @@ impl Intake for PullIntake<'_> {
 impl PullIntake<'_> {
     fn is_incremental(&self) -> bool {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
-    }
-
-    fn list_options(&self) -> ListOptions {
-        let Options { preserve, select, check, .. } = self.options;
-        ListOptions {
-            protocol: self.terms.protocol,
-            compat: self.terms.flags,
-            owners: preserve.owner,
-            groups: preserve.group,
-            links: preserve.links,
-            devices: preserve.devices,
-            specials: preserve.specials,
-            hard_links: preserve.hard_links,
-            atimes: preserve.atimes,
-            crtimes: false,
-            acls: preserve.acls,
-            xattrs: preserve.xattrs > 0,
-            numeric_ids: preserve.numeric_ids,
-            relative: select.relative,
-            missing_args: select.missing_args == crate::options::select::MissingArgs::Delete,
-            digest_len_bytes: match check.mode {
-                crate::options::CheckMode::Digest => {
-                    crate::proto::rsync::block_sums::digest_len_bytes(self.terms.listed)
-                }
-                _ => 0,
-            },
-        }
     }
 }
 
@@ -309,7 +265,8 @@ struct Reading<'a, 'i, R, H> {
     indices: NdxDecoder,
     tokens: TokenDecoder,
     digest_len_bytes: usize,
-    dirs: Vec<NumberedDir>,
+    /// `None`: its list has come.
+    dirs: Vec<Option<NumberedDir>>,
     /// The index of the first entry of the next list.
     next_index: i32,
     /// The errors that the sender has reported with its lists, as bits.
@@ -476,7 +433,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     /// Counts an entry, also one that is a duplicate. The generator counts the first root.
     fn count(&mut self, entry: &FileEntry) {
         let is_first_root = entry.path == b"." && !std::mem::replace(&mut self.has_root, true);
-        if let Some(kind) = flist::Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
+        if let Some(kind) = Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
             let name_len = entry.path.len() + entry.target.len();
             self.counted.list(kind, len_of(entry), name_len);
         }
@@ -496,11 +453,6 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let mut list = self.list()?;
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
-        let missing = list.entries.iter_mut().filter_map(|slot| {
-            let entry = slot.take_if(|entry| entry.kind() == Kind::Missing)?;
-            Some(RelPath::parse(&entry.path).map_err(|_| violation("invalid path")))
-        });
-        let missing = missing.collect::<decode_error::Result<Vec<_>>>()?;
         let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
         let mut others = list.entries.iter().flatten();
         let (first, is_more) = (others.next(), others.next().is_some());
@@ -515,7 +467,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             (None, _) => None,
         };
         let found = u64::from(!is_empty);
-        let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
+        let mut roots = Roots { found, single, lone_dir_is_bare, ..Roots::default() };
         roots.ids = std::mem::take(&mut list.ids);
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
@@ -527,7 +479,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let has_content = top.as_ref().is_some_and(|top| top.has_content);
         if is_incremental {
             // The top is the first of the numbered directories.
-            self.dirs.extend(top.map(|_| NumberedDir { path: RelPath::root(), is_walked: false, has_content }));
+            self.dirs.extend(top.map(|_| Some(NumberedDir { path: RelPath::root(), is_walked: false, has_content })));
             self.pass_on(Message::Roots(Box::new(roots)))?;
             self.pass_on_listing(RelPath::root(), list, has_content)?;
         } else {
@@ -550,9 +502,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Reads the list of a numbered directory.
     fn list_of(&mut self, dir: i32) -> decode_error::Result<()> {
-        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get(at));
+        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get_mut(at)?.take());
         let found = found.ok_or_else(|| violation(format!("list of unknown directory {dir}")))?;
-        let (path, is_walked, has_content) = (found.path.clone(), found.is_walked, found.has_content);
+        let NumberedDir { path, is_walked, has_content } = found;
         let list = match self.read_ahead.take() {
             Some((_, list)) => list,
             None => self.list()?,
@@ -578,7 +530,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let Some(entry) = entry else {
                 let path = RelPath::root();
                 let dropped = NumberedDir { path, is_walked: false, has_content: false };
-                self.dirs.extend(dropped_dirs.contains(&place).then_some(dropped));
+                self.dirs.extend(dropped_dirs.contains(&place).then_some(Some(dropped)));
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
@@ -588,7 +540,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let sub = self.sub(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry);
             listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
-            self.dirs.extend(sub.map(|(_, dir)| dir));
+            self.dirs.extend(sub.map(|(_, dir)| Some(dir)));
         }
         let mut shared = self.intake.shared.lock();
         let list = shared.lists_done.len();
@@ -801,7 +753,7 @@ mod tests {
     use super::*;
     use crate::options::Checksum;
     use crate::proto::Native;
-    use crate::proto::rsync::file_list::ListEncoder;
+    use crate::proto::rsync::file_list::{ListEncoder, ListOptions};
 
     /// A receiver that gets listings and, unless it hangs, consumes them at once.
     struct Getter<'a> {

@@ -10,12 +10,11 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::sys;
-use crate::options::{CheckMode, Compression, Options};
+use crate::options::{Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
-use crate::proto::rsync::block_sums::digest_len_bytes;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::mux::{self, Control};
@@ -93,7 +92,7 @@ struct SentList {
     /// The root precedes the entries of the listing.
     has_root: bool,
     /// The directory itself, with its path. Its own index is the one before the list.
-    own: Option<OwnEntry>,
+    own: Option<Box<OwnEntry>>,
 }
 
 /// An item that is to be returned.
@@ -137,7 +136,7 @@ impl Shared {
     /// Returns the directory whose own index this is: the one before its list.
     fn dir_before(&self, index: i32) -> Option<&OwnEntry> {
         let at = self.lists.partition_point(|list| list.first <= index);
-        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_ref())
+        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_deref())
     }
 }
 
@@ -203,26 +202,7 @@ pub(in crate::session) fn directions<'a>(
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let shared = Arc::<Mutex<Shared>>::default();
     let counts = Arc::<SentCounts>::default();
-    let preserve = &options.preserve;
-    let listed_len_bytes = match options.check.mode {
-        CheckMode::Digest => digest_len_bytes(terms.listed),
-        _ => 0,
-    };
-    let list_options = ListOptions {
-        protocol: terms.protocol,
-        compat: terms.flags,
-        owners: preserve.owner,
-        groups: preserve.group,
-        links: preserve.links,
-        devices: preserve.devices,
-        specials: preserve.specials,
-        hard_links: preserve.hard_links,
-        atimes: preserve.atimes,
-        numeric_ids: preserve.numeric_ids,
-        relative: options.select.relative,
-        digest_len_bytes: listed_len_bytes,
-        ..ListOptions::default()
-    };
+    let list_options = terms.list_options(options);
     let encoder = PushEncoder {
         terms,
         shared: shared.clone(),
@@ -233,7 +213,7 @@ pub(in crate::session) fn directions<'a>(
         indices: NdxEncoder::new(terms.protocol),
         tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol).map_err(failed)?,
         digest_len_bytes: terms.sums.digest_len_bytes(),
-        listed_len_bytes,
+        listed_len_bytes: list_options.digest_len_bytes,
         opening,
         events,
         root: None,
@@ -241,7 +221,7 @@ pub(in crate::session) fn directions<'a>(
         told: None,
         dirs: Vec::new(),
         next_dir: 0,
-        names: names_of_root(preserve.numeric_ids),
+        names: names_of_root(options.preserve.numeric_ids),
         links: HashMap::new(),
         all: Vec::new(),
         sums: SumHead::default(),
@@ -326,7 +306,7 @@ impl PushEncoder {
         let count = self.lists.next_index() - first;
         let mut shared = self.shared.lock();
         if self.is_incremental() {
-            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own });
+            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own: own.map(Box::new) });
             self.dirs.extend(below.into_iter().rev());
         }
         shared.listings.insert(told.id, SentListing { path: told.path, list: told.list, shown: told.shown });
@@ -363,7 +343,7 @@ impl PushEncoder {
 
     fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
         let first = self.lists.next_index();
-        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own });
+        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own: own.map(Box::new) });
         self.end_list(out);
     }
 
@@ -573,8 +553,12 @@ impl PushIntake<'_> {
                     let mut shared = self.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
                     let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + PHASES;
-                    let dir = shared.lists.get(ended).and_then(|list| list.dir);
                     // No further item is about it.
+                    let list = shared.lists.get_mut(ended);
+                    let dir = list.and_then(|list| {
+                        list.own = None;
+                        list.dir
+                    });
                     dir.and_then(|dir| shared.listings.remove(&dir));
                     drop(shared);
                     if is_early {
