@@ -31,6 +31,7 @@ copies!(compression_by_lz4, TREE, OLD, ["-ai", "--zc=lz4"]);
 copies!(compression_by_zlibx, TREE, OLD, ["-ai", "--zc=zlibx"]);
 copies!(checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
 copies!(checksums_by_md5, TREE, OLD, ["-aic", "--cc=md5"]);
+copies!(option_for_the_remote_side_only, TREE, OLD, ["-ai", "-M--bwlimit=1000000", "-M--no-times"]);
 // Two names are not negotiated, even if one of them is "auto".
 copies!(checksums_by_auto_and_md5, TREE, OLD, ["-aic", "--cc=auto,md5"]);
 copies!(checksums_by_twice_auto, TREE, OLD, ["-aic", "--cc=auto,auto"]);
