@@ -36,26 +36,12 @@ pub struct ContentHasher(Hasher);
 enum Hasher {
     Blake3(Box<blake3::Hasher>),
     Xxh3(Box<XxHash3_128>),
-    Xxh128(Box<XxHash3_128>),
-    Xxh3Short(Box<XxHash3_64>),
-    Xxh64(Box<XxHash64>),
-    Md5(Box<md5::Md5>),
-    Md4(Box<md4::Md4>),
-    Sha1(Box<sha1::Sha1>),
-    Nothing,
+    Negotiated(Box<FileDigest>),
 }
 
 impl Hasher {
     fn negotiated(sum: Checksum) -> Hasher {
-        match sum {
-            Checksum::Xxh128 => Hasher::Xxh128(Box::default()),
-            Checksum::Xxh3 => Hasher::Xxh3Short(Box::default()),
-            Checksum::Xxh64 => Hasher::Xxh64(Box::default()),
-            Checksum::Md5 => Hasher::Md5(Box::default()),
-            Checksum::Md4 => Hasher::Md4(Box::default()),
-            Checksum::Sha1 => Hasher::Sha1(Box::default()),
-            Checksum::None => Hasher::Nothing,
-        }
+        Hasher::Negotiated(Box::new(FileDigest::new(sum, None)))
     }
 }
 
@@ -73,13 +59,8 @@ impl ContentHasher {
     pub fn update(&mut self, piece: &[u8]) {
         match &mut self.0 {
             Hasher::Blake3(hasher) => _ = hasher.update(piece),
-            Hasher::Xxh3(hasher) | Hasher::Xxh128(hasher) => hasher.write(piece),
-            Hasher::Xxh3Short(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
-            Hasher::Xxh64(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
-            Hasher::Md5(hasher) => md5::Digest::update(&mut **hasher, piece),
-            Hasher::Md4(hasher) => md4::Digest::update(&mut **hasher, piece),
-            Hasher::Sha1(hasher) => sha1::Digest::update(&mut **hasher, piece),
-            Hasher::Nothing => {}
+            Hasher::Xxh3(hasher) => hasher.write(piece),
+            Hasher::Negotiated(hasher) => hasher.update(piece),
         }
     }
 
@@ -88,13 +69,67 @@ impl ContentHasher {
         match &self.0 {
             Hasher::Blake3(hasher) => cut(&hasher.finalize()),
             Hasher::Xxh3(hasher) => hasher.finish_128().to_be_bytes(),
-            Hasher::Xxh128(hasher) => hasher.finish_128().to_le_bytes(),
-            Hasher::Xxh3Short(hasher) => padded(&std::hash::Hasher::finish(&**hasher).to_le_bytes()),
-            Hasher::Xxh64(hasher) => padded(&std::hash::Hasher::finish(&**hasher).to_le_bytes()),
-            Hasher::Md5(hasher) => padded(&md5::Digest::finalize((**hasher).clone())),
-            Hasher::Md4(hasher) => padded(&md4::Digest::finalize((**hasher).clone())),
-            Hasher::Sha1(hasher) => padded(&sha1::Digest::finalize((**hasher).clone())),
-            Hasher::Nothing => padded(&[]),
+            Hasher::Negotiated(hasher) => padded(&FileDigest::clone(hasher).finish()),
+        }
+    }
+}
+
+/// Computes a checksum of a whole file incrementally, as rsync sends it.
+#[derive(Clone)]
+pub struct FileDigest(Algorithm);
+
+#[derive(Clone)]
+enum Algorithm {
+    Xxh128(Box<XxHash3_128>),
+    Xxh3(Box<XxHash3_64>),
+    Xxh64(XxHash64),
+    Md5(md5::Md5),
+    Md4(md4::Md4),
+    Sha1(sha1::Sha1),
+    None,
+}
+
+impl FileDigest {
+    /// Creates a hasher for no bytes, or for a seed that precedes them.
+    pub fn new(checksum: Checksum, seed: Option<i32>) -> FileDigest {
+        let mut digest = FileDigest(match checksum {
+            Checksum::Xxh128 => Algorithm::Xxh128(Box::new(XxHash3_128::new())),
+            Checksum::Xxh3 => Algorithm::Xxh3(Box::new(XxHash3_64::new())),
+            Checksum::Xxh64 => Algorithm::Xxh64(XxHash64::default()),
+            Checksum::Md5 => Algorithm::Md5(md5::Md5::default()),
+            Checksum::Md4 => Algorithm::Md4(md4::Md4::default()),
+            Checksum::Sha1 => Algorithm::Sha1(sha1::Sha1::default()),
+            Checksum::None => Algorithm::None,
+        });
+        if let Some(seed) = seed {
+            digest.update(&seed.to_le_bytes());
+        }
+        digest
+    }
+
+    /// Adds the next bytes of the file.
+    pub fn update(&mut self, piece: &[u8]) {
+        match &mut self.0 {
+            Algorithm::Xxh128(hasher) => hasher.write(piece),
+            Algorithm::Xxh3(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
+            Algorithm::Xxh64(hasher) => std::hash::Hasher::write(hasher, piece),
+            Algorithm::Md5(hasher) => md5::Digest::update(hasher, piece),
+            Algorithm::Md4(hasher) => md5::Digest::update(hasher, piece),
+            Algorithm::Sha1(hasher) => md5::Digest::update(hasher, piece),
+            Algorithm::None => {}
+        }
+    }
+
+    /// Returns the bytes on the wire.
+    pub fn finish(self) -> Vec<u8> {
+        match self.0 {
+            Algorithm::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
+            Algorithm::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher).to_le_bytes().to_vec(),
+            Algorithm::Xxh64(hasher) => std::hash::Hasher::finish(&hasher).to_le_bytes().to_vec(),
+            Algorithm::Md5(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            Algorithm::Md4(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            Algorithm::Sha1(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            Algorithm::None => vec![0],
         }
     }
 }
@@ -256,33 +291,24 @@ pub const fn shown_len_bytes(sum: Checksum) -> usize {
 
 /// Returns the checksum that `%C` prints for everything `read` returns until it returns 0; `None` for
 /// [`Checksum::None`]. `read` fills the buffer from its start.
-pub fn shown(sum: Checksum, read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
-    use md5::Digest as _;
-    use std::hash::Hasher;
-    Ok(Some(match sum {
-        Checksum::None => return Ok(None),
-        Checksum::Xxh128 => feed(XxHash3_128::new(), XxHash3_128::write, read)?.finish_128().to_be_bytes().to_vec(),
-        Checksum::Xxh3 => feed(XxHash3_64::new(), XxHash3_64::write, read)?.finish().to_be_bytes().to_vec(),
-        Checksum::Xxh64 => feed(XxHash64::default(), XxHash64::write, read)?.finish().to_be_bytes().to_vec(),
-        Checksum::Md5 => feed(md5::Md5::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
-        Checksum::Md4 => feed(md4::Md4::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
-        Checksum::Sha1 => feed(sha1::Sha1::new(), |hasher, piece| hasher.update(piece), read)?.finalize().to_vec(),
-    }))
-}
-
-/// Passes everything that `read` returns to the hasher.
-fn feed<H>(
-    mut hasher: H,
-    update: impl Fn(&mut H, &[u8]),
-    mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
-) -> io::Result<H> {
-    let mut piece = vec![0u8; PIECE_BYTES];
+pub fn shown(sum: Checksum, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<Option<Vec<u8>>> {
+    if sum == Checksum::None {
+        return Ok(None);
+    }
+    let (mut hasher, mut piece) = (FileDigest::new(sum, None), vec![0u8; PIECE_BYTES]);
     loop {
         match read(&mut piece)? {
-            0 => return Ok(hasher),
-            n => update(&mut hasher, &piece[..n]),
+            0 => break,
+            n => hasher.update(&piece[..n]),
         }
     }
+    let mut digest = hasher.finish();
+    match sum {
+        // Sent as numbers, the lowest byte first.
+        Checksum::Xxh128 | Checksum::Xxh3 | Checksum::Xxh64 => digest.reverse(),
+        Checksum::Md5 | Checksum::Md4 | Checksum::Sha1 | Checksum::None => {}
+    }
+    Ok(Some(digest))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A copy between this machine and another one: the client's end.
 //!
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
-//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over.
+//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over; without one, this
+//! program runs the session in rsync's protocol.
 
 use super::command_end::fail;
 use super::copy::{self, Prepared};
@@ -121,6 +122,14 @@ fn speech() -> Speech {
     Speech::ours(compression_choice::features(None))
 }
 
+/// Limits the capacity of a link, in tests.
+fn narrowed(link: Link) -> Link {
+    match sys::narrow_link_bytes() {
+        Some(room_bytes) => pipe::narrowed(link, room_bytes),
+        None => link,
+    }
+}
+
 /// The program that was reached.
 enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
@@ -199,11 +208,10 @@ impl RemoteCopy {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
                 // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read. This
-                // returns only if there is no rsync that can be started, which the error below says.
-                if self.stock_choice(env) != Some(true) {
-                    let _ = exec_rsync::run(env);
-                }
-                let error = self.no_rsync(env);
+                // returns only if no rsync can be started.
+                let may_run = self.stock_choice(env) != Some(true);
+                let why = if may_run { exec_rsync::run(env).err() } else { None };
+                let error = self.no_rsync(env, why);
                 fail(env, &error)
             }
             Err(error) => fail(env, &error),
@@ -262,10 +270,7 @@ impl RemoteCopy {
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
-        let link = match sys::narrow_link_bytes() {
-            Some(room_bytes) => pipe::narrowed(link, room_bytes),
-            None => link,
-        };
+        let link = narrowed(link);
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
@@ -414,11 +419,17 @@ impl RemoteCopy {
         }
     }
 
-    fn no_rsync(&self, env: &Env) -> Error {
+    /// Returns the error for a run that only the installed rsync can do. `why`: why it could not be started.
+    fn no_rsync(&self, env: &Env, why: Option<Error>) -> Error {
+        let (lacking, why) = match (self.lacking_for_stock(env), why) {
+            (None, Some(why)) => return why.by(self.role()),
+            (lacking, why) => (lacking.unwrap_or("this"), why),
+        };
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let what = self.lacking_for_stock(env).unwrap_or("this");
-        let words = format!("sparsync: {what} is not supported with {host}: it has rsync but no sparsync");
-        Error::new(Exit::Unsupported, words).by(self.role()).with_hint("install rsync here or sparsync there")
+        let words = format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync");
+        let words = [words.into_bytes()].into_iter().chain(why.map(|why| why.message)).collect::<Vec<_>>();
+        let error = Error::new(Exit::Unsupported, words.join(&b'\n'));
+        error.by(self.role()).with_hint("install rsync here or sparsync there")
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -437,7 +448,9 @@ impl RemoteCopy {
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
             Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
-            Opened::Stock(link) => near.run_with_stock(link, &self.far.server_words, &mut reporter, &mut tally),
+            Opened::Stock(link) => {
+                near.run_with_stock(narrowed(link), &self.far.server_words, early, &mut reporter, &mut tally)
+            }
         };
         let outcome = match &mut carrier {
             Carrier::Net(redial) => {

@@ -58,11 +58,9 @@ impl RemoteCopy {
     /// Returns what of this run only an installed rsync can do with a stock rsync.
     pub fn lacking_for_stock(&self, env: &Env) -> Option<&'static str> {
         let sends = !self.far.server_sends;
-        let is_list = self.dest.is_none() || self.options.select.list_only;
-        let wants = copy::wants(env, &self.options, self.options.output.log_file.is_some(), is_list, sends);
-        let has_remote_words = !self.far.remote_words.is_empty();
-        let lacking = stock::unsupported(&self.options, wants, self.far.server_sends);
-        lacking.or_else(|| has_remote_words.then_some("--remote-option"))
+        let has_log = self.options.output.log_file.is_some();
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), sends);
+        stock::unsupported(&self.options, wants, self.far.server_sends)
     }
 
     /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or

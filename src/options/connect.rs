@@ -60,6 +60,8 @@ pub struct Connect {
     pub address: Option<Vec<u8>>,
     /// `--port`, for a daemon; 0: not given.
     pub port: i32,
+    /// `--protocol`: the newest version that a stock rsync is offered; `None`: the newest one.
+    pub protocol: Option<u8>,
     /// `--max-alloc`: the most memory that the listing of one directory of the peer may take, in bytes; `None`: no
     /// limit.
     pub max_alloc_bytes: Option<u64>,

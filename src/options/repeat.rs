@@ -170,6 +170,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         trust_sender: _,
         address: _,
         port: _,
+        protocol: _,
         max_alloc_bytes: _,
         timeout_secs: _,
         contimeout_secs: _,

@@ -449,6 +449,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Counts a received message that must not wait. Returns whether at most `max_bytes` of its class are not consumed
+    /// yet.
+    pub fn count_queued(&self, class: Class, cost: u64, max_bytes: u64) -> bool {
+        let hearing = &mut self.state.lock().hearing[class as usize];
+        hearing.count_received(cost);
+        hearing.waiting() <= max_bytes
+    }
+
     /// Notes that a content that was requested again has arrived; see [`Connection::take_in`].
     pub fn repeated_has_come(&self) {
         let mut state = self.state.lock();

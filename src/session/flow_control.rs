@@ -62,6 +62,11 @@ impl Hearing {
         self.waiting < self.window
     }
 
+    /// Returns how many received bytes are not consumed yet.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
     /// Counts a received message. Returns `false` if it exceeds the window.
     pub fn count_received(&mut self, cost: u64) -> bool {
         // The one message that goes below zero may still be sent.

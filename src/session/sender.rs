@@ -174,7 +174,8 @@ impl<'a> Sender<'a> {
     }
 
     fn audience(&self) -> Audience {
-        Audience { compares: self.shortcuts().compare, is_super: self.receiver_is_super }
+        let (compares, is_super) = (self.shortcuts().compare, self.receiver_is_super);
+        Audience { compares, is_super, is_stock: self.is_stock() }
     }
 
     /// Returns whether the receiver is a stock rsync.

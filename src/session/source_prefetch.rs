@@ -9,7 +9,9 @@ use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::fs::ids::Ids;
 use crate::options::CheckMode;
+use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
+use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
 use crate::session::dest_prescan::Glance;
@@ -57,13 +59,16 @@ pub struct Audience {
     pub compares: bool,
     /// The receiver may change owners, so digests include them.
     pub is_super: bool,
+    /// The receiver is a stock rsync, which rejects long paths.
+    pub is_stock: bool,
 }
 
 impl<'a> Aim<'a> {
     /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
     /// the digests made so far are computed again.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
-        let audience = Audience { compares: Shortcuts::of(terms.options, Wants::default()).compare, is_super };
+        let compares = Shortcuts::of(terms.options, Wants::default()).compare;
+        let audience = Audience { compares, is_super, is_stock: false };
         Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
     }
 
@@ -216,6 +221,10 @@ impl Looking<'_> {
     pub fn take(&self, ticket: Ticket) -> Found {
         let look = self.scanner.walk();
         let mut found = self.scanner.take(ticket);
+        if look.audience().is_stock {
+            let Found { listed, tickets, .. } = &mut found;
+            self.scanner.forget(leave_out(listed, tickets, too_long));
+        }
         if found.audience != look.audience() {
             look.put_digest(&mut found);
         }
@@ -266,7 +275,7 @@ impl SourceLook<'_> {
 
     fn put_digest(&self, found: &mut Found) {
         found.audience = self.audience();
-        let Audience { compares, is_super } = found.audience;
+        let Audience { compares, is_super, .. } = found.audience;
         let listed = &found.listed;
         // Problems and notes must be sent, so no digest may hide the directory.
         let is_silent =
@@ -285,7 +294,7 @@ impl Look for SourceLook<'_> {
 
     fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
         let (mut listed, mut tasks) = self.walk.list(task);
-        leave_out_unfit(&mut listed, &mut tasks);
+        leave_out(&mut listed, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
         let mut found = Found { listed, digest: None, tickets, is_parked: false, audience: self.audience() };
@@ -316,28 +325,49 @@ impl Look for SourceLook<'_> {
     }
 }
 
-/// Removes entries that cannot be encoded for a peer and reports them. `tasks` holds the tasks of the subdirectories
-/// with their entry indices.
-fn leave_out_unfit(listed: &mut ListedDir, tasks: &mut Vec<(u32, SourceTask)>) {
-    if listed.source.entries.iter().all(|entry| unfit(entry).is_none()) {
-        return;
+/// Returns the line for the user about an entry that cannot be encoded for a sparsync.
+fn unencodable(dir: &RelPath, name: &[u8], entry: &Entry) -> Option<Vec<u8>> {
+    let why = unfit(entry)?;
+    Some([b"sparsync: skipping \"", dir.join(name).as_bytes(), b"\": ", why.as_bytes()].concat())
+}
+
+/// Returns the line for the user about an entry whose path is too long for a stock rsync.
+fn too_long(dir: &RelPath, name: &[u8], _: &Entry) -> Option<Vec<u8>> {
+    let separator = usize::from(!dir.is_root());
+    let len_bytes = dir.as_bytes().len() + separator + name.len();
+    let beyond_bytes = len_bytes.checked_sub(PATH_MAX_BYTES).filter(|&beyond_bytes| beyond_bytes > 0)?;
+    let words = format!("filename overflows max-path len by {beyond_bytes}: ");
+    Some([words.as_bytes(), dir.join(name).as_bytes()].concat())
+}
+
+/// Removes the entries for which `why` returns a line, and reports them. `below` has a value for each subdirectory that
+/// is walked, with its entry index. Returns the values of those that were removed.
+fn leave_out<T>(
+    listed: &mut ListedDir,
+    below: &mut Vec<(u32, T)>,
+    why: impl Fn(&RelPath, &[u8], &Entry) -> Option<Vec<u8>>,
+) -> Vec<T> {
+    let is_fit = |entry: &Entry| why(&listed.path, listed.source.name(entry), entry).is_none();
+    if listed.source.entries.iter().all(is_fit) {
+        return Vec::new();
     }
     let whole = std::mem::take(&mut listed.source);
     let mut subs = std::mem::take(&mut listed.subs).into_iter();
-    let mut old_tasks = std::mem::take(tasks).into_iter().peekable();
+    let mut old_below = std::mem::take(below).into_iter().peekable();
+    let mut removed = Vec::new();
     for (at, entry) in (0..).zip(&whole.entries) {
         let name = whole.name(entry);
         let sub = if entry.is_dir() { subs.next() } else { None };
-        let task = old_tasks.next_if(|(of, _)| *of == at);
-        if let Some(why) = unfit(entry) {
-            let path = listed.path.join(name);
-            let line = [b"sparsync: skipping \"", path.as_bytes(), b"\": ", why.as_bytes()].concat();
+        let value = old_below.next_if(|(of, _)| *of == at).map(|(_, value)| value);
+        if let Some(line) = why(&listed.path, name, entry) {
             // Same weight as an unreadable entry, so that nothing is deleted at the destination.
             listed.problems.push(Problem::new(line, Weight::SourceError));
+            removed.extend(value);
             continue;
         }
-        tasks.extend(task.map(|(_, task)| (listed.source.len() as u32, task)));
+        below.extend(value.map(|value| (listed.source.len() as u32, value)));
         listed.subs.extend(sub);
         listed.source.push_entry(name, entry.clone());
     }
+    removed
 }

@@ -8,20 +8,26 @@
 mod controls;
 pub mod pull;
 pub mod push;
+mod support;
+
+use self::support::SHA1;
+pub use self::support::unsupported;
 
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
-use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, CheckMode, Checksum, Checksums, Compression, FilesFrom, Options};
-use crate::proto::rsync::block_sums::Sums;
+use crate::options::{CheckMode, Checksum, Checksums, Compression, Options};
+use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
+use crate::proto::rsync::file_list::ListOptions;
+use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::proto::rsync::mux;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::{Message, Setup};
-use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::event::{Event, Problem, Weight};
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
@@ -29,6 +35,7 @@ use crate::session::handshake::lost;
 use crate::session::io_threads::{Talk, counted};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::sender::{Sender, SenderInbox};
+use crate::session::source_prefetch::{Early, Looking};
 use crate::session::{Client, receive, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::work::thread::spawn;
@@ -56,59 +63,65 @@ pub struct StockTerms {
     pub compression: Compression,
 }
 
-/// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
-pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
-    let Options { preserve, place, select, connect, check, delta, .. } = options;
-    let is_zlib = delta.compress.choice == Some(Compression::Zlib);
-    let is_sha1 = check.mode == CheckMode::Digest && check.sums.listed == Checksum::Sha1;
-    let pushes = !server_sends;
-    let lacking = [
-        (pushes && wants.progress, "--progress"),
-        (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
-        (pushes && is_zlib, "--compress-choice=zlib"),
-        (pushes && is_sha1, "--checksum-choice=sha1"),
-        (pushes && check.sums.transfer == Checksum::None, "--checksum-choice=none"),
-        (pushes && matches!(select.files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
-        (pushes && preserve.fake_super, "--fake-super"),
-        (preserve.acls, "--acls"),
-        (preserve.xattrs > 0, "--xattrs"),
-        (preserve.write_devices, "--write-devices"),
-        (select.copy_devices, "--copy-devices"),
-        (place.append == Some(Append::Verify), "--append-verify"),
-        (select.missing_args == MissingArgs::Delete, "--delete-missing-args"),
-        (connect.args == ArgStyle::Secluded, "--secluded-args"),
-    ];
-    lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+impl StockTerms {
+    /// Returns what the file lists of a run contain.
+    fn list_options(&self, options: &Options) -> ListOptions {
+        let Options { preserve, select, check, .. } = options;
+        ListOptions {
+            protocol: self.protocol,
+            compat: self.flags,
+            owners: preserve.owner,
+            groups: preserve.group,
+            links: preserve.links,
+            devices: preserve.devices,
+            specials: preserve.specials,
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            numeric_ids: preserve.numeric_ids,
+            relative: select.relative,
+            digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
+            // The others belong to options that are not supported.
+            ..ListOptions::default()
+        }
+    }
 }
 
 impl Client<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
-    /// command line.
+    /// command line. `early`: the scan of this end's tree, if one was started.
     pub fn run_with_stock(
         &self,
         link: Link,
         words: &[Vec<u8>],
+        early: Option<Early<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (mut link, traffic) = counted(link);
-        let stock = greet(&mut link, self.options, words)?;
-        reporter.banner();
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let link = Link { reader, ..link };
-        let ended = match self.setup.server_sends {
-            true => self.pull(stock, link, &traffic, reporter, tally),
-            false => self.push(stock, link, &traffic, reporter, tally),
-        };
+        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
+        let ended = greet(&mut link, self.options, words).and_then(|stock| {
+            reporter.banner();
+            let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+            let link = Link { reader, ..link };
+            match early {
+                Some(Early::Source(looking)) => self.push(stock, link, &traffic, Some(looking), reporter, tally),
+                None if !self.setup.server_sends => self.push(stock, link, &traffic, None, reporter, tally),
+                // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
+                early @ (Some(Early::Dest(_)) | None) => {
+                    drop(early);
+                    self.pull(stock, link, &traffic, reporter, tally)
+                }
+            }
+        });
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
-        ended.map_err(|error| match error.message.starts_with(ENDED) {
-            true => {
-                let words =
-                    format!("rsync: connection unexpectedly closed ({received} bytes received so far) [Receiver]");
-                Error { message: words.into_bytes(), ..error.by("Receiver") }
+        ended.map_err(|error| {
+            let error = if error.role == Error::new(error.exit, "").role { error.by(role) } else { error };
+            if !error.message.starts_with(ENDED) {
+                return error;
             }
-            false => error,
+            let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [{role}]");
+            Error { message: words.into_bytes(), ..error.by(role) }
         })
     }
 
@@ -122,7 +135,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (terms, wants) = (self.terms(), reporter.wants());
         let inbox = ReceiverInbox::default();
-        let opening = pull::opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
+        let opening = opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
         let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &line, true);
@@ -159,14 +172,21 @@ impl Client<'_> {
         stock: StockTerms,
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
+        looking: Option<Box<Looking<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        if stock.sums.checksum == Checksum::Sha1 {
+            let words = format!("sparsync: {SHA1} is not supported, and the remote rsync has no other");
+            return Err(Error::new(Exit::Unsupported, words).with_hint("install sparsync there, or rsync here"));
+        }
+        // An older scan is repeated, and must not run beside the new one.
+        let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (self.terms(), reporter.wants());
         // A receiver needs rules only if it deletes.
         let needs_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
         let opening = match needs_rules {
-            true => pull::opening(&self.rules_of_server(), None, stock.protocol)?,
+            true => opening(&self.rules_of_server(), None, stock.protocol)?,
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
@@ -211,9 +231,10 @@ impl Client<'_> {
         let ended = talk.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
-                let ended = line
-                    .send(&Message::Setup(Box::new(self.setup.clone())))
-                    .and_then(|()| sender.run(&self.sources, self.listed.as_deref(), tally));
+                let ended = line.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
+                    Some(looking) => sender.run_on(looking, None, tally),
+                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                });
                 queue.end();
                 ended
             })
@@ -246,6 +267,22 @@ impl Client<'_> {
     }
 }
 
+/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
+fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>, Error> {
+    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
+    let rules = rules.collect::<std::result::Result<Vec<_>, DecodeError>>().map_err(failed)?;
+    let mut data = Vec::new();
+    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
+    let (mut out, mut names) = (Vec::new(), Vec::new());
+    if let Some(listed) = listed {
+        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
+        filter_list::encode_names_end(&mut names);
+    }
+    mux::encode_data(&data, &mut out);
+    mux::encode_data(&names, &mut out);
+    Ok(out)
+}
+
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
 
@@ -260,7 +297,7 @@ const READ_BYTES: usize = 128 << 10;
 /// Completes the handshake that begins with the server's version. `words`: the options on the server's command line,
 /// which decide whether the ends negotiate algorithms.
 pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
-    let newest = *handshake::VERSIONS.end();
+    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
     let mut out = Vec::new();
     out.put_int(i32::from(newest));
     send(link, &out)?;
@@ -279,7 +316,7 @@ pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<St
     Ok(StockTerms { protocol, flags, sums, listed, compression })
 }
 
-/// The option that names the checksums. With "auto" they are negotiated.
+/// The option that names the checksums. Only if all are "auto", they are negotiated.
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
@@ -304,7 +341,8 @@ fn negotiate(
     words: &[Vec<u8>],
 ) -> Result<(Negotiated, Compression), Error> {
     let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
-    let is_named = choice.is_some_and(|choice| !choice.starts_with(b"auto"));
+    let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
+    let is_named = choice.is_some_and(|choice| !choice.split(|&byte| byte == b',').all(is_auto));
     let Checksums { transfer, listed } = options.check.sums;
     let chosen = match (options.delta.compress.choice, options.delta.compress.level) {
         // This level turns zlib off.

@@ -1,12 +1,12 @@
 //! Access control lists and extended attributes of list entries, and the values that are requested later.
 
-use super::block_sums::FileDigest;
 use super::decode_error::{Result, checked, violation};
 use super::limits::{
     ACL_ENTRIES_MAX, XATTR_LIST_MAX_BYTES, XATTR_NAME_MAX_BYTES, XATTR_SHORT_MAX_BYTES, XATTR_VALUE_MAX_BYTES,
     XATTRS_MAX,
 };
 use super::number::{ReadWire as _, WriteWire as _};
+use crate::digest::FileDigest;
 use crate::options::Checksum;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;

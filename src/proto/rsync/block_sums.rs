@@ -1,8 +1,7 @@
 //! The checksums of rsync: rolling and strong sums of blocks, and digests of whole files.
 
+use crate::digest::{self, FileDigest};
 use crate::options::Checksum;
-use md5::Digest as _;
-use std::hash::Hasher as _;
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
 /// The rolling sum of a block, which moves by one byte in constant time.
@@ -83,13 +82,13 @@ impl Sums {
             Checksum::Xxh128 => XxHash3_128::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
             Checksum::Xxh3 => XxHash3_64::oneshot_with_seed(wide_seed, block).to_le_bytes().to_vec(),
             Checksum::Xxh64 => XxHash64::oneshot(wide_seed, block).to_le_bytes().to_vec(),
-            Checksum::Md5 if self.is_seed_first => {
-                md5::Md5::new().chain_update(seed).chain_update(block).finalize().to_vec()
+            checksum @ (Checksum::Md5 | Checksum::Md4 | Checksum::Sha1 | Checksum::None) => {
+                let is_first = self.is_seed_first && checksum == Checksum::Md5 || checksum == Checksum::Sha1;
+                let mut hasher = FileDigest::new(checksum, None);
+                let parts = if is_first { [seed, block] } else { [block, seed] };
+                parts.into_iter().for_each(|part| hasher.update(part));
+                hasher.finish()
             }
-            Checksum::Md5 => md5::Md5::new().chain_update(block).chain_update(seed).finalize().to_vec(),
-            Checksum::Md4 => md4::Md4::new().chain_update(block).chain_update(seed).finalize().to_vec(),
-            Checksum::Sha1 => sha1::Sha1::new().chain_update(seed).chain_update(block).finalize().to_vec(),
-            Checksum::None => vec![0],
         }
     }
 
@@ -97,81 +96,12 @@ impl Sums {
     pub fn file_digest(&self) -> FileDigest {
         FileDigest::new(self.checksum, self.is_implied.then_some(self.seed))
     }
-
-    /// Returns a hasher for the digest in a file list, which has no seed.
-    pub fn listed_digest(&self) -> FileDigest {
-        FileDigest::new(self.checksum, None)
-    }
 }
 
 /// Returns the length of the digest of a file.
 pub fn digest_len_bytes(checksum: Checksum) -> usize {
-    match checksum {
-        Checksum::Xxh3 | Checksum::Xxh64 => 8,
-        Checksum::Xxh128 | Checksum::Md5 | Checksum::Md4 => 16,
-        Checksum::Sha1 => 20,
-        Checksum::None => 1,
-    }
-}
-
-/// Computes the digest of a whole file incrementally.
-#[derive(Clone)]
-pub struct FileDigest(Hasher);
-
-#[derive(Clone)]
-enum Hasher {
-    Xxh128(Box<XxHash3_128>),
-    Xxh3(Box<XxHash3_64>),
-    Xxh64(XxHash64),
-    Md5(md5::Md5),
-    Md4(md4::Md4),
-    Sha1(sha1::Sha1),
-    None,
-}
-
-impl FileDigest {
-    /// Creates a hasher for no bytes, or for a seed that precedes them.
-    pub fn new(checksum: Checksum, seed: Option<i32>) -> FileDigest {
-        let mut digest = FileDigest(match checksum {
-            Checksum::Xxh128 => Hasher::Xxh128(Box::new(XxHash3_128::new())),
-            Checksum::Xxh3 => Hasher::Xxh3(Box::new(XxHash3_64::new())),
-            Checksum::Xxh64 => Hasher::Xxh64(XxHash64::default()),
-            Checksum::Md5 => Hasher::Md5(md5::Md5::new()),
-            Checksum::Md4 => Hasher::Md4(md4::Md4::new()),
-            Checksum::Sha1 => Hasher::Sha1(sha1::Sha1::new()),
-            Checksum::None => Hasher::None,
-        });
-        if let Some(seed) = seed {
-            digest.update(&seed.to_le_bytes());
-        }
-        digest
-    }
-
-    /// Adds the next bytes of the file.
-    pub fn update(&mut self, piece: &[u8]) {
-        match &mut self.0 {
-            Hasher::Xxh128(hasher) => hasher.write(piece),
-            Hasher::Xxh3(hasher) => hasher.write(piece),
-            Hasher::Xxh64(hasher) => hasher.write(piece),
-            Hasher::Md5(hasher) => hasher.update(piece),
-            Hasher::Md4(hasher) => hasher.update(piece),
-            Hasher::Sha1(hasher) => hasher.update(piece),
-            Hasher::None => {}
-        }
-    }
-
-    /// Returns the bytes on the wire.
-    pub fn finish(self) -> Vec<u8> {
-        match self.0 {
-            Hasher::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
-            Hasher::Xxh3(hasher) => hasher.finish().to_le_bytes().to_vec(),
-            Hasher::Xxh64(hasher) => hasher.finish().to_le_bytes().to_vec(),
-            Hasher::Md5(hasher) => hasher.finalize().to_vec(),
-            Hasher::Md4(hasher) => hasher.finalize().to_vec(),
-            Hasher::Sha1(hasher) => hasher.finalize().to_vec(),
-            Hasher::None => vec![0],
-        }
-    }
+    // Without a checksum, one byte is sent.
+    digest::shown_len_bytes(checksum).max(1)
 }
 
 #[cfg(test)]

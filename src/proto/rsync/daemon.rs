@@ -1,9 +1,9 @@
 //! The start of a conversation with a daemon: lines, authentication, arguments.
 
-use super::block_sums::FileDigest;
 use super::decode_error::{Result, checked, violation};
 use super::limits::{DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES};
 use super::number::ReadWire as _;
+use crate::digest::FileDigest;
 use crate::exit::Exit;
 use crate::options::Checksum;
 use base64::Engine as _;

@@ -6,44 +6,10 @@ use super::handshake::CompatFlags;
 use super::limits::{ENTRIES_MAX, IDS_MAX, PATH_MAX_BYTES, TARGET_MAX_BYTES};
 use super::number::{ReadWire as _, WriteWire as _};
 use crate::exit::Exit;
+use crate::flist::Kind;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
-
-/// The type of an entry, in its mode.
-const TYPE_MASK: u32 = 0o170_000;
-
-/// The kind of an entry, as its mode determines it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Dir,
-    /// A symlink.
-    Symlink,
-    /// A character or block device.
-    Device,
-    /// A fifo or socket.
-    Special,
-    /// An argument that does not exist, with `--delete-missing-args`.
-    Missing,
-}
-
-impl Kind {
-    /// Returns the kind of a mode; `None` if it is unknown.
-    pub fn of_mode(mode: u32) -> Option<Kind> {
-        match mode & TYPE_MASK {
-            0o100_000 => Some(Kind::File),
-            0o040_000 => Some(Kind::Dir),
-            0o120_000 => Some(Kind::Symlink),
-            0o020_000 | 0o060_000 => Some(Kind::Device),
-            0o010_000 | 0o140_000 => Some(Kind::Special),
-            _ if mode == 0 => Some(Kind::Missing),
-            _ => None,
-        }
-    }
-}
 
 /// How an entry is linked to others of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,8 +144,6 @@ pub struct ListOptions {
     pub numeric_ids: bool,
     /// `-R`: paths may be absolute.
     pub relative: bool,
-    /// `--delete-missing-args`: entries may have the mode 0.
-    pub missing_args: bool,
     /// `-c`: the length of the digests, else 0.
     pub digest_len_bytes: usize,
 }
@@ -214,7 +178,7 @@ impl ListOptions {
         match kind {
             Kind::Device => self.devices,
             Kind::Special => self.specials && self.protocol < 31,
-            Kind::File | Kind::Dir | Kind::Symlink | Kind::Missing => false,
+            Kind::File | Kind::Dir | Kind::Symlink => false,
         }
     }
 
@@ -237,6 +201,9 @@ impl ListOptions {
         if kind == Kind::File || self.protocol < 28 { self.digest_len_bytes } else { 0 }
     }
 }
+
+/// A mode has bits for the type and for the permissions.
+const MODE_MAX: u32 = 0o177_777;
 
 // The flags of an entry. Some bits have two meanings, by protocol or type.
 const TOP_DIR: u32 = 0x01;
@@ -777,7 +744,7 @@ impl ListDecoder {
             previous.mode = input.int()?.cast_unsigned();
         }
         entry.mode = previous.mode;
-        let kind = Kind::of_mode(entry.mode).filter(|kind| *kind != Kind::Missing || options.missing_args);
+        let kind = Kind::of_mode(entry.mode).filter(|_| entry.mode <= MODE_MAX);
         let kind = kind.ok_or_else(|| violation(format!("an entry with the mode {:o}", entry.mode)))?;
         if options.has_atime(kind) {
             if flags & SAME_ATIME == 0 {

@@ -186,6 +186,12 @@ impl SumHead {
         Ok(SumHead { count, block_len_bytes, strong_len_bytes, remainder_bytes })
     }
 
+    /// Returns the length of the sums that follow, all together.
+    pub fn sums_len_bytes(&self) -> usize {
+        let sum_len_bytes = size_of::<u32>() + self.strong_len_bytes.max(0) as usize;
+        self.count.max(0) as usize * sum_len_bytes
+    }
+
     /// Returns the length of the basis.
     pub fn basis_len_bytes(&self) -> u64 {
         let all = i64::from(self.count) * i64::from(self.block_len_bytes);
@@ -257,16 +263,6 @@ impl BlockSum {
         let mut strong = [0; STRONG_SUM_MAX_BYTES];
         input.read_exact(&mut strong[..head.strong_len_bytes as usize])?;
         Ok(BlockSum { rolling, strong })
-    }
-}
-
-/// How often each side writes [`Ndx::Done`](super::number::Ndx::Done) in a connection with this number of lists: the
-/// receiver's side and the sender. The last one of the receiver's side is its goodbye.
-pub fn done_counts(protocol: u8, lists: u32) -> (u32, u32) {
-    match protocol {
-        31.. => (lists + 4, lists + 3),
-        29 | 30 => (lists + 3, lists + 2),
-        _ => (3, 2),
     }
 }
 

@@ -17,8 +17,8 @@
 //! 4. Lists: [`file_list::ListDecoder::next`] until [`file_list::ListItem::End`]; [`sort::sorted`] gives the indices.
 //!    Further lists follow [`number::Ndx::List`].
 //! 5. Items: [`number::Ndx`], [`item::ItemHead`], values of extended attributes ([`attributes`]), [`item::SumHead`], and
-//!    then [`item::BlockSum`]s in a request, tokens and a digest ([`block_sums::FileDigest`]) in an answer.
-//! 6. [`number::Ndx::Done`] as often as [`item::done_counts`] says, and [`stats`].
+//!    then [`item::BlockSum`]s in a request, tokens and a digest ([`FileDigest`](crate::digest::FileDigest)) in an answer.
+//! 6. [`number::Ndx::Done`] for each list and each phase after the lists, and [`stats`].
 //!
 //! [`batch`] has the header of batch files, which contain the data of steps 4 to 6.
 

@@ -3,12 +3,14 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::proto::rsync::decode_error::{DecodeError, broken_stream};
-use crate::proto::rsync::mux::{Control, Tag};
+use crate::fs::sys;
+use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
+use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
-use crate::session::connection::{Connection, MessageHandler, unexpected};
-use std::collections::HashMap;
+use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
+use parking_lot::Mutex;
+use std::io::Read;
 
 /// The maximum length of a line of text.
 const LINE_MAX_BYTES: usize = 64 << 10;
@@ -16,12 +18,52 @@ const LINE_MAX_BYTES: usize = 64 << 10;
 /// What an event costs in its window besides its text, in bytes.
 const EVENT_COST: u64 = 64;
 
+/// How many files that will not come may be reported within the content of another one.
+const UNSENT_MAX: usize = 1 << 20;
+
 /// The role of the peer, with what to do about a file that it names by its index.
 pub enum PeerRole<'a> {
     /// The peer sends. A file that was requested will not come.
     Sender(&'a dyn Fn(i32) -> Result<()>),
     /// The peer receives. A file is in its place (`--remove-source-files`).
     Receiver(&'a dyn Fn(i32) -> Result<()>),
+}
+
+/// Reads the data of a peer with `read`, and handles the control messages in between.
+pub fn read_all(
+    reader: &mut dyn Read,
+    role: &PeerRole<'_>,
+    (line, handler): (&Connection, &dyn MessageHandler),
+    read: impl FnOnce(&mut Input<'_>, &Mutex<Controls>) -> decode_error::Result<()>,
+) -> Result<()> {
+    let controls = Mutex::new(Controls::default());
+    let mut handle = |control: Control| {
+        sys::note_work();
+        let mut controls = controls.lock();
+        let handled = controls.handle(control, role, (line, handler));
+        handled.map_err(|error| controls.fail(error))
+    };
+    let mut input = Input::new(reader, &mut handle);
+    input.set_frames(true);
+    let ended = read(&mut input, &controls);
+    let mut controls = controls.into_inner();
+    for (tag, text) in std::mem::take(&mut controls.partial) {
+        if !text.is_empty() {
+            // If the session ends, its own error is more important.
+            let _ = report_line(tag, text, (line, handler));
+        }
+    }
+    ended.map_err(|error| controls.failed.take().unwrap_or_else(|| undecodable(error)))
+}
+
+/// The data of a peer.
+pub type Input<'r> = Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
+
+/// Passes on an event.
+fn report(event: Event, len_bytes: usize, (line, handler): (&Connection, &dyn MessageHandler)) -> Result<()> {
+    let cost = len_bytes as u64 + EVENT_COST;
+    line.take_in(Class::Events, cost)?;
+    handler.handle(Message::Event(event), cost)
 }
 
 /// Handles control messages.
@@ -32,7 +74,7 @@ pub struct Controls {
     /// Files that will not come, reported while another one was under way.
     unsent: Vec<i32>,
     /// Lines of text of which only the beginning has come, by tag.
-    partial: HashMap<u8, Vec<u8>>,
+    partial: Vec<(Tag, Vec<u8>)>,
     /// The errors of the sender, as bits.
     io_error: i32,
     /// The error that ends the session.
@@ -45,30 +87,30 @@ impl Controls {
         &mut self,
         control: Control,
         role: &PeerRole<'_>,
-        (line, handler): (&Connection, &dyn MessageHandler),
+        to: (&Connection, &dyn MessageHandler),
     ) -> Result<()> {
-        let report = |event: Event, len_bytes: usize| {
-            let cost = len_bytes as u64 + EVENT_COST;
-            line.take_in(Class::Events, cost)?;
-            handler.handle(Message::Event(event), cost)
-        };
         match (control, role) {
-            (Control::Text(tag, text), _) => self.text(tag, &text, &report),
+            (Control::Text(tag, text), _) => self.text(tag, &text, to),
             (Control::IoError(bits), PeerRole::Sender(_)) => {
                 self.io_error |= bits;
                 Ok(())
             }
             (Control::NoSend(index), PeerRole::Sender(_)) if self.is_in_file => {
                 self.unsent.push(index);
-                Ok(())
+                if self.unsent.len() > UNSENT_MAX {
+                    Err(unexpected("too many files that will not come"))
+                } else {
+                    Ok(())
+                }
             }
             (Control::NoSend(index), PeerRole::Sender(report)) => report(index),
             (Control::Success(index), PeerRole::Receiver(report)) => report(index),
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
                 let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
                 let len_bytes = path.len();
-                report(Event::Deleted { name: path, kind, mode }, len_bytes)
+                report(Event::Deleted { name: path, kind, mode }, len_bytes, to)
             }
+            (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
                 let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
                 Err(Error::new(exit.unwrap_or(Exit::Stream), ""))
@@ -80,8 +122,12 @@ impl Controls {
         }
     }
 
-    fn text(&mut self, tag: Tag, text: &[u8], report: &dyn Fn(Event, usize) -> Result<()>) -> Result<()> {
-        let partial = self.partial.entry(tag as u8).or_default();
+    fn text(&mut self, tag: Tag, text: &[u8], to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+        let at = self.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
+            self.partial.push((tag, Vec::new()));
+            self.partial.len() - 1
+        });
+        let partial = &mut self.partial[at].1;
         partial.extend_from_slice(text);
         if partial.len() > LINE_MAX_BYTES {
             return Err(unexpected("endless line of text"));
@@ -95,8 +141,7 @@ impl Controls {
         if line.starts_with(b"total: matches=") {
             return Ok(());
         }
-        let len_bytes = line.len();
-        report(event_of(tag, line), len_bytes)
+        report_line(tag, line, to)
     }
 
     /// Notes that the content of a file begins.
@@ -121,20 +166,17 @@ impl Controls {
         self.failed = Some(error);
         violation
     }
-
-    /// Takes the error that was noted.
-    pub fn take_failure(&mut self) -> Option<Error> {
-        self.failed.take()
-    }
 }
 
-/// Returns a line of the peer as an event.
-fn event_of(tag: Tag, line: Vec<u8>) -> Event {
-    match tag {
+/// Passes on a line of the peer.
+fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+    let len_bytes = line.len();
+    let event = match tag {
         Tag::Info => Event::Note(line),
         Tag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),
         _ => Event::Problem(Problem::new(line, Weight::Warning)),
-    }
+    };
+    report(event, len_bytes, to)
 }
 
 /// Returns whether a stock peer learns the exit code with which this end gives up.

@@ -5,21 +5,20 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
-use super::controls::{Controls, PeerRole, is_reported};
+use super::controls::{self, Controls, PeerRole, is_reported};
 use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
-use crate::flist::{self, DirList, Entry, Inode, Time};
+use crate::flist::{DirList, Entry, Inode, Kind, Time};
 use crate::fs::sys;
 use crate::options::{Compression, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, Kind, ListDecoder, ListItem, ListOptions};
-use crate::proto::rsync::filter_list;
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::mux::{self, Control, Demultiplexer};
@@ -98,7 +97,7 @@ pub struct PullIntake<'a> {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// Returns the two directions of a pull. `opening`: see [`opening`].
+/// Returns the two directions of a pull. `opening` is sent first.
 pub fn directions<'a>(
     terms: StockTerms,
     opening: Vec<u8>,
@@ -119,22 +118,6 @@ pub fn directions<'a>(
         opening,
     };
     (encoder, PullIntake { terms, options, inbox, shared })
-}
-
-/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
-pub fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>> {
-    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
-    let rules = rules.collect::<decode_error::Result<Vec<_>>>().map_err(failed)?;
-    let mut data = Vec::new();
-    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
-    let (mut out, mut names) = (Vec::new(), Vec::new());
-    if let Some(listed) = listed {
-        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
-        filter_list::encode_names_end(&mut names);
-    }
-    mux::encode_data(&data, &mut out);
-    mux::encode_data(&names, &mut out);
-    Ok(out)
 }
 
 impl PullEncoder {
@@ -211,68 +194,35 @@ impl Encoder for PullEncoder {
 
 impl Intake for PullIntake<'_> {
     fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
-        let controls = Mutex::new(Controls::default());
         let report_unsent = |index| unsent(index, &self.shared, handler);
-        let handle = |control: Control| {
-            sys::note_work();
-            let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Sender(&report_unsent), (line, handler));
-            handled.map_err(|error| controls.fail(error))
-        };
-        let mut input = Demultiplexer::new(reader, handle);
-        input.set_frames(true);
         let StockTerms { protocol, sums, compression, .. } = self.terms;
-        let reading = Reading {
-            intake: self,
-            line,
-            handler,
-            controls: &controls,
-            lists: ListDecoder::new(self.list_options()),
-            indices: NdxDecoder::new(protocol),
-            tokens: TokenDecoder::new(compression, protocol).map_err(failed)?,
-            digest_len_bytes: sums.digest_len_bytes(),
-            dirs: Vec::new(),
-            next_index: i32::from(self.is_incremental()),
-            io_error: 0,
-            read_ahead: None,
-            has_root: false,
-            counted: Tally::default(),
-            input: &mut input,
-        };
-        reading.run().map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
+        let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?;
+        controls::read_all(reader, &PeerRole::Sender(&report_unsent), (line, handler), |input, controls| {
+            let reading = Reading {
+                intake: self,
+                line,
+                handler,
+                controls,
+                lists: ListDecoder::new(self.terms.list_options(self.options)),
+                indices: NdxDecoder::new(protocol),
+                tokens,
+                digest_len_bytes: sums.digest_len_bytes(),
+                dirs: Vec::new(),
+                next_index: i32::from(self.is_incremental()),
+                io_error: 0,
+                read_ahead: None,
+                has_root: false,
+                counted: Tally::default(),
+                input,
+            };
+            reading.run()
+        })
     }
 }
 
 impl PullIntake<'_> {
     fn is_incremental(&self) -> bool {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
-    }
-
-    fn list_options(&self) -> ListOptions {
-        let Options { preserve, select, check, .. } = self.options;
-        ListOptions {
-            protocol: self.terms.protocol,
-            compat: self.terms.flags,
-            owners: preserve.owner,
-            groups: preserve.group,
-            links: preserve.links,
-            devices: preserve.devices,
-            specials: preserve.specials,
-            hard_links: preserve.hard_links,
-            atimes: preserve.atimes,
-            crtimes: false,
-            acls: preserve.acls,
-            xattrs: preserve.xattrs > 0,
-            numeric_ids: preserve.numeric_ids,
-            relative: select.relative,
-            missing_args: select.missing_args == crate::options::select::MissingArgs::Delete,
-            digest_len_bytes: match check.mode {
-                crate::options::CheckMode::Digest => {
-                    crate::proto::rsync::block_sums::digest_len_bytes(self.terms.listed)
-                }
-                _ => 0,
-            },
-        }
     }
 }
 
@@ -315,7 +265,8 @@ struct Reading<'a, 'i, R, H> {
     indices: NdxDecoder,
     tokens: TokenDecoder,
     digest_len_bytes: usize,
-    dirs: Vec<NumberedDir>,
+    /// `None`: its list has come.
+    dirs: Vec<Option<NumberedDir>>,
     /// The index of the first entry of the next list.
     next_index: i32,
     /// The errors that the sender has reported with its lists, as bits.
@@ -409,6 +360,15 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.controls.lock().fail(error)
     }
 
+    fn max_alloc_bytes(&self) -> u64 {
+        self.intake.options.connect.max_alloc_bytes.unwrap_or(u64::MAX)
+    }
+
+    fn lists_too_long(&self) -> DecodeError {
+        let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
+        self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
+    }
+
     fn pass_on(&self, message: Message) -> decode_error::Result<()> {
         self.handler.handle(message, 0).map_err(|error| self.fail(error))
     }
@@ -433,11 +393,8 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                     }
                     self.count(&entry);
                     held_bytes += (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
-                    if self.intake.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
-                        let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
-                        return Err(
-                            self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
-                        );
+                    if held_bytes > self.max_alloc_bytes() {
+                        return Err(self.lists_too_long());
                     }
                     entries.push(*entry);
                     sent_index = self.lists.next_index();
@@ -476,7 +433,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     /// Counts an entry, also one that is a duplicate. The generator counts the first root.
     fn count(&mut self, entry: &FileEntry) {
         let is_first_root = entry.path == b"." && !std::mem::replace(&mut self.has_root, true);
-        if let Some(kind) = flist::Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
+        if let Some(kind) = Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
             let name_len = entry.path.len() + entry.target.len();
             self.counted.list(kind, len_of(entry), name_len);
         }
@@ -496,11 +453,6 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let mut list = self.list()?;
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
-        let missing = list.entries.iter_mut().filter_map(|slot| {
-            let entry = slot.take_if(|entry| entry.kind() == Kind::Missing)?;
-            Some(RelPath::parse(&entry.path).map_err(|_| violation("invalid path")))
-        });
-        let missing = missing.collect::<decode_error::Result<Vec<_>>>()?;
         let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
         let mut others = list.entries.iter().flatten();
         let (first, is_more) = (others.next(), others.next().is_some());
@@ -515,7 +467,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             (None, _) => None,
         };
         let found = u64::from(!is_empty);
-        let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
+        let mut roots = Roots { found, single, lone_dir_is_bare, ..Roots::default() };
         roots.ids = std::mem::take(&mut list.ids);
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
@@ -527,7 +479,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let has_content = top.as_ref().is_some_and(|top| top.has_content);
         if is_incremental {
             // The top is the first of the numbered directories.
-            self.dirs.extend(top.map(|_| NumberedDir { path: RelPath::root(), is_walked: false, has_content }));
+            self.dirs.extend(top.map(|_| Some(NumberedDir { path: RelPath::root(), is_walked: false, has_content })));
             self.pass_on(Message::Roots(Box::new(roots)))?;
             self.pass_on_listing(RelPath::root(), list, has_content)?;
         } else {
@@ -550,9 +502,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Reads the list of a numbered directory.
     fn list_of(&mut self, dir: i32) -> decode_error::Result<()> {
-        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get(at));
+        let found = usize::try_from(dir).ok().and_then(|at| self.dirs.get_mut(at)?.take());
         let found = found.ok_or_else(|| violation(format!("list of unknown directory {dir}")))?;
-        let (path, is_walked, has_content) = (found.path.clone(), found.is_walked, found.has_content);
+        let NumberedDir { path, is_walked, has_content } = found;
         let list = match self.read_ahead.take() {
             Some((_, list)) => list,
             None => self.list()?,
@@ -578,7 +530,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let Some(entry) = entry else {
                 let path = RelPath::root();
                 let dropped = NumberedDir { path, is_walked: false, has_content: false };
-                self.dirs.extend(dropped_dirs.contains(&place).then_some(dropped));
+                self.dirs.extend(dropped_dirs.contains(&place).then_some(Some(dropped)));
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
@@ -588,7 +540,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let sub = self.sub(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry);
             listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
-            self.dirs.extend(sub.map(|(_, dir)| dir));
+            self.dirs.extend(sub.map(|(_, dir)| Some(dir)));
         }
         let mut shared = self.intake.shared.lock();
         let list = shared.lists_done.len();
@@ -656,7 +608,12 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let places = listing.has_gaps().then_some(listing.places);
         shared.listings.push(ListingIndex { first: listing.first, places, list });
         drop(shared);
-        self.pass_on(Message::Dir(Box::new(listing.told)))
+        // The reader must not wait for the generator, which may wait for content that comes later.
+        if !self.line.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
+            return Err(self.lists_too_long());
+        }
+        let message = Message::Dir(Box::new(listing.told));
+        self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
     }
 
     /// Reads an item: the content of a requested file.
@@ -727,15 +684,18 @@ struct Listing {
     first: i32,
     /// The place of each entry in that list.
     places: Vec<u32>,
+    /// The memory that it takes, in bytes.
+    cost: u64,
 }
 
 impl Listing {
     fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
         let told = Told { path, may_delete: has_content, is_named: !has_content, ..Told::default() };
-        Listing { told, first, places: Vec::new() }
+        Listing { told, first, places: Vec::new(), cost: size_of::<Told>() as u64 }
     }
 
     fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<ToldSub>) {
+        self.cost += (size_of::<Entry>() + name.len() + entry.target().len()) as u64;
         self.told.list.push_entry(name, entry);
         self.places.push(place);
         self.told.subs.extend(sub);
@@ -786,4 +746,60 @@ fn entry_of(entry: &FileEntry) -> Entry {
         converted.inode = Some(Box::new(Inode { dev: 0, ino, nlink: 2 }));
     }
     converted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Checksum;
+    use crate::proto::Native;
+    use crate::proto::rsync::file_list::{ListEncoder, ListOptions};
+
+    /// A receiver that gets listings and, unless it hangs, consumes them at once.
+    struct Getter<'a> {
+        line: &'a Connection,
+        hangs: bool,
+    }
+
+    impl MessageHandler for Getter<'_> {
+        fn handle(&self, message: Message, cost: u64) -> Result<()> {
+            if matches!(message, Message::Dir(_)) && !self.hangs {
+                self.line.consumed(Class::Dirs, cost);
+            }
+            Ok(())
+        }
+
+        fn handle_end(&self, _: Error) {}
+    }
+
+    #[test]
+    fn lists_ahead_of_the_receiver_are_bounded() {
+        const PROTOCOL: u8 = 32;
+        let flags = CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0);
+        let sums = Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false };
+        let terms = StockTerms { protocol: PROTOCOL, flags, sums, listed: Checksum::Md5, compression: Compression::No };
+        let mut options = Options::default();
+        options.select.recurse = Recurse::Full;
+        options.connect.max_alloc_bytes = Some(1 << 18);
+        // A hundred directories, each with a hundred files.
+        let mut lists = ListEncoder::new(ListOptions { protocol: PROTOCOL, compat: flags, ..ListOptions::default() });
+        let (mut indices, mut data, mut wire) = (NdxEncoder::new(PROTOCOL), Vec::new(), Vec::new());
+        lists.entry(&FileEntry { is_top_dir: true, ..FileEntry::new(".", 0o040_755) }, &mut data);
+        (0..100).for_each(|dir| lists.entry(&FileEntry::new(format!("{dir:02}"), 0o040_755), &mut data));
+        lists.end(0, &IdLists::default(), &mut data);
+        for dir in 0..100 {
+            indices.encode(Ndx::List(dir + 1), &mut data);
+            let file = |at: u8| FileEntry::new(format!("{dir:02}/{at:02}"), 0o100_644);
+            (0..100).for_each(|at| lists.entry(&file(at), &mut data));
+            lists.end(0, &IdLists::default(), &mut data);
+        }
+        mux::encode_data(&data, &mut wire);
+        for (hangs, exit) in [(true, Exit::Malloc), (false, Exit::Stream)] {
+            let line = Connection::new(Box::new(Native::new(1)));
+            let inbox = ReceiverInbox::default();
+            let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox);
+            let error = intake.read_all(&line, &mut &wire[..], &Getter { line: &line, hangs }).unwrap_err();
+            assert_eq!(error.exit, exit, "{}", String::from_utf8_lossy(&error.message));
+        }
+    }
 }

@@ -10,16 +10,15 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::fs::sys;
-use crate::options::{CheckMode, Compression, Options};
+use crate::options::{Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
-use crate::proto::rsync::block_sums::digest_len_bytes;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder};
 use crate::proto::rsync::handshake::CompatFlags;
-use crate::proto::rsync::item::{BlockSum, ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer};
-use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::mux::{self, Control};
+use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
@@ -27,9 +26,9 @@ use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
-use crate::session::stock::controls::{Controls, PeerRole, is_reported};
+use crate::session::stock::controls::{self, Controls, PeerRole, is_reported};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -39,8 +38,6 @@ const NO_LISTING: DirId = DirId::MAX;
 
 /// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
 const PHASES: usize = 4;
-/// The most blocks of a basis: 2 TiB in the longest blocks.
-const BLOCKS_MAX: i32 = 1 << 24;
 /// What an item costs in the window of requests besides its sums, in bytes.
 const ITEM_COST: u64 = 64;
 
@@ -95,7 +92,7 @@ struct SentList {
     /// The root precedes the entries of the listing.
     has_root: bool,
     /// The directory itself, with its path. Its own index is the one before the list.
-    own: Option<OwnEntry>,
+    own: Option<Box<OwnEntry>>,
 }
 
 /// An item that is to be returned.
@@ -139,7 +136,7 @@ impl Shared {
     /// Returns the directory whose own index this is: the one before its list.
     fn dir_before(&self, index: i32) -> Option<&OwnEntry> {
         let at = self.lists.partition_point(|list| list.first <= index);
-        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_ref())
+        self.lists.get(at).filter(|list| list.first == index + 1).and_then(|list| list.own.as_deref())
     }
 }
 
@@ -205,26 +202,7 @@ pub(in crate::session) fn directions<'a>(
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let shared = Arc::<Mutex<Shared>>::default();
     let counts = Arc::<SentCounts>::default();
-    let preserve = &options.preserve;
-    let listed_len_bytes = match options.check.mode {
-        CheckMode::Digest => digest_len_bytes(terms.listed),
-        _ => 0,
-    };
-    let list_options = ListOptions {
-        protocol: terms.protocol,
-        compat: terms.flags,
-        owners: preserve.owner,
-        groups: preserve.group,
-        links: preserve.links,
-        devices: preserve.devices,
-        specials: preserve.specials,
-        hard_links: preserve.hard_links,
-        atimes: preserve.atimes,
-        numeric_ids: preserve.numeric_ids,
-        relative: options.select.relative,
-        digest_len_bytes: listed_len_bytes,
-        ..ListOptions::default()
-    };
+    let list_options = terms.list_options(options);
     let encoder = PushEncoder {
         terms,
         shared: shared.clone(),
@@ -235,7 +213,7 @@ pub(in crate::session) fn directions<'a>(
         indices: NdxEncoder::new(terms.protocol),
         tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol).map_err(failed)?,
         digest_len_bytes: terms.sums.digest_len_bytes(),
-        listed_len_bytes,
+        listed_len_bytes: list_options.digest_len_bytes,
         opening,
         events,
         root: None,
@@ -243,7 +221,7 @@ pub(in crate::session) fn directions<'a>(
         told: None,
         dirs: Vec::new(),
         next_dir: 0,
-        names: names_of_root(preserve.numeric_ids),
+        names: names_of_root(options.preserve.numeric_ids),
         links: HashMap::new(),
         all: Vec::new(),
         sums: SumHead::default(),
@@ -328,7 +306,7 @@ impl PushEncoder {
         let count = self.lists.next_index() - first;
         let mut shared = self.shared.lock();
         if self.is_incremental() {
-            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own });
+            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own: own.map(Box::new) });
             self.dirs.extend(below.into_iter().rev());
         }
         shared.listings.insert(told.id, SentListing { path: told.path, list: told.list, shown: told.shown });
@@ -365,7 +343,7 @@ impl PushEncoder {
 
     fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
         let first = self.lists.next_index();
-        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own });
+        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own: own.map(Box::new) });
         self.end_list(out);
     }
 
@@ -543,17 +521,9 @@ impl Intake for PushIntake<'_> {
             let file = shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
-        let controls = Mutex::new(Controls::default());
-        let handle = |control: Control| {
-            sys::note_work();
-            let mut controls = controls.lock();
-            let handled = controls.handle(control, &PeerRole::Receiver(&success), (line, handler));
-            handled.map_err(|error| controls.fail(error))
-        };
-        let mut input = Demultiplexer::new(reader, handle);
-        input.set_frames(true);
-        let ended = self.read_items(&mut input, line, handler, &controls);
-        ended.map_err(|error| controls.lock().take_failure().unwrap_or_else(|| failed(error)))
+        controls::read_all(reader, &PeerRole::Receiver(&success), (line, handler), |input, controls| {
+            self.read_items(input, line, handler, controls)
+        })
     }
 }
 
@@ -573,6 +543,8 @@ impl PushIntake<'_> {
         };
         let mut indices = NdxDecoder::new(protocol);
         let mut tally = Tally::default();
+        // The files of which only the rest was requested.
+        let mut appended = HashSet::new();
         // How many lists and phases the receiver has ended.
         let mut ended = 0;
         loop {
@@ -581,8 +553,12 @@ impl PushIntake<'_> {
                     let mut shared = self.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
                     let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + PHASES;
-                    let dir = shared.lists.get(ended).and_then(|list| list.dir);
                     // No further item is about it.
+                    let list = shared.lists.get_mut(ended);
+                    let dir = list.and_then(|list| {
+                        list.own = None;
+                        list.dir
+                    });
                     dir.and_then(|dir| shared.listings.remove(&dir));
                     drop(shared);
                     if is_early {
@@ -600,7 +576,7 @@ impl PushIntake<'_> {
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());
                 }
-                Ndx::Entry(index) => self.item(index, input, &request, &mut tally)?,
+                Ndx::Entry(index) => self.item(index, &mut appended, input, &request, &mut tally)?,
                 Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
             }
             sys::note_work();
@@ -617,6 +593,7 @@ impl PushIntake<'_> {
     fn item(
         &self,
         index: i32,
+        appended: &mut HashSet<i32>,
         input: &mut impl Read,
         request_of: &dyn Fn(Message, u64) -> std::result::Result<(), DecodeError>,
         tally: &mut Tally,
@@ -626,16 +603,14 @@ impl PushIntake<'_> {
         let found = self.shared.lock().file(index)?;
         let has_content = head.flags.has(ItemFlags::TRANSFER);
         let with_sums = has_content && !self.options.dry_run;
+        // A file that is requested again is not appended to.
+        let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
         let (mut sums, mut request) = (None, Vec::new());
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
-            if decoded.count > BLOCKS_MAX {
-                return Err(violation(format!("{} blocks of one file", decoded.count)));
-            }
             decoded.encode(&mut request);
-            let appends = self.options.place.append.is_some();
-            for _ in 0..if appends { 0 } else { decoded.count } {
-                BlockSum::decode(input, &decoded)?.encode(&decoded, &mut request);
+            if !appends {
+                request.append(&mut input.byte_vec(decoded.sums_len_bytes())?);
             }
             sums = Some(decoded);
         }
@@ -645,7 +620,7 @@ impl PushIntake<'_> {
             None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
-        let prefix = sums.filter(|_| self.options.place.append.is_some() && has_blocks);
+        let prefix = sums.filter(|_| appends && has_blocks);
         self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {

@@ -4,16 +4,17 @@ use super::super::attributes::{decode_xattr_answer, decode_xattr_request, encode
 use super::super::batch::{BatchHeader, BatchOptions};
 use super::super::block_sums::{Sums, digest_len_bytes};
 use super::super::daemon::{self, AuthDigest, DaemonGreeting, DaemonLine};
-use super::super::file_list::{FileEntry, Kind, ListDecoder, ListEncoder, ListItem, ListOptions};
+use super::super::file_list::{FileEntry, ListDecoder, ListEncoder, ListItem, ListOptions};
 use super::super::filter_list;
 use super::super::handshake::{self, Capabilities, CompatFlags};
-use super::super::item::{BlockSum, ItemFlags, ItemHead, SumHead, done_counts};
+use super::super::item::{BlockSum, ItemFlags, ItemHead, SumHead};
 use super::super::mux::{Control, Demultiplexer, Tag};
 use super::super::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _, WriteWire as _};
 use super::super::sort;
 use super::super::stats::{Deletions, Stats};
 use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
 use super::captures;
+use crate::flist::Kind;
 use crate::options::{Checksum, Compression};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -147,7 +148,6 @@ impl Settled {
             xattrs: has('X'),
             numeric_ids: command.has_word("--numeric-ids"),
             relative: has('R'),
-            missing_args: false,
             digest_len_bytes: if has('c') { digest_len_bytes(self.sums.checksum) } else { 0 },
         }
     }
@@ -778,5 +778,15 @@ fn every_capture_is_decoded() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let stem = name.split('.').next().unwrap();
         assert!(name == "INDEX.md" || text.contains(&format!("\"{stem}")), "{name} has no test");
+    }
+}
+
+/// How often each side writes [`Ndx::Done`] in a connection with this number of lists: the
+/// receiver's side and the sender. The last one of the receiver's side is its goodbye.
+fn done_counts(protocol: u8, lists: u32) -> (u32, u32) {
+    match protocol {
+        31.. => (lists + 4, lists + 3),
+        29 | 30 => (lists + 3, lists + 2),
+        _ => (3, 2),
     }
 }

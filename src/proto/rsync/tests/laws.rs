@@ -1,9 +1,10 @@
 //! Properties of lists and token streams for arbitrary values and bytes.
 
-use super::super::file_list::{FileEntry, HardLink, IdLists, Kind, ListDecoder, ListEncoder, ListItem, ListOptions};
+use super::super::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListEncoder, ListItem, ListOptions};
 use super::super::handshake::CompatFlags;
 use super::super::limits::LITERAL_MAX_BYTES;
 use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
+use crate::flist::Kind;
 use crate::options::Compression;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,7 +33,6 @@ fn options() -> impl Strategy<Value = ListOptions> {
             xattrs: xattrs && protocol >= 30,
             numeric_ids,
             relative: false,
-            missing_args: false,
             digest_len_bytes: if sums { 16 } else { 0 },
         }
     })
@@ -288,4 +288,14 @@ fn an_lz4_block_that_grows_beyond_the_limit_is_rejected() {
     let framed = [&[0x40 | (packed.len() >> 8) as u8, packed.len() as u8][..], &packed].concat();
     let mut decoder = TokenDecoder::new(Compression::Lz4, 32).unwrap();
     assert!(decoder.next(&mut &framed[..]).is_err());
+}
+
+#[test]
+fn modes_of_no_file_are_rejected() {
+    let options = ListOptions { protocol: 32, compat: CompatFlags::VARINT_FLIST_FLAGS, ..ListOptions::default() };
+    for (mode, is_valid) in [(0o107_777, true), (0, false), (0o644, false), (0o300_644, false)] {
+        let mut out = Vec::new();
+        ListEncoder::new(options).entry(&FileEntry::new("a", mode), &mut out);
+        assert_eq!(ListDecoder::new(options).next(&mut &out[..]).is_ok(), is_valid, "{mode:o}");
+    }
 }

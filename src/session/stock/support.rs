@@ -1,0 +1,141 @@
+//! What of a run with a stock rsync only the installed rsync can do.
+//!
+//! This file names every option, so that a new one does not compile until it has been considered.
+
+use crate::options::select::MissingArgs;
+use crate::options::{
+    Append, ArgStyle, Check, CheckMode, Checksum, Compression, Connect, Delete, Delta, FilesFrom, Options, Output,
+    Place, Preserve, Select,
+};
+use crate::report::event::Wants;
+
+/// What is reported as not supported in a push with this checksum.
+pub const SHA1: &str = "the checksum sha1";
+
+/// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
+pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
+    // The others are settled at this end, or are on the command line of the remote rsync, or both.
+    let Options { preserve, select, check, place, delta, connect, delete, output, dry_run: _ } = options;
+    let Preserve {
+        write_devices,
+        acls,
+        xattrs,
+        fake_super,
+        links: _,
+        perms: _,
+        executability: _,
+        owner: _,
+        group: _,
+        times: _,
+        atimes: _,
+        omit_dir_times: _,
+        omit_link_times: _,
+        devices: _,
+        specials: _,
+        drop_devices: _,
+        hard_links: _,
+        chmod: _,
+        numeric_ids: _,
+        usermap: _,
+        groupmap: _,
+        super_user: _,
+        safe_links: _,
+        munge_links: _,
+        strips_privileges: _,
+        munges_for_peer: _,
+        keep_dirlinks: _,
+        link_owners: _,
+    } = preserve;
+    let Select {
+        files_from,
+        missing_args,
+        copy_devices,
+        recurse: _,
+        relative: _,
+        no_implied_dirs: _,
+        one_file_system: _,
+        copy_links: _,
+        copy_unsafe_links: _,
+        copy_dirlinks: _,
+        max_size_bytes: _,
+        min_size_bytes: _,
+        prune_empty_dirs: _,
+        from0: _,
+        rules: _,
+        cvs_exclude: _,
+        list_only: _,
+        remove_source: _,
+        open_noatime: _,
+        no_inc_recursive: _,
+    } = select;
+    let Check { mode, sums, window_secs: _, update: _, existing_only: _, ignore_existing: _ } = check;
+    let Place {
+        append,
+        inplace: _,
+        partial: _,
+        partial_dir: _,
+        temp_dir: _,
+        delay_updates: _,
+        backup: _,
+        sparse: _,
+        preallocate: _,
+        fsync: _,
+        mkpath: _,
+    } = place;
+    let Delta { compress, whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _ } = delta;
+    let Connect {
+        args,
+        transport: _,
+        shell_was_said: _,
+        shell: _,
+        program: _,
+        family: _,
+        trust_sender: _,
+        address: _,
+        port: _,
+        protocol: _,
+        max_alloc_bytes: _,
+        timeout_secs: _,
+        contimeout_secs: _,
+        bwlimit_bytes_per_sec: _,
+        stop: _,
+    } = connect;
+    let Delete { when: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
+    let Output {
+        verbose: _,
+        quiet: _,
+        info: _,
+        debug: _,
+        itemize: _,
+        out_format: _,
+        created_dir: _,
+        unsafe_links: _,
+        log_file: _,
+        human: _,
+        eight_bit: _,
+        outbuf: _,
+        stderr: _,
+        progress: _,
+    } = output;
+    let is_zlib = compress.choice == Some(Compression::Zlib);
+    let is_sha1 = *mode == CheckMode::Digest && sums.listed == Checksum::Sha1;
+    let pushes = !server_sends;
+    let lacking = [
+        (pushes && wants.progress, "--progress"),
+        (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
+        (pushes && is_zlib, "--compress-choice=zlib"),
+        // Digests of 16 bytes are kept.
+        (pushes && (is_sha1 || sums.transfer == Checksum::Sha1), SHA1),
+        (pushes && sums.transfer == Checksum::None, "the checksum none"),
+        (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
+        (pushes && *fake_super, "--fake-super"),
+        (*acls, "--acls"),
+        (*xattrs > 0, "--xattrs"),
+        (*write_devices, "--write-devices"),
+        (*copy_devices, "--copy-devices"),
+        (*append == Some(Append::Verify), "--append-verify"),
+        (*missing_args == MissingArgs::Delete, "--delete-missing-args"),
+        (*args == ArgStyle::Secluded, "--secluded-args"),
+    ];
+    lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+}
