@@ -77,6 +77,11 @@ impl Pending {
         self.temp_name.is_some()
     }
 
+    /// Returns whether it was begun under its final name.
+    pub fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
     /// Returns whether it already has the complete mode that was passed to [`Pending::begin`].
     pub fn has_its_mode(&self) -> bool {
         self.temp_name.is_none()

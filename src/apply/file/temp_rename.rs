@@ -134,8 +134,9 @@ fn finish(
     let subject =
         AttributeTarget { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
     if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
-        // Its owner could not be set, so it stays as private as rsync's temporary files.
-        let _ = sys::fchmod(pending.fd(), 0o600);
+        // Its owner could not be set, so it stays as private as the file that rsync writes.
+        let private = if pending.is_in_place() { 0o600 } else { (mode | 0o200) & 0o700 };
+        let _ = sys::fchmod(pending.fd(), private);
     }
     out.events.extend(problems.into_iter().map(Event::Problem));
     if context.options.place.fsync {

@@ -277,7 +277,11 @@ impl<'a> DirMaker<'a> {
         let full = || model.full.to_vec();
         let subject =
             AttributeTarget { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
-        attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
+        let is_owned = attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
+        if !is_owned && model.there.is_none() {
+            // Its owner could not be set, so it stays as private as a directory that rsync has just created.
+            let _ = sys::fchmod(dir.fd(), mode & 0o700);
+        }
         let well = problems.is_empty();
         head.extend(problems.into_iter().map(Event::Problem));
         well
