@@ -53,8 +53,9 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
             // Like rsync, which does not report it.
             Err(_) => Ok(()),
         },
-        // A run that is repeated must not leave anything under a final name. With --inplace it is not repeated.
-        (_, Some(Loss::Repeated)) => {
+        // A run that is repeated must not leave anything under a final name. With --inplace it is not repeated. If the
+        // user has run the command again, the time of the directory is right already.
+        (_, Some(loss)) if loss == Loss::Repeated || !place.partial && !place.inplace => {
             pending.discard();
             Ok(())
         }
