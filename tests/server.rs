@@ -420,6 +420,21 @@ fn unusable_config_directory_is_reported() {
 }
 
 #[test]
+fn later_starts_listen_on_the_addresses_given_last() {
+    let scene = Scene::new();
+    for (options, is_limited) in [("--port 0 --listen=::1", true), ("", true), ("--listen=::", false), ("", false)] {
+        scene.well(&format!("start {options}"));
+        let status = scene.well("status");
+        assert_eq!(status.contains("addresses  [::1]:"), is_limited, "{options}: {status}");
+        scene.well("stop");
+    }
+    // A damaged file must not open the server to all addresses.
+    std::fs::write(scene.path("server/state/server.listen"), "::1\n?\n").unwrap();
+    assert!(scene.fails("start", 11).contains("server.listen"));
+    scene.well("start --listen=::1");
+}
+
+#[test]
 fn start_fails_if_the_server_runs_at_another_address() {
     let scene = Scene::new();
     scene.well("start --port 0 --listen=::1");

@@ -12,7 +12,7 @@ use crate::cli::subcommand::{DEFAULT_PORT, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{ids, sys};
+use crate::fs::{errno, ids, sys};
 use crate::transport::link::Patience;
 use crate::transport::net::limits::Limits;
 use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
@@ -43,6 +43,10 @@ use tracing::{error, info, warn};
 const PID_FILE: &str = "server.pid";
 /// Holds the port of the last start with `--port`, or the one that a server chose because its port was in use.
 const PORT_FILE: &str = "server.port";
+/// The addresses last given with `--listen`, one in each line, below the state directory.
+const LISTEN_FILE: &str = "server.listen";
+/// The maximum length of that file.
+const LISTEN_MAX_BYTES: usize = 4 << 10;
 /// How many ports are tried, the first one included, before the system chooses one.
 const NEXT_PORTS: u16 = 16;
 /// How often grants, memory and requests to end are checked.
@@ -116,8 +120,10 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
     let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
     let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
+    let start = &with_addresses(places, start)?;
     let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
     remember_port(places, start, listener.addresses());
+    remember_addresses(places, start);
     let control = control_socket::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
@@ -235,17 +241,44 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
     start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
 }
 
+/// Adds the addresses that were given last, unless others are given now.
+fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
+    let path = places.state.join(LISTEN_FILE);
+    let read = errno::if_there(sys::read_path(path.as_os_str().as_bytes(), LISTEN_MAX_BYTES));
+    let text = match read.map_err(|error| files::failed("read", &path, &error))? {
+        Some(text) if start.listen.is_empty() => text,
+        _ => return Ok(start.clone()),
+    };
+    let listen = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
+    // A damaged file must not open the server to all addresses.
+    match listen.iter().find(|line| line.parse::<IpAddr>().is_err()) {
+        Some(_) => Err(files::failed("read", &path, &io::ErrorKind::InvalidData.into())),
+        None => Ok(Start { listen, ..start.clone() }),
+    }
+}
+
+/// Stores the addresses of the server: without them, the next start would open it to all.
+fn remember_addresses(places: &Places, start: &Start) {
+    let text: String = start.listen.iter().map(|address| format!("{address}\n")).collect();
+    if !start.listen.is_empty() {
+        remember(places, LISTEN_FILE, &text, "addresses");
+    }
+}
+
 /// Stores the port of the server, even if the system chose it: enrolled clients know no other.
 fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     let Some(port) = addresses.first().map(SocketAddr::port) else { return };
     if start.port.is_none() && port == port_of(places, start) {
         return;
     }
-    let dir = places.state.as_os_str().as_bytes();
-    let put = sys::open_dir_path(dir)
-        .and_then(|dir| files::put(dir.as_fd(), PORT_FILE, format!("{port}\n").as_bytes(), 0o600));
+    remember(places, PORT_FILE, &format!("{port}\n"), "port");
+}
+
+fn remember(places: &Places, name: &str, text: &str, what: &str) {
+    let put = sys::open_dir_path(places.state.as_os_str().as_bytes())
+        .and_then(|dir| files::put(dir.as_fd(), name, text.as_bytes(), 0o600));
     if let Err(error) = put {
-        warn!("cannot store the port for the next start: {error}");
+        warn!("cannot store the {what} for the next start: {error}");
     }
 }
 
@@ -264,6 +297,8 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => {
             Error::new(Exit::SocketIo, words).with_hint("choose a port from 1024 up with --port=PORT")
         }
+        io::ErrorKind::AddrNotAvailable => Error::new(Exit::SocketIo, words)
+            .with_hint("choose other addresses with --listen=ADDRESS; --listen=:: means all"),
         _ => Error::new(Exit::SocketIo, words),
     }
 }
@@ -273,6 +308,7 @@ fn cannot_listen(port: u16, error: &io::Error) -> Error {
 pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Result<()> {
     Identity::load_or_make(places)?;
     Grants::load(places)?;
+    let start = &with_addresses(places, start)?;
     let port = port_of(places, start);
     let on_port = || running.iter().filter(|at| at.port() == port);
     // An IPv6 socket for all addresses also takes the IPv4 ones.

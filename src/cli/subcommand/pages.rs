@@ -71,7 +71,8 @@ ends with the login; `sparsync server install` avoids that.
 OPTIONS
   --port=PORT             UDP and TCP port; default: the last port used, at first 28792; 0: any free
                           port
-  --listen=ADDRESS        listen on this IP address only; may be repeated; default: all addresses
+  --listen=ADDRESS        listen on this IP address only; may be repeated; default: the last ones
+                          given, at first all addresses; --listen=:: means all
   --memory=SIZE           memory limit of the server and its sessions together, such as 4G; default:
                           half of the memory of this machine. At three quarters, new clients are
                           rejected; above the limit, the session that uses the most is ended
@@ -284,7 +285,7 @@ OPTIONS
   --port=PORT             the port of the server, if it is not running; default: its last port, at
                           first 28792, or the next free port if that one is in use
   --listen=ADDRESS        the address that the server listens on, if it is not running; may be
-                          repeated; default: all addresses
+                          repeated; default: the last ones given, at first all addresses
   --no-start              do not start the server
   --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
   --dry-run, -n           only print what would be done
