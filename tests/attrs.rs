@@ -274,9 +274,9 @@ synctest!(unprivileged_user_owns_received_files, as user, |w: World| {
 synctest!(super_as_an_unprivileged_user_exits_23, as user, |w: World| {
     w.build("src", |t| {
         for mode in [0o555, 0o644, 0o777, 0o4755, 0o2775] {
-            t.file(&format!("f{mode:o}"), "new").mode(mode).owner(1, 1);
-            t.file(&format!("old{mode:o}"), "new").mode(mode).owner(1, 1);
-            t.dir(&format!("d{mode:o}")).mode(mode | 0o111).owner(1, 1);
+            t.file(format!("f{mode:o}"), "new").mode(mode).owner(1, 1);
+            t.file(format!("old{mode:o}"), "new").mode(mode).owner(1, 1);
+            t.dir(format!("d{mode:o}")).mode(mode | 0o111).owner(1, 1);
         }
     });
     w.dest("old644 old777").stderr_unordered();

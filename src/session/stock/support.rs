@@ -115,6 +115,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         eight_bit: _,
         outbuf: _,
         stderr: _,
+        json: _,
         progress: _,
     } = output;
     let is_zlib = compress.choice == Some(Compression::Zlib);
