@@ -52,6 +52,7 @@ pub fn run(env: &mut Env) -> Exit {
         umask: env.umask,
         popt: &popt,
         native_shell: remote::is_native(env),
+        native_daemon: &|| false,
     };
     // A file of that name is copied, as by rsync.
     if let Some(error) = subcommand::unknown_action(&program, &args)

@@ -193,6 +193,7 @@ fn by_connect(connect: &Connect) -> Shortcuts {
         trust_sender: _,
         address: _,
         port: _,
+        daemon: _,
         max_alloc_bytes: _,
         timeout_secs: _,
         contimeout_secs: _,
