@@ -13,6 +13,11 @@ use std::time::Duration;
 /// How often the deadline is checked in its last second.
 const DEADLINE_LOOK: Duration = Duration::from_millis(20);
 
+/// The longest secret that a user may enter.
+const SECRET_MAX_BYTES: usize = 4096;
+/// How often a prompt for a secret checks whether the run must stop.
+const SECRET_LOOK_MS: u32 = 100;
+
 /// Everything a command may know about its process.
 pub struct Env {
     /// The name under which the program was called.
@@ -141,6 +146,43 @@ impl Env {
         let mut text = Vec::new();
         std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut text)?;
         Ok(text)
+    }
+
+    /// Asks the user for a secret on the terminal, without showing it; without a terminal on standard error and input.
+    /// Fails with [`ErrorKind::ConnectionAborted`](std::io::ErrorKind::ConnectionAborted) if the run is stopped meanwhile.
+    pub fn ask_secret(&self, prompt: &str) -> std::io::Result<Vec<u8>> {
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let Ok(mut terminal) = std::fs::File::options().read(true).write(true).open("/dev/tty") else {
+            write!(std::io::stderr(), "{prompt}")?;
+            return self.read_secret(&mut std::io::stdin());
+        };
+        let shown = tcgetattr(&terminal)?;
+        let mut hidden = shown.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        write!(terminal, "{prompt}")?;
+        tcsetattr(&terminal, OptionalActions::Flush, &hidden)?;
+        let secret = self.read_secret(&mut terminal);
+        tcsetattr(&terminal, OptionalActions::Flush, &shown)?;
+        writeln!(terminal)?;
+        secret
+    }
+
+    /// Reads a line, without its end, from a terminal or standard input.
+    fn read_secret(&self, input: &mut (impl std::io::Read + std::os::fd::AsFd)) -> std::io::Result<Vec<u8>> {
+        let mut secret = Vec::new();
+        let mut byte = [0];
+        while secret.len() < SECRET_MAX_BYTES {
+            while !crate::fs::sys::wait_readable(input.as_fd(), SECRET_LOOK_MS)? {
+                if self.is_stopping() {
+                    return Err(std::io::ErrorKind::ConnectionAborted.into());
+                }
+            }
+            if input.read(&mut byte)? == 0 || byte == *b"\n" {
+                break;
+            }
+            secret.push(byte[0]);
+        }
+        Ok(secret)
     }
 
     /// Replaces this process with another program, with one additional environment variable. Returns only on failure.

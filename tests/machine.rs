@@ -325,12 +325,12 @@ fn hand_over_skips_wrappers_of_sparsync() {
     let run = |path: &str| {
         let path = path.replace("TOP", dir.path().to_str().unwrap());
         let mut run = Command::new("/usr/bin/timeout");
-        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(["-a", "host::module", "x"]).env("PATH", path);
+        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(["--daemon", "--no-detach"]).env("PATH", path);
         run.env_remove("SPARSYNC_RSYNC").output().expect("timeout is installed")
     };
     for path in ["TOP/called:TOP/installed", "TOP/started:TOP/called:TOP/installed"] {
         let output = run(path);
-        assert_eq!(text(&output.stdout), "rsync -a host::module x\n", "{path}: {output:?}");
+        assert_eq!(text(&output.stdout), "rsync --daemon --no-detach\n", "{path}: {output:?}");
     }
     let output = run("TOP/called:TOP/started");
     assert!(output.status.code() == Some(14) && text(&output.stderr).contains("no rsync in PATH"), "{output:?}");

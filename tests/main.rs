@@ -14,6 +14,7 @@ mod changing;
 mod compress;
 mod copy;
 mod cost;
+mod daemon;
 mod delete;
 mod devices;
 mod enroll;

@@ -260,6 +260,8 @@ fn words_and_file_names_are_standard() {
     });
     for file in sources().into_iter().chain(texts) {
         for (at, line) in file.text.lines().enumerate() {
+            // The account of that name is not meant.
+            let line = line.replace("\"nobody\"", "");
             for word in BANNED_WORDS.iter().filter(|word| line.contains(**word)) {
                 faults.push(file.fault(at + 1, &format!("`{word}`")));
             }

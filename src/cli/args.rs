@@ -3,7 +3,7 @@
 //! The `set` functions of the table write it; only `resolve` reads it.
 
 use super::value::words::{DebugLevels, InfoLevels};
-use crate::options::connect::{Family, Transport};
+use crate::options::connect::{DaemonOptions, Family, Transport};
 use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
 
 /// How `-r` was given.
@@ -253,7 +253,7 @@ pub struct Args {
     pub contimeout: i32,
     /// `--max-alloc`, unchecked.
     pub max_alloc: Option<Vec<u8>>,
-    pub password_file: bool,
+    pub daemon_options: DaemonOptions,
     pub secluded_args: Option<bool>,
     pub old_args: Option<u8>,
     pub protocol: Option<i32>,

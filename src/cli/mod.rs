@@ -42,6 +42,8 @@ pub struct Invocation<'a> {
     pub popt: &'a [u8],
     /// Whether sparsync carries out remote-shell copies itself. If not, the installed rsync does.
     pub native_shell: bool,
+    /// The same for copies from and to daemons. Called only if an operand names one, because it looks for programs.
+    pub native_daemon: &'a dyn Fn() -> bool,
 }
 
 /// What a command line requests.
@@ -159,7 +161,8 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         if is_ours && names_a_daemon {
             return Err(not_for_rsync());
         }
-        if !call.native_shell && !is_ours || walked.error.is_some() || names_a_daemon {
+        let is_native = if names_a_daemon { (call.native_daemon)() } else { call.native_shell || is_ours };
+        if !is_native || walked.error.is_some() {
             return Ok(Request::Handover(walked.error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
@@ -185,10 +188,11 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
-    let far = peer.map(|remote_args::RemoteOperand { user, host, server, server_sends }| Far {
+    let far = peer.map(|remote_args::RemoteOperand { user, host, server, daemon, server_sends }| Far {
         user,
         host,
         server,
+        daemon,
         server_sends,
         words: remote_args::words(&walked.said, &walked.args, &options, sums),
         remote_words: walked.args.remote_options.clone(),

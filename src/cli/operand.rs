@@ -20,7 +20,7 @@ pub struct Remote {
     pub user: Option<Vec<u8>>,
     /// The host, without brackets. Empty in `:path`, which means the host of the operand before.
     pub host: Vec<u8>,
-    /// The path, as given. For a daemon: all text after the host, not split.
+    /// The path, as given. For a daemon, it begins with the name of a module, or is empty.
     pub path: Vec<u8>,
 }
 
@@ -29,8 +29,11 @@ pub struct Remote {
 pub enum RemoteKind {
     /// `host:path`: a remote shell.
     Shell,
-    /// `host::module/path` or `rsync://host/module/path`: a daemon.
-    Daemon,
+    /// `host::module/path` or `rsync://[user@]host[:port]/module/path`: a daemon.
+    Daemon {
+        /// The port of the URL; 0: none.
+        port: i32,
+    },
     /// `sparsync://[user@]host[:port]/path`: a sparsync server, never a remote shell. The path is absolute; after `/~/`
     /// it is relative to the home directory.
     Server {
@@ -68,11 +71,18 @@ impl Operand {
 }
 
 impl Remote {
+    /// Returns whether it is a path in a module of a daemon.
+    pub fn is_daemon(&self) -> bool {
+        matches!(self.kind, RemoteKind::Daemon { .. })
+    }
+
     fn parse(text: &[u8]) -> Option<Remote> {
         const URL: &[u8] = b"rsync://";
-        if text.len() >= URL.len() && text[..URL.len()].eq_ignore_ascii_case(URL) {
-            let (text, path) = (text.to_vec(), text[URL.len()..].to_vec());
-            return Some(Remote { text, kind: RemoteKind::Daemon, user: None, host: Vec::new(), path });
+        if text.len() >= URL.len()
+            && text[..URL.len()].eq_ignore_ascii_case(URL)
+            && let Some(remote) = Remote::of_daemon_url(text, &text[URL.len()..])
+        {
+            return Some(remote);
         }
         const OURS: &[u8] = b"sparsync://";
         if text.len() >= OURS.len() && text[..OURS.len()].eq_ignore_ascii_case(OURS) {
@@ -85,7 +95,7 @@ impl Remote {
             _ => return None,
         };
         let (kind, path) = match text[colon + 1..].strip_prefix(b":") {
-            Some(module) => (RemoteKind::Daemon, module),
+            Some(module) => (RemoteKind::Daemon { port: 0 }, module),
             None => (RemoteKind::Shell, &text[colon + 1..]),
         };
         let (user, host) = match text[..colon].iter().rposition(|&b| b == b'@') {
@@ -93,6 +103,32 @@ impl Remote {
             None => (None, &text[..colon]),
         };
         Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path: path.to_vec() })
+    }
+
+    /// Parses the URL of a daemon; `None` if it is none, so that rsync reads it as a path on the host `rsync`. `rest`:
+    /// the text after its `//`.
+    fn of_daemon_url(text: &[u8], rest: &[u8]) -> Option<Remote> {
+        let (place, path) = rest.split_at(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()));
+        let (user, place) = match place.iter().rposition(|&b| b == b'@') {
+            Some(sign) => (Some(place[..sign].to_vec()), &place[sign + 1..]),
+            None => (None, place),
+        };
+        let host_len = match place.strip_prefix(b"[") {
+            Some(bracketed) => bracketed.iter().position(|&b| b == b']')? + 2,
+            None => place.iter().position(|&b| b == b':').unwrap_or(place.len()),
+        };
+        let (host, port) = place.split_at(host_len);
+        let digits = port.strip_prefix(b":").unwrap_or_default();
+        let has_valid_port = port.is_empty() || port.starts_with(b":") && digits.iter().all(u8::is_ascii_digit);
+        let has_valid_user = user.as_ref().is_none_or(|user| !user.contains(&b':'));
+        if !has_valid_port || !has_valid_user {
+            return None;
+        }
+        // As in rsync, a number that is too large wraps around.
+        let port = digits.iter().fold(0i32, |port, digit| port.wrapping_mul(10).wrapping_add(i32::from(digit - b'0')));
+        let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+        let kind = RemoteKind::Daemon { port };
+        Some(Remote { text: text.to_vec(), kind, user, host: without_brackets(host).to_vec(), path })
     }
 
     /// Parses a URL. `rest`: the text after its `//`.
@@ -179,10 +215,22 @@ mod tests {
             (":x", None, "", "x", RemoteKind::Shell),
             ("[::1]:x", None, "::1", "x", RemoteKind::Shell),
             ("u@[::1]:x", Some("u"), "::1", "x", RemoteKind::Shell),
-            ("[h]::m/x", None, "h", "m/x", RemoteKind::Daemon),
+            ("[h]::m/x", None, "h", "m/x", RemoteKind::Daemon { port: 0 }),
+            ("::m/x", None, "", "m/x", RemoteKind::Daemon { port: 0 }),
+            ("h::", None, "h", "", RemoteKind::Daemon { port: 0 }),
             ("a]:b", None, "a]", "b", RemoteKind::Shell),
-            ("host::mod/x", None, "host", "mod/x", RemoteKind::Daemon),
-            ("Rsync://u@h:9/m", None, "", "u@h:9/m", RemoteKind::Daemon),
+            ("host::mod/x", None, "host", "mod/x", RemoteKind::Daemon { port: 0 }),
+            ("Rsync://u@h:9/m", Some("u"), "h", "m", RemoteKind::Daemon { port: 9 }),
+            ("rsync://u@x@[::1]:9", Some("u@x"), "::1", "", RemoteKind::Daemon { port: 9 }),
+            ("rsync://h//m", None, "h", "/m", RemoteKind::Daemon { port: 0 }),
+            ("rsync://u/x@h/m", None, "u", "x@h/m", RemoteKind::Daemon { port: 0 }),
+            ("rsync://h:/m", None, "h", "m", RemoteKind::Daemon { port: 0 }),
+            ("rsync://h:99999999999/m", None, "h", "m", RemoteKind::Daemon { port: 1_215_752_191 }),
+            ("rsync:///m", None, "", "m", RemoteKind::Daemon { port: 0 }),
+            ("rsync://h:x/m", None, "rsync", "//h:x/m", RemoteKind::Shell),
+            ("rsync://[::1/m", None, "rsync", "//[::1/m", RemoteKind::Shell),
+            ("rsync://[::1]x/m", None, "rsync", "//[::1]x/m", RemoteKind::Shell),
+            ("rsync://u:p@h/m", None, "rsync", "//u:p@h/m", RemoteKind::Shell),
             ("sparsync://h/a/b", None, "h", "/a/b", RemoteKind::Server { port: None }),
             ("Sparsync://u@h:9/~/m", Some("u"), "h", "m", RemoteKind::Server { port: Some(9) }),
             ("sparsync://[::1]:70/", None, "::1", "/", RemoteKind::Server { port: Some(70) }),

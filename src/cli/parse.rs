@@ -514,6 +514,7 @@ mod tests {
                 umask: 0o022,
                 popt: popt.as_bytes(),
                 native_shell: true,
+                native_daemon: &|| false,
             };
             let _ = super::super::read(&call);
         }

@@ -17,6 +17,8 @@ pub struct Far {
     pub host: Vec<u8>,
     /// `Some` if a sparsync:// URL named the host, so that no remote shell is used. Holds the port if the URL has one.
     pub server: Option<Option<u16>>,
+    /// `Some` if the operands name a daemon. Holds the port of the URL; 0: none.
+    pub daemon: Option<i32>,
     /// Whether the server sends (a pull): the sources are there, else the destination is.
     pub server_sends: bool,
     /// The options that concern both sides, as arguments; see [`super::settle`].
@@ -47,18 +49,25 @@ pub struct RemoteOperand {
     pub host: Vec<u8>,
     /// See [`Far::server`].
     pub server: Option<Option<u16>>,
+    /// See [`Far::daemon`].
+    pub daemon: Option<i32>,
     /// Whether the sources are there. If not, the destination is.
     pub server_sends: bool,
 }
 
 impl RemoteOperand {
+    /// Returns whether the destination is in a module of a daemon, or stands for the list of its modules.
+    pub fn has_daemon_dest(&self) -> bool {
+        self.daemon.is_some() && !self.server_sends
+    }
+
     /// Returns the role that rsync's client names in errors before it forks.
     pub fn role(peer: Option<&RemoteOperand>) -> &'static str {
         if peer.is_some_and(|peer| peer.server_sends) { "Receiver" } else { "sender" }
     }
 }
 
-/// Sorts the operands. The last of several is the destination. None of them may be a daemon's.
+/// Sorts the operands. The last of several is the destination.
 pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
     let dest = if operands.len() > 1 { operands.pop() } else { None };
     let first = match operands.first() {
@@ -78,14 +87,24 @@ pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
                 let hint = b"\nIf arg is a remote file/dir, prefix it with a colon (:).";
                 return fail([b"Unexpected local arg: ", &path[..], hint].concat());
             }
+            Operand::Remote(remote) if remote.is_daemon() != first.is_daemon() => {
+                return fail(b"All source args must use the same hostspec format.".to_vec());
+            }
             Operand::Remote(Remote { user, host, path, kind, .. }) => {
+                if let (RemoteKind::Daemon { port }, RemoteKind::Daemon { port: first }) = (kind, first.kind)
+                    && port != 0
+                    && port != first
+                {
+                    return fail(b"All source args must use the same port number.".to_vec());
+                }
                 // `:path` is on the same host as the first one.
-                let is_same = host == first.host && user == first.user && kind == first.kind;
+                let is_same_kind = kind == first.kind || first.is_daemon();
+                let is_same = host == first.host && user == first.user && is_same_kind;
                 let is_unnamed = host.is_empty() && user.is_none();
                 if !(is_same || is_unnamed) {
                     return fail(b"All source args must come from the same machine.".to_vec());
                 }
-                sources.push(path_or_home(path));
+                sources.push(path_or_home(path, kind));
             }
         }
     }
@@ -104,7 +123,7 @@ fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<PlacedOpe
     }
     match dest {
         Some(Operand::Remote(remote)) => {
-            let dest = path_or_home(remote.path.clone());
+            let dest = path_or_home(remote.path.clone(), remote.kind);
             Ok(PlacedOperands { sources, dest: Some(dest), peer: Some(peer(remote, false)?) })
         }
         Some(Operand::Local(path)) => Ok(PlacedOperands { sources, dest: Some(path), peer: None }),
@@ -113,30 +132,36 @@ fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<PlacedOpe
 }
 
 /// Replaces the empty path of `host:` by the directory in which the remote shell starts.
-fn path_or_home(path: Vec<u8>) -> Vec<u8> {
-    if path.is_empty() { b".".to_vec() } else { path }
+fn path_or_home(path: Vec<u8>, kind: RemoteKind) -> Vec<u8> {
+    let is_module = matches!(kind, RemoteKind::Daemon { .. });
+    if path.is_empty() && !is_module { b".".to_vec() } else { path }
 }
 
 fn peer(remote: Remote, server_sends: bool) -> Result<RemoteOperand> {
-    let server = match remote.kind {
-        RemoteKind::Server { port } => Some(port),
-        RemoteKind::Shell | RemoteKind::Daemon => None,
+    let (server, daemon) = match remote.kind {
+        RemoteKind::Server { port } => (Some(port), None),
+        RemoteKind::Daemon { port } => (None, Some(port)),
+        RemoteKind::Shell => (None, None),
     };
-    let peer = RemoteOperand { user: remote.user, host: remote.host, server, server_sends };
+    let peer = RemoteOperand { user: remote.user, host: remote.host, server, daemon, server_sends };
     if server == Some(Some(0)) || server.is_some() && peer.host.is_empty() {
         let words = [b"sparsync: ", &remote.text[..], b": a URL is sparsync://[USER@]HOST[:PORT]/PATH"].concat();
         return Err(Error::usage(words).by(RemoteOperand::role(Some(&peer))));
     }
-    if peer.host.starts_with(b"-") {
-        let words = "Invalid remote host: hostnames may not start with '-'.";
-        return Err(Error::usage(words).by(RemoteOperand::role(Some(&peer))));
+    if peer.host.starts_with(b"-") && daemon.is_none() {
+        return Err(invalid_host().by(RemoteOperand::role(Some(&peer))));
     }
     Ok(peer)
 }
 
-/// Returns whether an operand names a daemon, which only the installed rsync serves.
+/// Returns the error for a host that a remote shell would take for an option.
+pub fn invalid_host() -> Error {
+    Error::usage("Invalid remote host: hostnames may not start with '-'.")
+}
+
+/// Returns whether an operand names a daemon.
 pub fn names_a_daemon(operands: &[Operand]) -> bool {
-    operands.iter().any(|operand| matches!(operand, Operand::Remote(remote) if remote.kind == RemoteKind::Daemon))
+    operands.iter().any(|operand| matches!(operand, Operand::Remote(remote) if remote.is_daemon()))
 }
 
 /// Returns where `--files-from` reads its list when the operands are on `peer`.
@@ -198,6 +223,10 @@ mod tests {
     use std::ffi::{OsStr, OsString};
 
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
+        requested(line, vars, false)
+    }
+
+    fn requested(line: &str, vars: &[(&str, &str)], native_daemon: bool) -> Result<Request> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         read(&Invocation {
@@ -208,6 +237,7 @@ mod tests {
             umask: 0o022,
             popt: b"rsync alias --mine -av --exclude=x\n",
             native_shell: true,
+            native_daemon: &|| native_daemon,
         })
     }
 
@@ -234,6 +264,41 @@ mod tests {
         let list = copy("-r host:a");
         assert!(list.options.select.list_only && list.dest.is_none());
         assert_eq!(text(&list.far.unwrap().words), "--recursive --list-only");
+    }
+
+    #[test]
+    fn daemon_operands_are_sorted() {
+        let copy = |line: &str| match requested(line, &[("RSYNC_RSH", "x")], true) {
+            Ok(Request::Copy(copy)) => *copy,
+            other => panic!("{line}: {other:?}"),
+        };
+        for (line, sources, dest, daemon) in [
+            ("rsync://u@h:9/m/a ::m/b d", "m/a m/b", Some("d"), 9),
+            ("a h::m", "a", Some("m"), 0),
+            ("h::", "", None, 0),
+            ("a rsync://h", "a", Some(""), 0),
+            ("--contimeout=3 --password-file=x h::m d", "m", Some("d"), 0),
+        ] {
+            let copy = copy(line);
+            let far = copy.far.unwrap();
+            let dest = dest.map(|dest| dest.as_bytes().to_vec());
+            assert_eq!((text(&copy.sources), copy.dest, far.daemon), (sources.into(), dest, Some(daemon)), "{line}");
+            assert!(copy.options.connect.shell.is_empty(), "a daemon ignores RSYNC_RSH");
+        }
+        assert_eq!(copy("-e y h::m d").options.connect.shell, [b"y"]);
+        for (line, message) in [
+            ("h::m/a h:b d", "All source args must use the same hostspec format."),
+            ("rsync://h:1/m rsync://h:2/m d", "All source args must use the same port number."),
+            ("h::a o::b d", "All source args must come from the same machine."),
+            ("-e y -- -h::m d", "Invalid remote host: hostnames may not start with '-'."),
+            (
+                "-e y --contimeout=3 h::m d",
+                "The --contimeout option may only be used when connecting to an rsync daemon.",
+            ),
+        ] {
+            let error = requested(line, &[], true).expect_err(line);
+            assert_eq!((String::from_utf8(error.message).unwrap(), error.exit), (message.into(), Exit::Usage));
+        }
     }
 
     #[test]

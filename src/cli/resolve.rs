@@ -61,11 +61,10 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let list_only = args.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
-    let is_url = peer.as_ref().is_some_and(|peer| peer.server.is_some());
-    contradictions::check_operands(args, &sources, is_url, role)?;
+    contradictions::check_operands(args, &sources, peer.as_ref())?;
     settled.settle_sums(args, env)?;
     let dest = match dest {
-        Some(dest) if dest.is_empty() && !list_only => {
+        Some(dest) if dest.is_empty() && !list_only && !peer.as_ref().is_some_and(RemoteOperand::has_daemon_dest) => {
             // Before 3.2.4 an empty destination was the current directory.
             if policies::old_args(args, env) == 0 {
                 let why = "Empty destination arg specified (use \".\" or see --old-args).";
@@ -76,7 +75,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
         dest => dest,
     };
     let connect = match &peer {
-        Some(_) => reach(args, env, role)?,
+        Some(peer) => reach(args, env, peer)?,
         None => {
             check_protocol(args)?;
             policies::connect(args, env)
@@ -139,14 +138,20 @@ fn whole_file(args: &Args, sums: Option<Checksums>) -> Option<bool> {
     if sums.is_some_and(|sums| sums.transfer == Checksum::None) { Some(true) } else { args.whole_file }
 }
 
-/// Settles how a peer is reached. `role`: the role that errors name.
-fn reach(args: &Args, env: Environment<'_>, role: &'static str) -> Result<Connect> {
-    let shell = args.rsh.clone().or_else(|| env.text("RSYNC_RSH")).unwrap_or_default();
+/// Settles how a peer is reached.
+fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Connect> {
+    let role = RemoteOperand::role(Some(peer));
+    // A daemon is reached through a remote shell only if the command line names one.
+    let usual = || env.text("RSYNC_RSH").filter(|_| peer.daemon.is_none());
+    let shell = args.rsh.clone().or_else(usual).unwrap_or_default();
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
         (Some(said), _) => said,
         (None, Some(name)) => flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?,
         (None, None) => Transport::Auto,
     };
+    if peer.daemon.is_some() && !shell.is_empty() && peer.host.starts_with(b"-") {
+        return Err(remote_args::invalid_host().by(role));
+    }
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;
     let shell_was_said = !shell.is_empty();
     let style = policies::arg_style(args, env);

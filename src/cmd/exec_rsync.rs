@@ -74,6 +74,12 @@ impl RsyncSearch {
         }
     }
 
+    /// Returns whether no rsync is installed. If `SPARSYNC_RSYNC` names one, it must be there: otherwise a run that needs
+    /// it fails.
+    pub fn finds_none(&self) -> bool {
+        self.named.is_none() && self.find().is_none()
+    }
+
     /// Returns the rsync that `SPARSYNC_RSYNC` names, or the first one in `PATH` that is not this program under another
     /// name.
     pub fn find(&self) -> Option<PathBuf> {

@@ -24,6 +24,7 @@ mod server_process;
 mod server_session;
 mod shell_keepalive;
 mod systemd_unit;
+mod via_daemon;
 mod via_ephemeral;
 mod via_server;
 mod via_shell;
@@ -54,6 +55,7 @@ pub fn run(env: &mut Env) -> Exit {
         umask: env.umask,
         popt: &popt,
         native_shell: remote::is_native(env),
+        native_daemon: &|| via_daemon::is_native(env),
     };
     // A file of that name is copied, as by rsync.
     if let Some(error) = subcommand::unknown_action(&program, &args)

@@ -9,6 +9,7 @@ use super::copy::{self, Prepared};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
+use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, OneOff};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
@@ -65,7 +66,14 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let near = RemoteCopy { options, sources, dest, far, key: sys::random() };
+    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random() };
+    if let Some(port) = near.far.daemon {
+        if near.far.server_sends {
+            // A sender prints the matches. A daemon usually forbids that.
+            near.options.output.debug.deltasum = 0;
+        }
+        return near.copy_with_daemon(env, port, since);
+    }
     let Some(rules) = near.prefetch_rules(env) else { return near.copy(env, None, since) };
     let (cwd, stop, asked) = (env.cwd.clone(), env.stop.clone(), env.asked.clone());
     let terms = Terms {
@@ -106,6 +114,8 @@ enum Carrier {
     OneOff(Box<OneOff>),
     /// A network link, which ends by itself, and the means to connect again.
     Net(Box<Redial>),
+    /// A connection to a daemon, which ends by itself.
+    Daemon,
 }
 
 /// How the remote side learns its own paths.
@@ -161,8 +171,8 @@ struct OpenedSession {
 enum Opened {
     /// To a sparsync: the handshake is done or was rejected.
     Native(Result<Box<OpenSession>, Refusal>),
-    /// To a stock rsync: no handshake was done.
-    Stock(Link),
+    /// To a stock rsync: no handshake was done. A daemon has agreed on the protocol version.
+    Stock(Link, Option<u8>),
 }
 
 impl RemoteCopy {
@@ -233,7 +243,7 @@ impl RemoteCopy {
             ReachedProgram::Native(carrier, link, said) => (carrier, link, said),
             ReachedProgram::Stock(carrier, link) => {
                 let prepared = prepared.map_or_else(prepare, Ok)?;
-                return Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link) }));
+                return Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) }));
             }
             ReachedProgram::Rsync => return Ok(None),
         };
@@ -251,7 +261,7 @@ impl RemoteCopy {
                 Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Native(opened.map(Box::new)) }))
             }
             ReachedProgram::Stock(carrier, link) => {
-                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link) }))
+                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) }))
             }
             // Standard input may have been read already, so the installed rsync could not read it.
             ReachedProgram::Rsync if may_have_taken => {
@@ -407,7 +417,7 @@ impl RemoteCopy {
             setup: self.setup(rules, listed, wants, profile, paths == Paths::Told, env.umask),
             rules: rules.clone().rules(&self.options),
             listed: listed.clone().filter(|_| sends),
-            sources: self.sources.clone(),
+            sources: self.sources_at_sender(),
             dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
             cwd: &env.cwd,
             umask: env.umask,
@@ -419,6 +429,26 @@ impl RemoteCopy {
         }
     }
 
+    /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
+    fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
+        if self.lacking_for_stock(env).is_some() {
+            let error = self.no_rsync(env, None);
+            return fail(env, &error);
+        }
+        let prepared = copy::start_deadline(env, &self.options)
+            .and_then(|()| copy::prepare(env, &self.options, self.far.server_sends));
+        let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
+        match reached {
+            Ok((prepared, Some(ReachedDaemon { shell, link, protocol }))) => {
+                let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
+                let opened = Opened::Stock(link, Some(protocol));
+                self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
+            }
+            Ok((_, None)) => Exit::Ok,
+            Err(error) => fail(env, &error),
+        }
+    }
+
     /// Returns the error for a run that only the installed rsync can do. `why`: why it could not be started.
     fn no_rsync(&self, env: &Env, why: Option<Error>) -> Error {
         let (lacking, why) = match (self.lacking_for_stock(env), why) {
@@ -426,10 +456,17 @@ impl RemoteCopy {
             (lacking, why) => (lacking.unwrap_or("this"), why),
         };
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let words = format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync");
+        let (words, hint) = match self.far.daemon.is_some() {
+            true => {
+                (format!("sparsync: {lacking} is not supported with the rsync daemon of {host}"), "install rsync here")
+            }
+            false => {
+                let words = format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync");
+                (words, "install rsync here or sparsync there")
+            }
+        };
         let words = [words.into_bytes()].into_iter().chain(why.map(|why| why.message)).collect::<Vec<_>>();
-        let error = Error::new(Exit::Unsupported, words.join(&b'\n'));
-        error.by(self.role()).with_hint("install rsync here or sparsync there")
+        Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role()).with_hint(hint)
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -444,12 +481,13 @@ impl RemoteCopy {
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, ..near };
-        let is_stock = matches!(opened, Opened::Stock(_));
+        let is_stock = matches!(opened, Opened::Stock(..));
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
             Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
-            Opened::Stock(link) => {
-                near.run_with_stock(narrowed(link), &self.far.server_words, early, &mut reporter, &mut tally)
+            Opened::Stock(link, agreed) => {
+                let link = narrowed(link);
+                near.run_with_stock(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
             }
         };
         let outcome = match &mut carrier {
@@ -457,7 +495,7 @@ impl RemoteCopy {
                 let attempts = Attempts { side: self, env, near: &near, forbids };
                 attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
             }
-            Carrier::Shell(_) | Carrier::OneOff(_) => RunOutcome::Ended(first),
+            Carrier::Shell(_) | Carrier::OneOff(_) | Carrier::Daemon => RunOutcome::Ended(first),
         };
         drop(near);
         let mut ended = match (outcome, &carrier) {
@@ -505,7 +543,7 @@ impl RemoteCopy {
                 one_off.leave(&env.stop);
                 Exit::Stream
             }
-            Carrier::Net(_) => Exit::Stream,
+            Carrier::Net(_) | Carrier::Daemon => Exit::Stream,
         };
         if let Err(error) = &mut ended
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))

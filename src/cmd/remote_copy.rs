@@ -4,11 +4,20 @@ use super::{copy, route};
 use crate::cli::Far;
 use crate::env::Env;
 use crate::options::Options;
-use crate::session::stock;
+use crate::session::stock::{self, daemon};
 use crate::transport::link::Patience;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
+
+/// See [`RemoteCopy::stock_choice`].
+pub fn stock_choice(env: &Env) -> Option<bool> {
+    match env.var("SPARSYNC_STOCK").as_deref().map(OsStrExt::as_bytes) {
+        Some(b"1") => Some(true),
+        Some(b"0") => Some(false),
+        _ => None,
+    }
+}
 
 /// A remote copy as the command line describes it.
 pub struct RemoteCopy {
@@ -66,11 +75,16 @@ impl RemoteCopy {
     /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or
     /// never.
     pub fn stock_choice(&self, env: &Env) -> Option<bool> {
-        match env.var("SPARSYNC_STOCK").as_deref().map(OsStrExt::as_bytes) {
-            Some(b"1") => Some(true),
-            Some(b"0") => Some(false),
-            _ => None,
-        }
+        stock_choice(env)
+    }
+
+    /// Returns the source arguments as a stock sender sees them: without the module of a daemon.
+    pub fn sources_at_sender(&self) -> Vec<Vec<u8>> {
+        let Some(first) = self.sources.first().filter(|_| self.far.daemon.is_some() && self.far.server_sends) else {
+            return self.sources.clone();
+        };
+        let module = daemon::split_path(first).0;
+        self.sources.iter().map(|path| daemon::path_in_module(path, module)).collect()
     }
 
     /// Returns whether the chosen route is printed.

@@ -116,6 +116,7 @@ mod tests {
             user: user.map(|user| user.as_bytes().to_vec()),
             host: host.as_bytes().to_vec(),
             server,
+            daemon: None,
             server_sends: false,
             words: Vec::new(),
             remote_words: Vec::new(),

@@ -227,7 +227,7 @@ impl<'a> ByShell<'a> {
             return;
         }
         let to = if output.stderr == StderrMode::All { &mut said.stderr } else { &mut said.stdout };
-        escape::put(to, &shell::shown(argv), self.charset);
+        escape::put(to, &shell::shown("opening connection using", argv), self.charset);
         to.push(b'\n');
     }
 

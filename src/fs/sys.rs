@@ -1195,6 +1195,85 @@ pub fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
+/// Creates a TCP socket for connections to addresses of a family. `local`: the address that it uses here.
+pub fn tcp_socket(is_ipv6: bool, local: Option<std::net::IpAddr>) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    if let Some(local) = local {
+        return bound((local, 0).into(), SocketType::STREAM);
+    }
+    let family = if is_ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Connects a socket. Calls `check` ten times a second meanwhile; an error of it ends the attempt.
+pub fn connect_tcp(
+    socket: BorrowedFd<'_>,
+    address: std::net::SocketAddr,
+    check: &dyn Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    rustix::io::ioctl_fionbio(socket, true)?;
+    match rustix::net::connect(socket, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => loop {
+            check()?;
+            match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => break rustix::net::sockopt::socket_error(socket)??,
+                Err(error) => return Err(error.into()),
+            }
+        },
+        Err(error) => return Err(error.into()),
+    }
+    Ok(rustix::io::ioctl_fionbio(socket, false)?)
+}
+
+/// The options of `--sockopts`: name, level, number, and the value if the name implies it.
+const SOCKET_OPTIONS: [(&str, i32, i32, Option<i32>); 12] = [
+    ("SO_KEEPALIVE", libc::SOL_SOCKET, libc::SO_KEEPALIVE, None),
+    ("SO_REUSEADDR", libc::SOL_SOCKET, libc::SO_REUSEADDR, None),
+    ("SO_BROADCAST", libc::SOL_SOCKET, libc::SO_BROADCAST, None),
+    ("TCP_NODELAY", libc::IPPROTO_TCP, libc::TCP_NODELAY, None),
+    ("IPTOS_LOWDELAY", libc::IPPROTO_IP, libc::IP_TOS, Some(0x10)),
+    ("IPTOS_THROUGHPUT", libc::IPPROTO_IP, libc::IP_TOS, Some(0x08)),
+    ("SO_SNDBUF", libc::SOL_SOCKET, libc::SO_SNDBUF, None),
+    ("SO_RCVBUF", libc::SOL_SOCKET, libc::SO_RCVBUF, None),
+    ("SO_SNDLOWAT", libc::SOL_SOCKET, libc::SO_SNDLOWAT, None),
+    ("SO_RCVLOWAT", libc::SOL_SOCKET, libc::SO_RCVLOWAT, None),
+    ("SO_SNDTIMEO", libc::SOL_SOCKET, libc::SO_SNDTIMEO, None),
+    ("SO_RCVTIMEO", libc::SOL_SOCKET, libc::SO_RCVTIMEO, None),
+];
+
+/// An option of `--sockopts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketOption {
+    level: i32,
+    number: i32,
+    /// The value that the name implies, so that none can be given.
+    pub implied: Option<i32>,
+}
+
+impl SocketOption {
+    /// Finds an option by its name.
+    pub fn named(name: &str) -> Option<SocketOption> {
+        let found = SOCKET_OPTIONS.iter().find(|(known, ..)| *known == name);
+        found.map(|&(_, level, number, implied)| SocketOption { level, number, implied })
+    }
+
+    /// Sets the option. As in rsync, every value is an int, which the system rejects for some options.
+    #[allow(unsafe_code)]
+    pub fn set(self, socket: BorrowedFd<'_>, value: i32) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let value = self.implied.unwrap_or(value);
+        let (pointer, len) = ((&raw const value).cast::<libc::c_void>(), std::mem::size_of::<i32>());
+        // SAFETY: the pointer is valid for the length, and the system copies the value.
+        let result =
+            unsafe { libc::setsockopt(socket.as_raw_fd(), self.level, self.number, pointer, len as libc::socklen_t) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
 fn bound(address: std::net::SocketAddr, kind: rustix::net::SocketType) -> io::Result<OwnedFd> {
     use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };

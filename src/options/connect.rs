@@ -39,6 +39,19 @@ pub enum Transport {
     Shell,
 }
 
+/// What only a conversation with a daemon needs.
+#[derive(Debug, Clone, Default)]
+pub struct DaemonOptions {
+    /// `--password-file`
+    pub password_file: Option<Vec<u8>>,
+    /// `--early-input`, a file.
+    pub early_input: Option<Vec<u8>>,
+    /// `--sockopts`
+    pub sockopts: Option<Vec<u8>>,
+    /// `--no-motd`: the text that a daemon sends before it accepts a module is not printed.
+    pub no_motd: bool,
+}
+
 /// How to reach a peer, and limits of rate and time.
 #[derive(Debug, Clone, Default)]
 pub struct Connect {
@@ -62,6 +75,8 @@ pub struct Connect {
     pub port: i32,
     /// `--protocol`: the newest version that a stock rsync is offered; `None`: the newest one.
     pub protocol: Option<u8>,
+    /// The other options for a daemon.
+    pub daemon: DaemonOptions,
     /// `--max-alloc`: the most memory that the listing of one directory of the peer may take, in bytes; `None`: no
     /// limit.
     pub max_alloc_bytes: Option<u64>,

@@ -13,7 +13,7 @@ pub mod repeat;
 pub mod select;
 
 pub use check::{Check, CheckMode, Checksum, Checksums};
-pub use connect::{ArgStyle, Connect, Family, Transport};
+pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Transport};
 pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta};
 pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};

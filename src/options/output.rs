@@ -56,6 +56,7 @@ pub struct Info {
 #[allow(missing_docs)]
 pub struct Debug {
     pub cmd: u8,
+    pub connect: u8,
     pub del: u8,
     pub deltasum: u8,
     pub dup: u8,

@@ -169,6 +169,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         family: _,
         trust_sender: _,
         address: _,
+        daemon: _,
         port: _,
         protocol: _,
         max_alloc_bytes: _,

@@ -7,9 +7,11 @@ const VERSION: &str = "3.5.0";
 
 /// Formats `rsync error: WORDS (code N) at FILE(LINE) [ROLE=VERSION]`, without newline; empty for success.
 ///
-/// `FILE(LINE)` is the place in rsync 3.5.0 that most often exits with this code in this role.
+/// `FILE(LINE)` is the place in rsync 3.5.0 that most often exits with this code in this role. Also empty for a run
+/// without a role: a stock rsync that ends a session prints the line itself.
 pub fn error_line(exit: Exit, role: &str) -> Vec<u8> {
     let kind = match exit {
+        _ if role.is_empty() => return Vec::new(),
         Exit::Ok => return Vec::new(),
         Exit::Vanished => "warning",
         _ => "error",

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The size of the output buffer at which senders wait for the writer.
@@ -72,6 +72,8 @@ pub struct Connection {
     moved: Moved,
     ceiling: Ceiling,
     rate: Arc<MinimumRate>,
+    /// The timeout that a daemon has announced, in seconds; 0: none.
+    adopted_secs: AtomicU32,
 }
 
 /// The costs of a session, for the profile.
@@ -271,7 +273,16 @@ impl Connection {
             moved: Moved::default(),
             ceiling: Ceiling::default(),
             rate: Arc::default(),
+            adopted_secs: AtomicU32::new(0),
         }
+    }
+
+    /// Adopts the timeout of a daemon, so that keepalives are sent well before it.
+    pub fn adopt_timeout(&self, secs: u32) {
+        self.adopted_secs.store(secs, Ordering::Relaxed);
+        // Under the lock, so that the writer does not miss it.
+        let _state = self.state.lock();
+        self.to_write.notify_all();
     }
 
     /// Returns the line for a link that reports in `moved` when it moves.
@@ -557,7 +568,9 @@ impl Connection {
                 if !state.buffer.is_empty() || state.ending {
                     break;
                 }
-                match quiet_for {
+                let adopted_secs = Some(self.adopted_secs.load(Ordering::Relaxed)).filter(|&secs| secs > 0);
+                let adopted = adopted_secs.map(|secs| Duration::from_secs(secs.into()) / 3);
+                match quiet_for.into_iter().chain(adopted).min() {
                     None => self.to_write.wait(&mut state),
                     Some(quiet_for) => {
                         self.to_write.wait_for(&mut state, quiet_for);

@@ -194,6 +194,7 @@ fn by_connect(connect: &Connect) -> Shortcuts {
         address: _,
         port: _,
         protocol: _,
+        daemon: _,
         max_alloc_bytes: _,
         timeout_secs: _,
         contimeout_secs: _,

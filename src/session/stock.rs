@@ -6,6 +6,7 @@
 //! digests and for content that is sent without a request, so these are not used.
 
 mod controls;
+pub mod daemon;
 pub mod pull;
 pub mod push;
 mod support;
@@ -87,11 +88,13 @@ impl StockTerms {
 }
 
 impl Client<'_> {
-    /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `words`: the options on its
-    /// command line. `early`: the scan of this end's tree, if one was started.
+    /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
+    /// version, if it was agreed on with a daemon. `words`: the options on its command line. `early`: the scan of this
+    /// end's tree, if one was started.
     pub fn run_with_stock(
         &self,
         link: Link,
+        agreed: Option<u8>,
         words: &[Vec<u8>],
         early: Option<Early<'_>>,
         reporter: &mut TextReporter,
@@ -99,7 +102,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (mut link, traffic) = counted(link);
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
-        let ended = greet(&mut link, self.options, words).and_then(|stock| {
+        let ended = greet(&mut link, agreed, self.options, words).and_then(|stock| {
             reporter.banner();
             let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
             let link = Link { reader, ..link };
@@ -294,19 +297,11 @@ const IO_ERROR_VANISHED: i32 = 2;
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;
 
-/// Completes the handshake that begins with the server's version. `words`: the options on the server's command line,
-/// which decide whether the ends negotiate algorithms.
-pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
-    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
-    let mut out = Vec::new();
-    out.put_int(i32::from(newest));
-    send(link, &out)?;
+/// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
+/// options on the server's command line, which decide whether the ends negotiate algorithms.
+pub fn greet(link: &mut Link, agreed: Option<u8>, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
+    let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
     let mut reader = &mut *link.reader;
-    let protocol = reader.int().and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
-    if protocol < PROTOCOL_MIN {
-        let words = format!("sparsync: the remote rsync is too old: it speaks protocol {protocol}, not {PROTOCOL_MIN}");
-        return Err(Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here"));
-    }
     let flags = CompatFlags::decode(&mut reader).map_err(failed)?;
     let (sums, compression) = negotiate(link, flags, options, words)?;
     let seed = (&mut *link.reader).int().map_err(failed)?;
@@ -314,6 +309,21 @@ pub fn greet(link: &mut Link, options: &Options, words: &[Vec<u8>]) -> Result<St
     let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
     let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: false };
     Ok(StockTerms { protocol, flags, sums, listed, compression })
+}
+
+fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
+    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
+    let mut out = Vec::new();
+    out.put_int(i32::from(newest));
+    send(link, &out)?;
+    let theirs = (&mut *link.reader).int();
+    let protocol = theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
+    if protocol < PROTOCOL_MIN { Err(too_old(protocol)) } else { Ok(protocol) }
+}
+
+fn too_old(protocol: u8) -> Error {
+    let words = format!("sparsync: the remote rsync is too old: it speaks protocol {protocol}, not {PROTOCOL_MIN}");
+    Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here")
 }
 
 /// The option that names the checksums. Only if all are "auto", they are negotiated.

@@ -1,6 +1,7 @@
 //! The transports. Each provides a [`Link`], a byte stream in each direction, and knows nothing about its content.
 
 pub mod compression;
+pub mod daemon_socket;
 pub mod link;
 pub mod net;
 pub mod pipe;

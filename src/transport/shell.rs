@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -139,11 +139,11 @@ pub fn run_to_end(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Ve
     Ok((ShellExit::of(ended), told))
 }
 
-/// Formats a command line as rsync prints it under `-vv`. Words with other than the plainest characters are quoted;
-/// their content is not escaped.
-pub fn shown(argv: &[Vec<u8>]) -> Vec<u8> {
+/// Formats a command line as rsync prints it under `-vv`, after a title. Words with other than the plainest characters
+/// are quoted; their content is not escaped.
+pub fn shown(title: &str, argv: &[Vec<u8>]) -> Vec<u8> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+,-./=@_".contains(byte);
-    let mut line = b"opening connection using:".to_vec();
+    let mut line = format!("{title}:").into_bytes();
     for word in argv {
         let quote: &[u8] = if word.iter().all(is_plain) { b"" } else { b"\"" };
         line.extend([b" ", quote, word, quote].concat());
@@ -167,7 +167,7 @@ fn is_wildcard(byte: u8) -> bool {
 }
 
 /// Escapes an option argument. Only a leading `~` keeps its meaning for the shell.
-fn escape_option(word: &[u8]) -> Vec<u8> {
+pub fn escape_option(word: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(word.len());
     for &byte in word {
         if is_special(byte) || is_wildcard(byte) {
@@ -212,6 +212,18 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<ShellExit> {
     let status = command.status();
     sys::take_umask();
     status.map(ShellExit::of)
+}
+
+/// Starts a command in a shell with a socket as its standard input and output. It ends by itself when the socket is
+/// closed.
+pub fn start_on_socket(shell: &OsStr, command: &[u8], socket: OwnedFd, umask: u32) -> io::Result<()> {
+    let mut started = Command::new(shell);
+    started.arg("-c").arg(OsStr::from_bytes(command));
+    started.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
+    sys::set_umask(umask);
+    let child = started.spawn();
+    sys::take_umask();
+    child.map(drop)
 }
 
 /// How the shell ended.
@@ -322,12 +334,18 @@ impl Shell {
     ///
     /// It is set for a moment, so no thread may be creating files.
     pub fn start(argv: &[Vec<u8>], umask: u32, stderr: Stderr) -> io::Result<Shell> {
-        let words: Vec<&OsStr> = argv.iter().map(|word| OsStr::from_bytes(word)).collect();
-        let [program, args @ ..] = words.as_slice() else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Shell::start_command(plain_command(argv)?, umask, stderr)
+    }
+
+    /// Starts the shell that reaches a daemon, which learns the daemon's port from a variable. 0: none was given.
+    pub fn start_for_daemon(argv: &[Vec<u8>], umask: u32, port: i32) -> io::Result<Shell> {
+        let mut command = plain_command(argv)?;
+        command.env("RSYNC_PORT", port.to_string());
+        Shell::start_command(command, umask, Stderr::Inherited)
+    }
+
+    fn start_command(mut command: Command, umask: u32, stderr: Stderr) -> io::Result<Shell> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(if stderr == Stderr::Held { Stdio::piped() } else { Stdio::inherit() });
         sys::set_umask(umask);
         let child = command.spawn();
@@ -340,6 +358,16 @@ impl Shell {
     /// Prints the standard error that is held, and passes on the rest as it arrives.
     pub fn show_stderr(&self) {
         self.held.iter().for_each(HeldStderr::show);
+    }
+
+    /// Returns the stream to and from the remote side, whatever it sends. Can be called once.
+    pub fn link(&mut self, patience: &Patience) -> io::Result<Link> {
+        let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let reader = Box::new(PatientReader::new(stdout, patience.clone()));
+        let writer = Box::new(BlockingWriter(stdin));
+        Ok(Link { reader, writer, parting: patience.parting.clone(), leave: None, moved: Moved::default() })
     }
 
     /// Waits for the greeting. The output of a login shell before it goes to `noise`.

@@ -179,7 +179,12 @@ fn without_number(line: &str, titles: &[&str]) -> Option<String> {
 
 /// Masks what differs only when data goes between machines; `None` drops the line.
 fn between_machines(line: &str) -> Option<String> {
-    const BROKEN_OFF: [&str; 3] = ["connection unexpectedly closed (", "safe_write failed", "write error: Broken pipe"];
+    const BROKEN_OFF: [&str; 4] = [
+        "connection unexpectedly closed (",
+        "safe_write failed",
+        "write error: Broken pipe",
+        "read error: Connection reset by peer",
+    ];
     if line.starts_with("rsync: ") && BROKEN_OFF.iter().any(|words| line.contains(words)) {
         return None;
     }

@@ -47,6 +47,8 @@ pub enum Shell {
     Once,
     /// Like `Fake`, but rsync is the peer of the program under test, too.
     Stock,
+    /// A daemon of rsync, which the client starts on a socket. Its module `m` is the world.
+    Daemon,
 }
 
 /// The words of `SPARSYNC_TEST_ROUTES`.
@@ -89,6 +91,9 @@ impl Route {
     /// The routes of the cases about sessions with a stock rsync, which run whatever is chosen.
     pub const STOCK: &[Route] = &[Route::Push(Shell::Stock), Route::Pull(Shell::Stock)];
 
+    /// The routes of the cases about daemons, which run whatever is chosen.
+    pub const DAEMON: &[Route] = &[Route::Push(Shell::Daemon), Route::Pull(Shell::Daemon)];
+
     /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`, which can run on `routes`.
     pub fn is_chosen(self, case: &str, routes: &[Route]) -> bool {
         static CHOICE: OnceLock<String> = OnceLock::new();
@@ -112,6 +117,7 @@ impl Route {
             Route::Push(Shell::Stock) => "stock-push",
             Route::Pull(Shell::Stock) => "stock-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
+            Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon) => return true,
         };
         let mix = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 {
             [Route::Push(Shell::Fake), Route::Pull(Shell::Quic)]
@@ -126,7 +132,12 @@ impl Route {
 
     /// Returns whether rsync is the peer of the program under test.
     pub fn is_stock(self) -> bool {
-        matches!(self, Route::Push(Shell::Stock) | Route::Pull(Shell::Stock))
+        matches!(self, Route::Push(Shell::Stock) | Route::Pull(Shell::Stock)) || self.is_daemon()
+    }
+
+    /// Returns whether a daemon of rsync is the peer of both programs.
+    pub fn is_daemon(self) -> bool {
+        matches!(self, Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon))
     }
 
     /// Returns whether the program under test needs a server.
@@ -153,18 +164,24 @@ impl Route {
             (_, Some(dest)) => vec![dest],
             (_, None) => skip("a listing has no push"),
         };
-        far.into_iter().for_each(|path| *path = [b"far:", &path[..]].concat());
+        let host: &[u8] = if shell == Shell::Daemon { b"far::m/" } else { b"far:" };
+        far.into_iter().for_each(|path| *path = [host, &path[..]].concat());
+        if shell == Shell::Daemon {
+            return options.iter().cloned().chain(operands).collect();
+        }
         let own = match shell {
             Shell::Quic | Shell::Once => Some("--transport=quic"),
             Shell::Tls => Some("--transport=tls"),
-            Shell::Fake | Shell::Real | Shell::Stock => None,
+            Shell::Fake | Shell::Real | Shell::Stock | Shell::Daemon => None,
         };
         let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
         if shell != Shell::Once && own.is_some() {
             return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
         }
         let (command, before) = match shell {
-            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock => (place.fake_shell(), String::new()),
+            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock | Shell::Daemon => {
+                (place.fake_shell(), String::new())
+            }
             Shell::Real => {
                 let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
                 (sshd().command(), before)
@@ -202,6 +219,20 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Returns the variables that lead a client to a daemon, writing its configuration on first use. `owner`: lines about
+    /// the user that it becomes.
+    pub fn daemon(&self, owner: &str) -> [(String, String); 2] {
+        const CONFIG: &str = "log file = /dev/null\nuse chroot = no\nmunge symlinks = no\n\
+            [m]\npath = %WORLD%\nread only = no\n";
+        let path = self.scratch.join("rsyncd.conf");
+        if !path.exists() {
+            std::fs::write(&path, owner.to_owned() + CONFIG).expect("scratch can be written");
+        }
+        let daemon = format!("{} --config={} --daemon", super::oracle::rsync().display(), path.display());
+        let world = self.world.display().to_string();
+        [("RSYNC_CONNECT_PROG".to_owned(), daemon), ("WORLD".to_owned(), world)]
+    }
+
     /// Returns the command of the fake remote shell, writing the script on first use.
     fn fake_shell(&self) -> String {
         const SCRIPT: &str = "#!/bin/sh\n\

@@ -436,6 +436,12 @@ impl World {
         if self.route.is_stock() {
             before.env.push(("SPARSYNC_STOCK".to_owned(), "1".to_owned()));
         }
+        if self.route.is_daemon() {
+            let place = Place { world: twin, scratch: self.scratch_dir(), umask: before.umask };
+            // Only root can become another user.
+            let is_root = before.who != Who::User && rustix::process::geteuid().is_root();
+            before.env.extend(place.daemon(if is_root { "uid = 0\ngid = 0\n" } else { "" }));
+        }
         if self.route.has_server() && i == 1 {
             before.env.push(self.server_variable(&before));
         }

@@ -10,13 +10,13 @@ pub fn options_markdown() -> String {
          `scripts/options` generates this page from the table in `src/cli/flags/`; do not edit it.\n\n\
          sparsync accepts every option of rsync 3.5.0. The last column shows how far it supports the option:\n\n\
          - **yes**: as in rsync, in a local copy and over ssh.\n\
-         - **over ssh**: as in rsync over ssh; in a local copy it has no effect, as in rsync.\n\
+         - **over ssh**: as in rsync over ssh or with a daemon; in a local copy it has no effect, as in rsync.\n\
          - **no effect**: accepted, without effect.\n\
          - **not yet**: the installed rsync does the whole run, also for a local copy. Without one, or with a \
          `sparsync://` URL, the run ends with exit 4 before it changes anything, and the message names the option.\n\
          - **refused**: rejected, as by rsync on Linux.\n\
          - **rsync**: the installed rsync does the whole run.\n\n\
-         If an operand names a daemon, or if the other machine has only rsync, the installed rsync does the whole run.\n\n\
+         If an operand names a daemon, or if the other machine has only rsync, an installed rsync does the whole run.\n\n\
          rsync does not have the options from `--transport` on.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );

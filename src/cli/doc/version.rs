@@ -6,6 +6,7 @@
 use crate::cli::flags::own;
 use crate::cli::value::names;
 use crate::proto::VERSIONS;
+use crate::proto::rsync::daemon::AuthDigest;
 
 /// The release of rsync whose command line and behavior this program matches.
 pub const RSYNC_VERSION: &str = "3.5.0";
@@ -49,16 +50,17 @@ pub fn version_text() -> String {
     let mut out = format!(
         "rsync  version {RSYNC_VERSION}  protocol version {RSYNC_PROTOCOL}\n\
          This is sparsync {VERSION}: not rsync itself, but a replacement for that release.\n\
-         Runs with a daemon, or with an rsync over ssh, are the installed rsync's.\n\
+         An installed rsync does the runs with a daemon, or with an rsync over ssh.\n\
          Capabilities:\n"
     );
     wrap(&mut out, CAPABILITIES.iter().map(|capability| capability.0));
     out += &format!(
         "Optimizations:\n    no SIMD-roll, no asm-roll, no openssl-crypto, no asm-MD5\n\
-         Checksum list:\n    {}\nCompress list:\n    {}\nDaemon auth list:\n    none\n\n\
+         Checksum list:\n    {}\nCompress list:\n    {}\nDaemon auth list:\n    {}\n\n\
          sparsync is free software under the MIT or the Apache-2.0 licence.\nIt comes without any warranty.\n",
         names::all_checksums().join(" "),
         names::all_compressions().join(" "),
+        auth_digests().join(" "),
     );
     out
 }
@@ -106,6 +108,7 @@ pub fn rsync_version_json() -> String {
     {}
   ],
   "daemon_auth_list": [
+    {}
   ],
   "license": "MIT OR Apache-2.0",
   "caveat": "sparsync comes without any warranty"
@@ -114,7 +117,13 @@ pub fn rsync_version_json() -> String {
         capabilities(),
         quoted(&names::all_checksums()),
         quoted(&names::all_compressions()),
+        quoted(&auth_digests()),
     )
+}
+
+/// Returns the names of the digests for authentication with a daemon.
+fn auth_digests() -> Vec<String> {
+    AuthDigest::ALL.iter().map(|(_, name)| name.to_string()).collect()
 }
 
 /// Returns the text that `--version --json` prints.

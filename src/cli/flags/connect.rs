@@ -23,8 +23,8 @@ const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Here, ..Fl
 /// An option for reaching a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
 
-/// An option for reaching a daemon. It has no effect here, because the installed rsync serves daemons.
-const DAEMON_WAY: Flag = Flag { support: Support::NoEffect, ..WAY };
+/// An option for reaching a daemon. It has no effect on other copies.
+const DAEMON_WAY: Flag = WAY;
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -126,14 +126,18 @@ pub const FLAGS: &[Flag] = &[
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "socket options for a daemon connection",
+        set: |args, given| {
+            args.daemon_options.sockopts = Some(given.value.to_vec());
+            Ok(())
+        },
         ..DAEMON_WAY
     },
     Flag {
         long: "password-file",
         arity: Arity::Value("FILE"),
         help: "read the daemon password from FILE (an error without a daemon)",
-        set: |args, _| {
-            args.password_file = true;
+        set: |args, given| {
+            args.daemon_options.password_file = Some(given.value.to_vec());
             Ok(())
         },
         ..DAEMON_WAY
@@ -142,6 +146,10 @@ pub const FLAGS: &[Flag] = &[
         long: "early-input",
         arity: Arity::Value("FILE"),
         help: "send FILE to the early exec program of a daemon",
+        set: |args, given| {
+            args.daemon_options.early_input = Some(given.value.to_vec());
+            Ok(())
+        },
         ..DAEMON_WAY
     },
     Flag {

@@ -98,8 +98,13 @@ pub const FLAGS: &[Flag] = &[
         long: "no-motd",
         negations: &["motd"],
         help: "do not print the daemon's message of the day",
-        support: Support::NoEffect,
+        support: Support::OverSsh,
         reach: FlagScope::Here,
+        set: |args, _| {
+            args.daemon_options.no_motd = true;
+            Ok(())
+        },
+        unset: |args| args.daemon_options.no_motd = false,
         ..Flag::SWITCH
     },
     Flag {

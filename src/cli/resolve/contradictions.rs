@@ -3,6 +3,7 @@
 use super::environment::Environment;
 use super::policies::{self, recurse};
 use crate::cli::args::Args;
+use crate::cli::remote_args::RemoteOperand;
 use crate::cli::value::{names, printable, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -66,16 +67,20 @@ pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<boo
     Ok(false)
 }
 
-/// Checks what rsync checks once it has sorted the operands and none is a daemon's.
-///
-/// `is_url`: they name a sparsync server. Connecting to it has a timeout, as with a daemon.
-pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], is_url: bool, role: &'static str) -> Result<()> {
-    if sources.iter().any(Vec::is_empty) {
+/// Checks what rsync checks once it has sorted the operands. `peer`: the other machine.
+pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&RemoteOperand>) -> Result<()> {
+    let role = RemoteOperand::role(peer);
+    let is_daemon = peer.is_some_and(|peer| peer.daemon.is_some());
+    // Without a module, a daemon lists its modules.
+    let may_be_empty = is_daemon && peer.is_some_and(|peer| peer.server_sends);
+    if !may_be_empty && sources.iter().any(Vec::is_empty) {
         return Err(Error::usage("Empty source arg specified.").by(role));
     }
-    let daemon_only = if args.password_file {
+    // Connecting to a sparsync server has a timeout, as with a daemon.
+    let connects = peer.is_some_and(|peer| peer.server.is_some()) || is_daemon && args.rsh.is_none();
+    let daemon_only = if args.daemon_options.password_file.is_some() && !is_daemon {
         "The --password-file option may only be used when accessing an rsync daemon."
-    } else if args.contimeout != 0 && !is_url {
+    } else if args.contimeout != 0 && !connects {
         "The --contimeout option may only be used when connecting to an rsync daemon."
     } else {
         return Ok(());

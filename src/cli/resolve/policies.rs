@@ -300,6 +300,7 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
         address: args.address.clone(),
         port: args.port,
         protocol: args.protocol.and_then(|protocol| u8::try_from(protocol).ok()),
+        daemon: args.daemon_options.clone(),
         // A value that is wrong was refused before.
         max_alloc_bytes: max_alloc_bytes(args, env).unwrap_or(Some(MAX_ALLOC_BYTES)),
         timeout_secs: u32::try_from(args.timeout).unwrap_or(0),

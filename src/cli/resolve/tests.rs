@@ -18,6 +18,7 @@ fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
         umask: 0o022,
         popt: b"",
         native_shell: false,
+        native_daemon: &|| false,
     })
 }
 

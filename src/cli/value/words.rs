@@ -54,7 +54,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("BACKUP", "Debug backup actions (levels 1-2)"),
     word!("BIND", "Debug socket bind actions"),
     word!("CHDIR", "Debug when the current directory changes"),
-    word!("CONNECT", "Debug connection events (levels 1-2)"),
+    word!("CONNECT", connect, "Debug connection events (levels 1-2)"),
     word!("CMD", cmd, "Debug commands+options that are issued (levels 1-2)"),
     word!("DEL", del, "Debug delete actions (levels 1-3)"),
     word!("DELTASUM", deltasum, "Debug delta-transfer checksumming (levels 1-4)"),

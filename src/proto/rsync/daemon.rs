@@ -4,10 +4,9 @@ use super::decode_error::{Result, checked, violation};
 use super::limits::{DAEMON_ARGS_MAX, DAEMON_ARGS_MAX_BYTES, DAEMON_LINE_MAX_BYTES, EARLY_INPUT_MAX_BYTES};
 use super::number::ReadWire as _;
 use crate::digest::FileDigest;
-use crate::exit::Exit;
 use crate::options::Checksum;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use std::io::Read;
 
 /// What a line of the protocol begins with.
@@ -27,6 +26,17 @@ pub fn read_line(input: &mut impl Read) -> Result<Vec<u8>> {
             byte => line.push(byte),
         }
     }
+}
+
+/// Why a line is not a valid greeting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadGreeting {
+    /// The sub-number is missing.
+    NoSub,
+    /// The list of digests is missing.
+    NoDigests,
+    /// It is another line.
+    Other,
 }
 
 /// The first line of each side.
@@ -59,9 +69,8 @@ impl DaemonGreeting {
     }
 
     /// Parses a line without its end. Sub-number and digests can be missing only before protocols 30 and 32.
-    pub fn parse(line: &[u8]) -> Result<DaemonGreeting> {
-        let startup = |cause: &str| violation(cause).with_exit(Exit::StartClient);
-        let rest = line.strip_prefix(PREFIX).ok_or_else(|| startup("protocol startup error"))?;
+    pub fn parse(line: &[u8]) -> std::result::Result<DaemonGreeting, BadGreeting> {
+        let rest = line.strip_prefix(PREFIX).ok_or(BadGreeting::Other)?;
         let (version, digests) = match rest.iter().position(|&byte| byte == b' ') {
             Some(space) => (&rest[..space], Some(rest[space + 1..].to_vec())),
             None => (rest, None),
@@ -71,14 +80,14 @@ impl DaemonGreeting {
             None => (version, None),
         };
         let number = |digits: &[u8]| str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u8>().ok());
-        let protocol = number(major).ok_or_else(|| startup("protocol startup error"))?;
+        let protocol = number(major).ok_or(BadGreeting::Other)?;
         let sub = match minor {
-            Some(minor) => number(minor).ok_or_else(|| startup("protocol startup error"))?,
-            None if protocol >= 30 => return Err(startup("the peer omitted the subprotocol value")),
+            Some(minor) => number(minor).ok_or(BadGreeting::Other)?,
+            None if protocol >= 30 => return Err(BadGreeting::NoSub),
             None => 0,
         };
         if protocol > 31 && digests.is_none() {
-            return Err(startup("the peer omitted the digest name list"));
+            return Err(BadGreeting::NoDigests);
         }
         Ok(DaemonGreeting { protocol, sub, digests })
     }
@@ -232,6 +241,25 @@ impl ClientLine {
     }
 }
 
+/// Returns the request for a connection through an HTTP proxy. `credentials`: `user:password`.
+pub fn proxy_request(host: &[u8], port: u16, credentials: Option<&[u8]>) -> Vec<u8> {
+    let mut request = [b"CONNECT ", host, format!(":{port} HTTP/1.0\r\n").as_bytes()].concat();
+    if let Some(credentials) = credentials {
+        let credentials = STANDARD.encode(credentials);
+        request.extend_from_slice(format!("Proxy-Authorization: Basic {credentials}\r\n").as_bytes());
+    }
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+/// Returns whether the first line of a proxy's answer accepts the connection: `HTTP/x.y 2xx`.
+pub fn proxy_accepts(line: &[u8]) -> bool {
+    let rest = line.strip_prefix(b"HTTP/").map(|rest| rest.trim_ascii_start());
+    let version_len = rest.and_then(|rest| rest.iter().position(|&byte| byte == b' '));
+    let status = rest.zip(version_len).map(|(rest, len)| rest[len..].trim_ascii_start());
+    status.is_some_and(|status| status.starts_with(b"2"))
+}
+
 /// Splits the line with which a client authenticates into user and response.
 pub fn parse_credentials(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = line.iter().position(|&byte| byte == b' ')?;
@@ -288,8 +316,14 @@ mod tests {
         assert_eq!(old, DaemonGreeting { protocol: 27, sub: 0, digests: None });
         let prerelease = DaemonGreeting { sub: 14, ..DaemonGreeting::ours(31) };
         assert_eq!((prerelease.agree(&DaemonGreeting::ours(31)), prerelease.agree(&old)), (30, 27));
-        for wrong in ["@RSYNCD: 30", "@RSYNCD: 32.0", "@RSYNCD: x", "SSH-2.0", "@RSYNCD: 300.0 md5"] {
-            assert!(DaemonGreeting::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        for (wrong, why) in [
+            ("@RSYNCD: 30", BadGreeting::NoSub),
+            ("@RSYNCD: 32.0", BadGreeting::NoDigests),
+            ("@RSYNCD: x", BadGreeting::Other),
+            ("SSH-2.0", BadGreeting::Other),
+            ("@RSYNCD: 300.0 md5", BadGreeting::Other),
+        ] {
+            assert_eq!(DaemonGreeting::parse(wrong.as_bytes()), Err(why), "{wrong}");
         }
     }
 
@@ -315,6 +349,19 @@ mod tests {
         }
         assert_eq!(parse_credentials(b"joe abc"), Some((&b"joe"[..], &b"abc"[..])));
         assert_eq!(listing_line("m", "test module"), b"m              \ttest module\n");
+    }
+
+    #[test]
+    fn proxies_are_asked_and_understood() {
+        assert_eq!(proxy_request(b"h", 5, None), b"CONNECT h:5 HTTP/1.0\r\n\r\n");
+        let with = b"CONNECT h:5 HTTP/1.0\r\nProxy-Authorization: Basic dTpw\r\n\r\n";
+        assert_eq!(proxy_request(b"h", 5, Some(b"u:p")), with);
+        for line in ["HTTP/1.0 200 OK", "HTTP/1.1 299", "HTTP/1.0  200 OK"] {
+            assert!(proxy_accepts(line.as_bytes()), "{line}");
+        }
+        for line in ["", "HTTP/1.0", "HTTP/1.0 ", "HTTP/1.0 403 2", "HTTP 200", "foo", "HTTP/200"] {
+            assert!(!proxy_accepts(line.as_bytes()), "{line}");
+        }
     }
 
     proptest! {

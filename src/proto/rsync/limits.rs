@@ -49,9 +49,9 @@ pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Each deletion count of the statistics.
 pub const DELETIONS_MAX: i32 = 1 << 28;
 /// One line of a daemon conversation.
-pub const DAEMON_LINE_MAX_BYTES: usize = 1023;
-/// The text that a daemon may send before it accepts a module.
-pub const DAEMON_LINES_MAX: usize = 65_536;
+pub const DAEMON_LINE_MAX_BYTES: usize = 5119;
+/// The header lines of a proxy's answer.
+pub const PROXY_HEADERS_MAX: usize = 1000;
 /// All arguments that a client sends to a daemon.
 pub const DAEMON_ARGS_MAX: usize = 16_000;
 /// The bytes of all arguments that a client sends.

@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::fs::sys;
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
+use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
 use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
@@ -77,6 +78,8 @@ pub struct Controls {
     partial: Vec<(Tag, Vec<u8>)>,
     /// The errors of the sender, as bits.
     io_error: i32,
+    /// The peer has reported an error that makes the result incomplete.
+    has_failed: bool,
     /// The error that ends the session.
     failed: Option<Error>,
 }
@@ -113,9 +116,15 @@ impl Controls {
             (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
                 let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
-                Err(Error::new(exit.unwrap_or(Exit::Stream), ""))
+                // The peer has printed the closing line.
+                Err(Error::new(exit.unwrap_or(Exit::Stream), "").by(""))
             }
-            (Control::KeepAlive | Control::Noop | Control::IoTimeout(_), _) => Ok(()),
+            (Control::IoTimeout(secs), _) => {
+                let secs = u32::try_from(secs).ok().filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
+                to.0.adopt_timeout(secs.unwrap_or(0));
+                Ok(())
+            }
+            (Control::KeepAlive | Control::Noop, _) => Ok(()),
             (Control::Success(_) | Control::Deleted { .. } | Control::IoError(_) | Control::NoSend(_), _) => {
                 Err(unexpected("message that this end must not send"))
             }
@@ -137,6 +146,7 @@ impl Controls {
             return Ok(());
         }
         let line = std::mem::take(partial);
+        self.has_failed |= tag == Tag::ErrorXfer;
         // The client prints its own line about matches.
         if line.starts_with(b"total: matches=") {
             return Ok(());
@@ -158,6 +168,11 @@ impl Controls {
     /// Returns the errors that the sender has reported by itself, as bits.
     pub fn io_error(&self) -> i32 {
         self.io_error
+    }
+
+    /// Returns whether the text of the peer reports an error that makes the result incomplete.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Notes the error that ends the session, and returns one that ends the reading.

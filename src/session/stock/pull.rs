@@ -313,7 +313,8 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             rest = self.goodbye()?;
         }
         let reported = self.controls.lock().io_error();
-        if self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0 {
+        let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
+        if lacks_cause || self.controls.lock().has_failed() {
             rest.problem(Weight::Failed);
         }
         let io_error = reported & !self.io_error;

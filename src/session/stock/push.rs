@@ -23,7 +23,7 @@ use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Update, Wants};
+use crate::report::event::{Event, Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
 use crate::session::stock::controls::{self, Controls, PeerRole, is_reported};
@@ -587,6 +587,9 @@ impl PushIntake<'_> {
         }
         tally.literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
         tally.matched_bytes = self.counts.matched_bytes.load(Ordering::Relaxed);
+        if controls.lock().has_failed() {
+            tally.problem(Weight::Failed);
+        }
         pass_on(Message::WantsEnd(Box::new(tally)))
     }
 

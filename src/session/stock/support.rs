@@ -94,6 +94,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         address: _,
         port: _,
         protocol: _,
+        daemon: _,
         max_alloc_bytes: _,
         timeout_secs: _,
         contimeout_secs: _,

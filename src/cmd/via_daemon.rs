@@ -1,0 +1,282 @@
+//! Connects to a daemon by TCP, through an HTTP proxy, a program or a remote shell, and requests a module.
+
+use super::copy;
+use super::exec_rsync::RsyncSearch;
+use super::remote_copy::{self, RemoteCopy};
+use crate::cli::server_args;
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::options::{ArgStyle, StderrMode};
+use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
+use crate::report::escape::{self, Charset};
+use crate::report::event::errno_words;
+use crate::session::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
+use crate::transport::Link;
+use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
+use crate::transport::shell::{self, Shell, ShellCall};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStringExt;
+
+/// The port if the user names none.
+const PORT: u16 = 873;
+/// The program at the other end of a remote shell.
+const PROGRAM: &[u8] = b"rsync";
+/// The most bytes of a password file.
+const PASSWORD_FILE_MAX_BYTES: usize = 1 << 20;
+
+/// Returns whether this program talks to daemons itself.
+pub fn is_native(env: &Env) -> bool {
+    remote_copy::stock_choice(env).unwrap_or_else(|| RsyncSearch::of(env).finds_none())
+}
+
+/// A daemon that has accepted a module.
+pub struct ReachedDaemon {
+    /// The remote shell, if one leads to the daemon.
+    pub shell: Option<Shell>,
+    /// The stream, at the beginning of the session.
+    pub link: Link,
+    /// The protocol version that was agreed on.
+    pub protocol: u8,
+}
+
+/// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
+/// modules, and nothing is left to do. `port`: see [`Far::daemon`](crate::cli::Far::daemon).
+pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<ReachedDaemon>, Error> {
+    let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
+    let mut way = DaemonWay { side, env, charset };
+    way.reach(port).map_err(|error| {
+        // A peer wrote parts of the message.
+        let lines = error.message.split(|&byte| byte == b'\n').map(|line| {
+            let mut escaped = Vec::new();
+            escape::put(&mut escaped, line, charset);
+            escaped
+        });
+        Error { message: lines.collect::<Vec<_>>().join(&b'\n'), role: side.role(), ..error }
+    })
+}
+
+/// The way to a daemon, and the user to whom its lines are printed.
+struct DaemonWay<'a> {
+    side: &'a RemoteCopy,
+    env: &'a mut Env,
+    charset: Charset,
+}
+
+impl DaemonWay<'_> {
+    fn reach(&mut self, port: i32) -> Result<Option<ReachedDaemon>, Error> {
+        let side = self.side;
+        let first = side.far_paths().first().map_or(&[][..], Vec::as_slice);
+        if first.starts_with(b"/") {
+            let words = "ERROR: The remote path must start with a module name not a /";
+            return Err(Error::new(Exit::StartClient, words));
+        }
+        let module = split_path(first).0;
+        if module.contains(&b'\n') {
+            return Err(Error::usage("sparsync: invalid module name: it contains a line break"));
+        }
+        let cannot_hear = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+        self.env.handle_signals().map_err(cannot_hear)?;
+        let (shell, mut link) = match side.options.connect.shell.is_empty() {
+            true => (None, self.connect(port)?),
+            false => {
+                let (shell, link) = self.start_shell(port)?;
+                (Some(shell), link)
+            }
+        };
+        let mut talk = DaemonTalk::begin(&mut link, side.role(), side.options.connect.timeout_secs)?;
+        let protocol = talk.protocol();
+        let args = self.args(module);
+        if side.options.output.debug.cmd > 0 {
+            self.tell(&shell::shown("sending daemon args", &args));
+        }
+        if let Some(path) = &side.options.connect.daemon.early_input {
+            let input = self.early_input(path)?;
+            if !input.is_empty() {
+                talk.send_early_input(&input)?;
+            }
+        }
+        Ok(match talk.ask(module, self)? {
+            ModuleAnswer::Listed => None,
+            ModuleAnswer::Accepted => {
+                talk.send_args(&args)?;
+                Some(ReachedDaemon { shell, link, protocol })
+            }
+        })
+    }
+
+    /// Connects by TCP, or to the program that stands for it.
+    fn connect(&mut self, port: i32) -> Result<Link, Error> {
+        let side = self.side;
+        let connect = &side.options.connect;
+        let named = [port, connect.port].into_iter().find(|&port| port > 0).unwrap_or_else(|| PORT.into());
+        let host = &side.far.host;
+        let place = [host, format!(" port {named}").as_bytes()].concat();
+        let patience = side.patience(self.env);
+        let debug = side.options.output.debug;
+        if let Some(command) = self.env.var("RSYNC_CONNECT_PROG") {
+            if debug.connect > 0 {
+                self.tell(&[b"Using RSYNC_CONNECT_PROG instead of opening tcp connection to ", &place[..]].concat());
+            }
+            let command = program_command(&command.into_vec(), host)?;
+            if debug.cmd > 0 {
+                self.tell(&[b"Running socket program: \"", &command[..], b"\""].concat());
+            }
+            let shell = self.env.var("RSYNC_SHELL").unwrap_or_else(|| "sh".into());
+            return start_program((&shell, &command), self.env.umask, &patience, side.role());
+        }
+        if debug.connect > 0 {
+            self.tell(&[b"opening tcp connection to ", &place[..]].concat());
+        }
+        let proxy = self.env.var("RSYNC_PROXY").filter(|proxy| !proxy.is_empty());
+        let proxy = proxy.map(|proxy| HttpProxy::parse(&proxy.into_vec())).transpose()?;
+        if let Some(HttpProxy { host, port, .. }) = proxy.as_ref().filter(|_| debug.connect > 0) {
+            self.tell(&[b"connection via http proxy ", &host[..], b" port ", port].concat());
+        }
+        // As in rsync, a number that is too large wraps around.
+        let port = named as u16;
+        let (proxy, role) = (proxy.as_ref(), side.role());
+        let address = DaemonAddress { host, port, proxy, connect, role, patience: &patience };
+        address.connect(&mut |line| self.warn(line))
+    }
+
+    /// Starts the remote shell that leads to the daemon.
+    fn start_shell(&mut self, port: i32) -> Result<(Shell, Link), Error> {
+        let side = self.side;
+        let connect = &side.options.connect;
+        let argv = ShellCall {
+            is_quiet: false,
+            connect,
+            user: side.far.user.as_deref(),
+            host: &side.far.host,
+            program: connect.program.as_deref().unwrap_or(PROGRAM),
+            server_sends: false,
+            words: &[b"--daemon".to_vec()],
+            remote_words: &[],
+            paths: &[],
+        }
+        .argv();
+        if side.options.output.debug.cmd > 0 {
+            self.tell(&shell::shown("opening connection using", &argv));
+        }
+        let port = [port, connect.port].into_iter().find(|&port| port > 0).unwrap_or(0);
+        let started = Shell::start_for_daemon(&argv, self.env.umask, port).and_then(|mut shell| {
+            let link = shell.link(&side.patience(self.env))?;
+            Ok((shell, link))
+        });
+        started.map_err(|error| {
+            let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
+            Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat())
+        })
+    }
+
+    /// Returns the server's command line without the name of the program.
+    fn args(&self, module: &[u8]) -> Vec<Vec<u8>> {
+        let side = self.side;
+        let mut words = side.far.server_words.clone();
+        if let Some(letters) = words.first_mut() {
+            server_args::take_own_capability(letters);
+            if side.far.server_sends && side.options.preserve.hard_links {
+                // As with a stock rsync behind a remote shell.
+                server_args::take_list_whole(letters);
+            }
+        }
+        let is_plain = side.options.connect.args == ArgStyle::OldAll;
+        let words = words.iter().map(|word| if is_plain { word.clone() } else { shell::escape_option(word) });
+        let mode = side.far.server_sends.then(|| b"--sender".to_vec());
+        let paths = path_args(side.far_paths(), module);
+        std::iter::once(b"--server".to_vec()).chain(mode).chain(words).chain([b".".to_vec()]).chain(paths).collect()
+    }
+
+    /// Reads the file of `--early-input`.
+    fn early_input(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let failed = |error: io::Error| {
+            let words = match error.kind() {
+                io::ErrorKind::FileTooLarge => {
+                    [path, format!(" is > {EARLY_INPUT_MAX_BYTES} bytes.").as_bytes()].concat()
+                }
+                _ => {
+                    let start = format!("rsync: [{}] failed to open ", self.side.role()).into_bytes();
+                    [&start, path, b": ", &errno_words(&error)].concat()
+                }
+            };
+            Error::new(Exit::StartClient, words)
+        };
+        sys::read_path(path, EARLY_INPUT_MAX_BYTES).map_err(failed)
+    }
+
+    /// Returns the password: from `--password-file`, from the environment, or from the user.
+    fn secret(&self) -> Result<Vec<u8>, Error> {
+        if let Some(path) = &self.side.options.connect.daemon.password_file {
+            return self.password_file(path);
+        }
+        if let Some(secret) = self.env.var("RSYNC_PASSWORD") {
+            return Ok(secret.into_vec());
+        }
+        self.env.ask_secret("Password: ").map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+            _ => Error::usage([b"sparsync: cannot read the password: ", &errno_words(&error)[..]].concat()),
+        })
+    }
+
+    fn password_file(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let unreadable = || Error::usage([b"ERROR: failed to read a password from ", path].concat());
+        let text = if path == b"-" {
+            self.env.read_stdin().map_err(|_| unreadable())?
+        } else {
+            let opened = sys::open_path(path).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
+            let (stat, file) = opened.map_err(|error| {
+                let start = format!("rsync: [{}] could not open password file ", self.side.role()).into_bytes();
+                Error::usage([&start, path, b": ", &errno_words(&error)].concat())
+            })?;
+            if stat.mode & 0o006 != 0 {
+                return Err(Error::usage("ERROR: password file must not be other-accessible"));
+            }
+            if sys::ids().0 == 0 && stat.uid != 0 {
+                return Err(Error::usage("ERROR: password file must be owned by root when running as root"));
+            }
+            sys::read_to_end(file.as_fd(), PASSWORD_FILE_MAX_BYTES).map_err(|_| unreadable())?
+        };
+        let lines = text.split(|byte| b"\r\n".contains(byte));
+        lines.into_iter().find(|line| !line.is_empty()).map(<[u8]>::to_vec).ok_or_else(unreadable)
+    }
+
+    /// Prints a line of information.
+    fn tell(&mut self, line: &[u8]) {
+        let output = &self.side.options.output;
+        if !output.quiet {
+            self.put(line, output.stderr == StderrMode::All);
+        }
+    }
+
+    fn warn(&mut self, line: &[u8]) {
+        self.put(line, true);
+    }
+
+    fn put(&mut self, line: &[u8], is_error: bool) {
+        let out = if is_error { &mut self.env.stderr } else { &mut self.env.stdout };
+        let mut text = Vec::new();
+        escape::put(&mut text, line, self.charset);
+        text.push(b'\n');
+        // A lost line does not affect the copy.
+        let _ = out.write_all(&text).and_then(|()| out.flush());
+    }
+}
+
+impl DaemonUser for DaemonWay<'_> {
+    fn print(&mut self, line: &[u8]) {
+        if !self.side.options.connect.daemon.no_motd {
+            self.tell(line);
+        }
+    }
+
+    fn credentials(&mut self) -> Result<Credentials, Error> {
+        let from_environment = || ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.var(name));
+        let named = self.side.far.user.clone();
+        let user =
+            named.or_else(|| from_environment().map(OsStringExt::into_vec)).unwrap_or_else(|| b"nobody".to_vec());
+        Ok(Credentials { user, secret: self.secret()? })
+    }
+}
