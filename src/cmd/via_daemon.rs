@@ -9,9 +9,11 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::options::{ArgStyle, StderrMode};
+use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
+use crate::report::json;
 use crate::session::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
@@ -86,11 +88,15 @@ impl DaemonWay<'_> {
                 (Some(shell), link)
             }
         };
-        let mut talk = DaemonTalk::begin(&mut link, side.role(), side.options.connect.timeout_secs)?;
+        let mut talk = {
+            let connect = &side.options.connect;
+            let newest = connect.protocol.unwrap_or(*VERSIONS.end());
+            DaemonTalk::begin(&mut link, side.role(), newest, connect.timeout_secs)?
+        };
         let protocol = talk.protocol();
         let args = self.args(module);
         if side.options.output.debug.cmd > 0 {
-            self.tell(&shell::shown("sending daemon args", &args));
+            self.print_line(&shell::shown("sending daemon args", &args));
         }
         if let Some(path) = &side.options.connect.daemon.early_input {
             let input = self.early_input(path)?;
@@ -118,22 +124,24 @@ impl DaemonWay<'_> {
         let debug = side.options.output.debug;
         if let Some(command) = self.env.var("RSYNC_CONNECT_PROG") {
             if debug.connect > 0 {
-                self.tell(&[b"Using RSYNC_CONNECT_PROG instead of opening tcp connection to ", &place[..]].concat());
+                self.print_line(
+                    &[b"Using RSYNC_CONNECT_PROG instead of opening tcp connection to ", &place[..]].concat(),
+                );
             }
             let command = program_command(&command.into_vec(), host)?;
             if debug.cmd > 0 {
-                self.tell(&[b"Running socket program: \"", &command[..], b"\""].concat());
+                self.print_line(&[b"Running socket program: \"", &command[..], b"\""].concat());
             }
             let shell = self.env.var("RSYNC_SHELL").unwrap_or_else(|| "sh".into());
             return start_program((&shell, &command), self.env.umask, &patience, side.role());
         }
         if debug.connect > 0 {
-            self.tell(&[b"opening tcp connection to ", &place[..]].concat());
+            self.print_line(&[b"opening tcp connection to ", &place[..]].concat());
         }
         let proxy = self.env.var("RSYNC_PROXY").filter(|proxy| !proxy.is_empty());
         let proxy = proxy.map(|proxy| HttpProxy::parse(&proxy.into_vec())).transpose()?;
         if let Some(HttpProxy { host, port, .. }) = proxy.as_ref().filter(|_| debug.connect > 0) {
-            self.tell(&[b"connection via http proxy ", &host[..], b" port ", port].concat());
+            self.print_line(&[b"connection via http proxy ", &host[..], b" port ", port].concat());
         }
         // As in rsync, a number that is too large wraps around.
         let port = named as u16;
@@ -159,7 +167,7 @@ impl DaemonWay<'_> {
         }
         .argv();
         if side.options.output.debug.cmd > 0 {
-            self.tell(&shell::shown("opening connection using", &argv));
+            self.print_line(&shell::shown("opening connection using", &argv));
         }
         let port = [port, connect.port].into_iter().find(|&port| port > 0).unwrap_or(0);
         let started = Shell::start_for_daemon(&argv, self.env.umask, port).and_then(|mut shell| {
@@ -244,7 +252,7 @@ impl DaemonWay<'_> {
     }
 
     /// Prints a line of information.
-    fn tell(&mut self, line: &[u8]) {
+    fn print_line(&mut self, line: &[u8]) {
         let output = &self.side.options.output;
         if !output.quiet {
             self.put(line, output.stderr == StderrMode::All);
@@ -258,8 +266,13 @@ impl DaemonWay<'_> {
     fn put(&mut self, line: &[u8], is_error: bool) {
         let out = if is_error { &mut self.env.stderr } else { &mut self.env.stdout };
         let mut text = Vec::new();
-        escape::put(&mut text, line, self.charset);
-        text.push(b'\n');
+        match self.side.options.output.json && !is_error {
+            true => json::put(&mut text, &json::note(line)),
+            false => {
+                escape::put(&mut text, line, self.charset);
+                text.push(b'\n');
+            }
+        }
         // A lost line does not affect the copy.
         let _ = out.write_all(&text).and_then(|()| out.flush());
     }
@@ -268,7 +281,7 @@ impl DaemonWay<'_> {
 impl DaemonUser for DaemonWay<'_> {
     fn print(&mut self, line: &[u8]) {
         if !self.side.options.connect.daemon.no_motd {
-            self.tell(line);
+            self.print_line(line);
         }
     }
 

@@ -191,7 +191,7 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
             let itemize = String::from_utf8_lossy(DELETING).into_owned();
             Some(Line::Delete(DeleteLine { path: Text::new(name), kind: kind_name(*kind), itemize }))
         }
-        Event::Note(line) => Some(Line::Note(NoteLine { text: String::from_utf8_lossy(line) })),
+        Event::Note(line) => Some(note(line)),
         Event::Problem(Problem { line, weight }) => Some(problem(line, *weight)),
         Event::Item(_)
         | Event::Missing(_)
@@ -200,6 +200,19 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         | Event::Begin(_)
         | Event::Progress { .. } => None,
     }
+}
+
+/// Appends a line.
+pub fn put(out: &mut Vec<u8>, line: &Line<'_>) {
+    // Writing to a vector does not fail, and no object has a key that is not a string.
+    if serde_json::to_writer(&mut *out, line).is_ok() {
+        out.push(b'\n');
+    }
+}
+
+/// Returns the line of a text for the user.
+pub fn note(text: &[u8]) -> Line<'_> {
+    Line::Note(NoteLine { text: String::from_utf8_lossy(text) })
 }
 
 /// Returns the line of a changed entry.

@@ -74,9 +74,9 @@ impl Screen {
 
     /// Writes the object of an event under `--json`.
     pub(super) fn put_object(&mut self, line: &json::Line<'_>) {
-        // Writing to a vector does not fail, and no object has a key that is not a string.
-        if self.json && serde_json::to_writer(&mut self.stdout.buf, line).is_ok() {
-            self.stdout.put_raw(b"\n");
+        if self.json {
+            json::put(&mut self.stdout.buf, line);
+            self.stdout.settle();
         }
     }
 

@@ -9,7 +9,6 @@ use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line,
 };
 use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::rsync::handshake::VERSIONS;
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use std::io::{self, ErrorKind};
@@ -86,9 +85,14 @@ pub struct DaemonTalk<'a> {
 }
 
 impl<'a> DaemonTalk<'a> {
-    /// Exchanges greetings.
-    pub fn begin(link: &'a mut Link, role: &'static str, timeout_secs: u32) -> Result<DaemonTalk<'a>, Error> {
-        let ours = DaemonGreeting::ours(*VERSIONS.end());
+    /// Exchanges greetings. `newest`: the protocol version to offer.
+    pub fn begin(
+        link: &'a mut Link,
+        role: &'static str,
+        newest: u8,
+        timeout_secs: u32,
+    ) -> Result<DaemonTalk<'a>, Error> {
+        let ours = DaemonGreeting::ours(newest);
         let theirs = DaemonGreeting { protocol: 0, sub: 0, digests: None };
         let mut talk = DaemonTalk { link, role, timeout_secs, theirs, protocol: 0 };
         talk.send(&ours.line())?;
@@ -204,6 +208,7 @@ impl<'a> DaemonTalk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::rsync::handshake::VERSIONS;
     use crate::transport::link::{Moved, Parting};
     use parking_lot::Mutex;
     use proptest::prelude::*;
@@ -253,7 +258,8 @@ mod tests {
             moved: Moved::default(),
         };
         let mut user = User::default();
-        let ended = DaemonTalk::begin(&mut link, "Receiver", 0).and_then(|mut talk| talk.ask(b"m", &mut user));
+        let ended =
+            DaemonTalk::begin(&mut link, "Receiver", *VERSIONS.end(), 0).and_then(|mut talk| talk.ask(b"m", &mut user));
         let sent = sent.0.lock().clone();
         (ended, user.0, sent)
     }
