@@ -39,7 +39,7 @@ pub struct Env {
     /// Set by SIGINT, SIGTERM and SIGHUP, and by any code that stops the run for another reason.
     pub stop: Arc<AtomicBool>,
     /// Set only by these signals and by the deadline.
-    pub asked: Arc<AtomicBool>,
+    pub stop_requested: Arc<AtomicBool>,
     /// Set only by these signals. A second signal ends the process at once.
     signalled: Arc<AtomicBool>,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
@@ -65,7 +65,7 @@ impl Env {
             stdout_is_tty: std::io::stdout().is_terminal(),
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
-            asked: Arc::new(AtomicBool::new(false)),
+            stop_requested: Arc::new(AtomicBool::new(false)),
             signalled: Arc::new(AtomicBool::new(false)),
             timed_out: Arc::new(AtomicBool::new(false)),
         }
@@ -89,7 +89,7 @@ impl Env {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.signalled.clone())?;
-            signal_hook::flag::register(signal, self.asked.clone())?;
+            signal_hook::flag::register(signal, self.stop_requested.clone())?;
             signal_hook::flag::register(signal, self.stop.clone())?;
         }
         Ok(())
@@ -125,7 +125,7 @@ impl Env {
 
     /// Stops the run, as a signal does, at this time in seconds since 1970.
     pub fn stop_at(&self, unix_secs: i64) -> std::io::Result<()> {
-        let flags = [self.timed_out.clone(), self.asked.clone(), self.stop.clone()];
+        let flags = [self.timed_out.clone(), self.stop_requested.clone(), self.stop.clone()];
         let wait = move || {
             // The clock may be set meanwhile, so look at it at least every second.
             while let left @ 1.. = unix_secs.saturating_sub(now_unix().0) {
@@ -138,7 +138,7 @@ impl Env {
 
     /// Returns whether a signal or the deadline requested the process to stop.
     pub fn is_stopping(&self) -> bool {
-        self.asked.load(std::sync::atomic::Ordering::Relaxed)
+        self.stop_requested.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Reads standard input to its end.
@@ -255,17 +255,17 @@ pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
 }
 
 /// The name of a server's threads that serve one client each.
-pub const GUEST: &str = "guest";
+pub const CLIENT_THREAD: &str = "client";
 /// The name of a server's thread that drives all connections. Its tasks catch their panics.
 pub const NETWORK: &str = "network";
 
 /// Ends the process when a thread panics: other threads may wait for it, and a bug must not look like a hang. In the threads
-/// [`GUEST`] and [`NETWORK`] a panic ends only the connection or the task that it happens in.
+/// [`CLIENT_THREAD`] and [`NETWORK`] a panic ends only the connection or the task that it happens in.
 pub fn end_on_panic() {
-    let tell = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        tell(info);
-        if matches!(std::thread::current().name(), Some(GUEST | NETWORK)) {
+        default_hook(info);
+        if matches!(std::thread::current().name(), Some(CLIENT_THREAD | NETWORK)) {
             return;
         }
         std::process::exit(i32::from(crate::exit::Exit::Crashed.code()));

@@ -48,7 +48,7 @@ impl Local<'_> {
     pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
         let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
         reporter.banner();
-        tell_problems(&gathered.problems, reporter, tally);
+        report_problems(&gathered.problems, reporter, tally);
         for note in &gathered.notes {
             Reporter::report(reporter, &Event::Note(note.clone()));
         }
@@ -83,14 +83,14 @@ impl Local<'_> {
             names: &accounts,
             compare: &compare,
             wire: None,
-            tells_when_open: false,
+            reports_when_open: false,
         };
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
             let mut problems = Vec::new();
             let top = gathered.top_entry(&wanted(), &mut problems)?;
-            tell_problems(&problems, reporter, tally);
+            report_problems(&problems, reporter, tally);
             let start = RunStart {
                 top,
                 top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()),
@@ -101,14 +101,14 @@ impl Local<'_> {
                     .any(|problem| problem.weight == Weight::SourceError),
                 reaches_source: to.root.as_ref().is_some_and(|root| gathered.reaches(root.dir())),
             };
-            let here = Here { terms: self.terms, wanted, gathered, to };
-            tally.there(|tally| receiving.run(start, &here, reporter, tally))
+            let local_source = LocalSource { terms: self.terms, wanted, gathered, to };
+            tally.at_peer(|tally| receiving.run(start, &local_source, reporter, tally))
         })
     }
 }
 
 /// Reports and counts problems with the source arguments.
-fn tell_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut Tally) {
+fn report_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut Tally) {
     for problem in problems {
         tally.problem(problem.weight);
         Reporter::report(reporter, &Event::Problem(problem.clone()));
@@ -116,32 +116,32 @@ fn tell_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut 
 }
 
 /// A source on this machine.
-struct Here<'a, 'x> {
+struct LocalSource<'a, 'x> {
     terms: Terms<'a>,
     wanted: &'x (dyn Fn() -> Wanted<'x> + 'x),
     gathered: &'a Gathered,
     to: &'a Destination,
 }
 
-impl SourcePlans for Here<'_, '_> {
+impl SourcePlans for LocalSource<'_, '_> {
     fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
         let source = self.terms.source_walk((self.wanted)());
-        let there = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
+        let dest_state = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
         let receiver_chain = dest.receiver_chain.clone();
-        let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), there, receiver_chain };
+        let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), dest_state, receiver_chain };
         let scanner = Scanner::new(Walk { source, dest }, whole_list_first);
         let root = scanner.start(task);
-        Ok(Box::new(BothHere { scanner, root }))
+        Ok(Box::new(LocalPlans { scanner, root }))
     }
 }
 
 /// Plans of directories with both sides on this machine.
-struct BothHere<'a> {
+struct LocalPlans<'a> {
     scanner: Scanner<Walk<'a>>,
     root: Ticket,
 }
 
-impl Plans for BothHere<'_> {
+impl Plans for LocalPlans<'_> {
     fn root(&self) -> Ticket {
         self.root
     }

@@ -156,18 +156,18 @@ fn vanished_source_file_exits_24() {
     let scene = Scene { options: &["-a"], build: small, backups: &[] };
     let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
     let mut n = 1;
-    let mut is_told = false;
+    let mut is_reported = false;
     while let Some((stage, output)) = held_at(&scene, n, vanish) {
         let line = format!("file has vanished: \"{}/src/z\"\n", stage.top.display());
         if output.exit == 24 {
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(stderr.contains(&line), "{stderr}");
             assert!(stderr.contains("rsync warning: some files vanished before they could be transferred (code 24)"));
-            is_told = true;
+            is_reported = true;
         }
         n += 1;
     }
-    assert!(is_told || n == 1, "the file vanished between the list and the copy in none of {n} runs");
+    assert!(is_reported || n == 1, "the file vanished between the list and the copy in none of {n} runs");
 }
 
 #[test]
@@ -256,24 +256,25 @@ fn at_every_call(change: &Change) {
     let scene = Scene { options: change.options, build: change.build, backups: &[] };
     let mut n = 1;
     while let Some((stage, output)) = held_at(&scene, n, change.happens) {
-        let told = || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
-        assert!(ended_normally(&output), "{}", told());
+        let describe =
+            || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
+        assert!(ended_normally(&output), "{}", describe());
         let nothing_leaked = || {
             let outside = files(&stage.top.join("outside"));
-            assert_eq!(outside.len(), 6, "{}", told());
-            assert!(outside.values().all(|content| content == SECRET.as_bytes()), "{}", told());
+            assert_eq!(outside.len(), 6, "{}", describe());
+            assert!(outside.values().all(|content| content == SECRET.as_bytes()), "{}", describe());
             let copied = files(&stage.top.join("dst"));
-            assert!(copied.values().all(|content| content != SECRET.as_bytes()), "{}", told());
+            assert!(copied.values().all(|content| content != SECRET.as_bytes()), "{}", describe());
             // No scene has an empty file, so an empty file would be an incomplete copy.
-            assert!(!copied.values().any(Vec::is_empty), "{}", told());
+            assert!(!copied.values().any(Vec::is_empty), "{}", describe());
         };
         nothing_leaked();
         let again = stage.run_program(oracle::under_test(), change.options, &[]);
-        assert!(ended_normally(&again), "{}, then {}", told(), String::from_utf8_lossy(&again.stderr));
+        assert!(ended_normally(&again), "{}, then {}", describe(), String::from_utf8_lossy(&again.stderr));
         nothing_leaked();
         match change.then {
             Then::Equal => {
-                assert_eq!(files(&stage.top.join("dst")), files(&stage.top.join("src")), "{}", told());
+                assert_eq!(files(&stage.top.join("dst")), files(&stage.top.join("src")), "{}", describe());
             }
             Then::Safe => {}
         }

@@ -3,15 +3,15 @@
 use crate::kit::{World, synctest};
 
 /// A destination with extra entries at every depth.
-fn strangers(w: &World) {
+fn extra_entries(w: &World) {
     w.source("a m/b m/n/c z/d").dest("a old m/b m/old m/n/old m/p/q/r m/p/s z/d x/y/z x/w b~ A");
 }
 
-/// Declares a case that mirrors onto [`strangers`].
+/// Declares a case that mirrors onto [`extra_entries`].
 macro_rules! mirrors {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
-            strangers(&w);
+            extra_entries(&w);
             w.agree(&["-ai", $($option),+]).exits(0).prints("*deleting   old");
         });
     };
@@ -35,17 +35,17 @@ mirrors!(delete_with_delay_updates, ["--delete", "--delay-updates"]);
 mirrors!(delete_with_v, ["--delete", "-v"]);
 
 synctest!(delete_as_root_and_as_user, as both, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete"]).exits(0);
 });
 
 synctest!(delete_prints_names_with_v, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-av", "--delete"]).prints("deleting x/y/z\n");
 });
 
 synctest!(delete_is_silent_without_v, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-a", "--delete"]).never_prints("x");
 });
 
@@ -65,7 +65,7 @@ synctest!(delete_does_not_follow_symlinks, |w: World| {
 });
 
 synctest!(delete_without_recursion_exits_1, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.once()
         .agree(&["-lpti", "--delete"])
         .exits(1)
@@ -73,17 +73,17 @@ synctest!(delete_without_recursion_exits_1, |w: World| {
 });
 
 synctest!(delete_with_dirs_affects_only_the_top_level, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-dti", "--delete"]).prints("*deleting   old").never_prints("m/old");
 });
 
 synctest!(delete_keeps_entries_outside_the_sources, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree_paths(&["-ai", "--delete"], &["src/m", "dst"]).prints("*deleting   m/old").never_prints("   old");
 });
 
 synctest!(a_single_file_deletes_nothing, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree_paths(&["-ai", "--delete"], &["src/a", "dst"]).never_prints("deleting");
 });
 
@@ -100,42 +100,42 @@ synctest!(relative_deletes_only_below_named_directories, |w: World| {
 });
 
 synctest!(max_delete_stops_and_exits_25, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete", "--max-delete=3"]).exits(25).warns("Deletions stopped due to --max-delete limit");
 });
 
 synctest!(max_delete_0_deletes_nothing_and_exits_25, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete", "--max-delete=0"]).exits(25);
 });
 
 synctest!(max_delete_above_the_number_of_deletions, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete", "--max-delete=100"]).exits(0);
 });
 
 synctest!(max_delete_minus_1_means_zero, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete", "--max-delete=-1"]);
 });
 
 synctest!(max_delete_with_delete_before, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete-before", "--max-delete=2"]).exits(25);
 });
 
 synctest!(max_delete_with_delete_after, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete-after", "--max-delete=2"]).exits(25);
 });
 
 synctest!(max_delete_with_delete_delay, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete-delay", "--max-delete=2"]).exits(25);
 });
 
 synctest!(max_delete_without_delete_has_no_effect, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--max-delete=0"]).exits(0);
 });
 
@@ -172,13 +172,13 @@ synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| 
 });
 
 synctest!(unreadable_source_file_disables_delete_after, as user, |w: World| {
-    for (option, told) in [
+    for (option, expected) in [
         ("--delete-after", "IO error encountered -- skipping file deletion"),
         ("--delete-delay", "*deleting   d/old"),
         ("--delete-before", "*deleting   d/old"),
     ] {
         w.source("a d/b").dest("old d/old").build("src", |t| drop(t.file("shut", "x").mode(0)));
-        w.stderr_unordered().once().agree(&["-ai", option]).exits(23).prints(told);
+        w.stderr_unordered().once().agree(&["-ai", option]).exits(23).prints(expected);
     }
     w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_prints("IO error");
 });
@@ -331,12 +331,12 @@ synctest!(file_types_replace_each_other, |w: World| {
 });
 
 synctest!(existing_does_not_stop_deletion, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-ai", "--delete", "--existing"]).prints("*deleting   old");
 });
 
 synctest!(deletions_are_counted_by_kind, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-a", "--delete", "--stats"]).prints("Number of deleted files: 13 (reg: 9, dir: 4)");
 });
 
@@ -346,7 +346,7 @@ synctest!(deletions_are_ordered_by_name_not_by_type, |w: World| {
 });
 
 synctest!(delete_is_printed_with_info_del, |w: World| {
-    strangers(&w);
+    extra_entries(&w);
     w.agree(&["-a", "--delete", "--info=del"]).prints("deleting x/w");
 });
 

@@ -178,7 +178,7 @@ impl Disk {
 
     /// Runs the program, which must succeed without errors, and returns its standard output.
     #[track_caller]
-    fn tells(&self, words: &[&str]) -> String {
+    fn output_of(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -212,15 +212,15 @@ fn disk_content_is_copied_over_every_route() {
     for (from, to) in [("src/", "local/"), ("src/", "far:PWD/push/"), ("far:PWD/src/", "pull/")] {
         let top = disk.dir.path().to_str().unwrap();
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
-        let printed = disk.tells(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
+        let printed = disk.output_of(&["-rti", "--mkpath", "--copy-devices", &from, &to]);
         assert!(printed.contains("f+++++++++ disk"), "{printed}");
         let copy = Path::new(to.trim_start_matches("far:")).join("disk");
         assert!(std::fs::read(disk.path("").join(copy)).unwrap() == content, "{to}");
         // The copy is identical byte for byte.
-        assert_eq!(disk.tells(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
+        assert_eq!(disk.output_of(&["-ric", "--copy-devices", &from, &to]), "", "{to}");
     }
-    assert!(disk.tells(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
-    let printed = disk.tells(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
+    assert!(disk.output_of(&["-r", "--copy-devices", "src/"]).contains("1,048,576"));
+    let printed = disk.output_of(&["-rtI", "--no-W", "--inplace", "--stats", "--copy-devices", "src/", "local/"]);
     assert!(printed.contains("Matched data: 1,048,576 bytes"), "{printed}");
 }
 
@@ -238,12 +238,12 @@ fn files_are_written_to_a_disk_over_every_route() {
         // First the whole device, then a shorter file of which only a little is new.
         let mut content = noise(DISK_BYTES, seed);
         std::fs::write(disk.path("src/disk"), &content).unwrap();
-        let printed = disk.tells(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
+        let printed = disk.output_of(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
         assert!(printed.contains("f..T...... disk"), "{printed}");
         assert!(disk.content() == content, "{to}");
         content[300_000] ^= 1;
         std::fs::write(disk.path("src/disk"), &content[..DISK_BYTES / 2]).unwrap();
-        let printed = disk.tells(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
+        let printed = disk.output_of(&["-rbi", "--no-W", "--stats", "--write-devices", &from, &to]);
         assert!(
             printed.contains("f.sT...... disk") && printed.contains("Total transferred file size: 524,288"),
             "{printed}"
@@ -257,13 +257,13 @@ fn files_are_written_to_a_disk_over_every_route() {
         std::fs::remove_file(disk.path("dst/disk~")).unwrap();
         // Nothing differs, so nothing is written. Then only the content differs, and `--checksum` finds that.
         std::fs::write(disk.path("src/disk"), noise(DISK_BYTES, seed)).unwrap();
-        disk.tells(&["-rt", "-I", "--write-devices", &from, &to]);
-        assert_eq!(disk.tells(&["-rti", "--write-devices", &from, &to]), "", "{to}");
-        assert_eq!(disk.tells(&["-rtic", "--write-devices", &from, &to]), "", "{to}");
+        disk.output_of(&["-rt", "-I", "--write-devices", &from, &to]);
+        assert_eq!(disk.output_of(&["-rti", "--write-devices", &from, &to]), "", "{to}");
+        assert_eq!(disk.output_of(&["-rtic", "--write-devices", &from, &to]), "", "{to}");
         std::fs::write(disk.path("src/disk"), &content).unwrap();
         content[0] ^= 1;
         std::fs::write(disk.path("src/disk"), &content).unwrap();
-        assert!(disk.tells(&["-ric", "--write-devices", &from, &to]).contains("fc.T...... disk"), "{to}");
+        assert!(disk.output_of(&["-ric", "--write-devices", &from, &to]).contains("fc.T...... disk"), "{to}");
         assert!(disk.content() == content, "{to}");
     }
     assert!(std::fs::symlink_metadata(disk.path("dst/disk")).unwrap().file_type().is_block_device());

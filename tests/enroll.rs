@@ -218,8 +218,8 @@ fn enroll_install_copies_the_program_to_the_host() {
     };
     assert_output(&line("localhost").unwrap(), 5, &["sparsync not found there", "--install"]);
     assert_output(&line("localhost --install").unwrap(), 0, &["is enrolled"]);
-    let there = Command::new(scene.path("home/.local/bin/sparsync")).arg("--version").output().unwrap();
-    assert!(there.status.success());
+    let installed = Command::new(scene.path("home/.local/bin/sparsync")).arg("--version").output().unwrap();
+    assert!(installed.status.success());
     let left = std::fs::read_dir(scene.path("home/.local/bin")).unwrap().count();
     assert_eq!(left, 1, "no other file is left");
     assert_output(&line("localhost").unwrap(), 0, &["nothing changed"]);

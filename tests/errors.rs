@@ -126,7 +126,7 @@ enum End {
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Push,
     Pull,
 }
@@ -140,21 +140,21 @@ const CALL: &str = "SPARSYNC_FAIL_AT";
 const LINK: &str = "SPARSYNC_FAIL_LINK_AT";
 
 /// Runs the case, with a fault if one is given: a variable and its value.
-fn run(stage: &Stage, case: &Case, (end, way): (End, Way), fault: Option<(&'static str, String)>) -> Output {
+fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(&'static str, String)>) -> Output {
     let log = stage.top.join("fault").display().to_string();
     let fault: Vec<_> = fault.into_iter().flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())]).collect();
     if end == End::Local {
         return stage.run_program(oracle::under_test(), case.options, &fault);
     }
-    let there: String = match end {
+    let remote_shell: String = match end {
         End::Server => fault.iter().map(|(name, value)| format!("export {name}={value}\n")).collect(),
         _ => format!("unset {CALL} {LINK}\n"),
     };
-    stage.script("shell", &format!("{SHELL}{there}exec sh -c \"exec $*\"\n"));
+    stage.script("shell", &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"));
     let program = format!("--rsync-path={}", oracle::under_test().display());
     let operands = match way {
-        Way::Push => ["src/", "far:dst/"],
-        Way::Pull => ["far:src/", "dst/"],
+        Direction::Push => ["src/", "far:dst/"],
+        Direction::Pull => ["far:src/", "dst/"],
     };
     let words = [&["--rsh=./shell", &program], case.options, &operands].concat();
     stage.run_words(oracle::under_test(), &words, if end == End::Client { &fault } else { &[] })
@@ -196,7 +196,7 @@ impl Wanted {
 fn fails_at(
     case: &Case,
     wanted: &mut Wanted,
-    place: (End, Way),
+    place: (End, Direction),
     n: u64,
     (error, number): (&str, &str),
 ) -> Option<String> {
@@ -283,7 +283,7 @@ fn differ(printed: &str, wanted: &[String], got: &[String]) {
 }
 
 /// Fails the calls of one process, one at a time: a sample of them, or all.
-fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
+fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let mut failures = Vec::new();
     for (number, case) in cases.enumerate() {
@@ -332,7 +332,7 @@ fn fails(place: (End, Way), cases: impl Iterator<Item = &'static Case>) {
 
 #[test]
 fn failing_calls_in_a_local_run() {
-    fails((End::Local, Way::Push), CASES.iter());
+    fails((End::Local, Direction::Push), CASES.iter());
 }
 
 #[test]
@@ -348,33 +348,33 @@ fn attributes_that_cannot_be_read_are_reported() {
         let reads: Vec<_> = (1..).zip(calls.lines()).filter(|(_, call)| call.ends_with("XattrGet")).collect();
         assert!(!reads.is_empty(), "{calls}");
         for (n, _) in reads {
-            fails_at(case, &mut wanted, (End::Local, Way::Push), n, FAULTS[0]);
+            fails_at(case, &mut wanted, (End::Local, Direction::Push), n, FAULTS[0]);
         }
     }
 }
 
 #[test]
 fn failing_calls_in_the_client_of_a_push() {
-    fails((End::Client, Way::Push), CASES.iter());
+    fails((End::Client, Direction::Push), CASES.iter());
 }
 
 #[test]
 fn failing_calls_in_the_server_of_a_push() {
-    fails((End::Server, Way::Push), CASES.iter());
+    fails((End::Server, Direction::Push), CASES.iter());
 }
 
 #[test]
 fn failing_calls_in_the_client_of_a_pull() {
-    fails((End::Client, Way::Pull), CASES.iter());
+    fails((End::Client, Direction::Pull), CASES.iter());
 }
 
 #[test]
 fn failing_calls_in_the_server_of_a_pull() {
-    fails((End::Server, Way::Pull), CASES.iter());
+    fails((End::Server, Direction::Pull), CASES.iter());
 }
 
 /// Fails one use of the pipes between two ends. Returns `false` if the run ended before that.
-fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str) -> bool {
+fn link_fails_at(wanted: &[String], (end, way): (End, Direction), n: u64, error: &str) -> bool {
     let case = &case(&["-aHAX", "--delete"]);
     let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
     let begun = Instant::now();
@@ -392,9 +392,9 @@ fn link_fails_at(wanted: &[String], (end, way): (End, Way), n: u64, error: &str)
     } else {
         assert!(!["EINTR", "EAGAIN"].contains(&error), "the run must not end for this: {printed}");
         // A server that cannot write cannot report the cause to its client.
-        let is_told = end == End::Server && stderr.contains("rsync error")
+        let is_reported = end == End::Server && stderr.contains("rsync error")
             || ["connection unexpectedly closed", "could not be read"].iter().any(|words| stderr.contains(words));
-        assert!(output.exit < 1000 && is_told, "{printed}");
+        assert!(output.exit < 1000 && is_reported, "{printed}");
     }
     true
 }
@@ -408,7 +408,7 @@ fn failing_link_ends_the_run() {
     let twin = Stage::new(&Scene { options, build: both, backups: &[] });
     assert_eq!(twin.run_program(oracle::rsync(), options, &[]).exit, 0);
     let wanted = trees(&twin.top);
-    for way in [Way::Push, Way::Pull] {
+    for way in [Direction::Push, Direction::Pull] {
         for end in [End::Client, End::Server] {
             for error in ["EIO", "EAGAIN"] {
                 let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
@@ -424,7 +424,7 @@ fn failing_link_ends_the_run() {
 #[test]
 fn hanging_server_ends_with_the_timeout() {
     let options = &["-a", "--timeout=1"];
-    for (end, way) in [(End::Server, Way::Push), (End::Server, Way::Pull)] {
+    for (end, way) in [(End::Server, Direction::Push), (End::Server, Direction::Pull)] {
         let mut held = 0;
         for n in [20, 60] {
             let stage = Stage::new(&Scene { options, build: both, backups: &[] });

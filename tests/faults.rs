@@ -86,8 +86,8 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
             let log = stage.top.join("calls");
             let copied =
                 stage.run_words(oracle::under_test(), &words, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
-            let told = format!("{words:?}: {}: {}", copied.exit, copied.stderr.escape_ascii());
-            assert_eq!(copied.exit, 0, "{told}");
+            let shown = format!("{words:?}: {}: {}", copied.exit, copied.stderr.escape_ascii());
+            assert_eq!(copied.exit, 0, "{shown}");
             let Ok(calls) = std::fs::read_to_string(&log) else {
                 return report_skip("faults", "the program under test is a release build, which logs no calls");
             };
@@ -103,13 +103,13 @@ fn a_power_loss_under_fsync_leaves_no_unwritten_content_under_a_name() {
                     }
                     "Link" | "Rename" => {
                         named += 1;
-                        assert!(!unsynced.contains_key(thread), "call {at} gives a name too early: {told}\n{calls}");
+                        assert!(!unsynced.contains_key(thread), "call {at} gives a name too early: {shown}\n{calls}");
                     }
                     _ => {}
                 }
             }
-            assert!(unsynced.is_empty(), "{unsynced:?} are not synced: {told}\n{calls}");
-            assert!(named >= 3 && synced >= 5, "{named} names, {synced} synced: {told}\n{calls}");
+            assert!(unsynced.is_empty(), "{unsynced:?} are not synced: {shown}\n{calls}");
+            assert!(named >= 3 && synced >= 5, "{named} names, {synced} synced: {shown}\n{calls}");
         }
     }
 }
@@ -138,9 +138,9 @@ proptest! {
     }
 
     #[test]
-    fn second_run_has_nothing_to_do(tree in tree(), there in tree()) {
+    fn second_run_has_nothing_to_do(tree in tree(), dest in tree()) {
         let stage = Stage::empty();
-        for (top, tree) in [("src", &tree), ("dst", &there)] {
+        for (top, tree) in [("src", &tree), ("dst", &dest)] {
             std::fs::create_dir(stage.top.join(top)).expect("scratch can be written");
             for (at, (name, node)) in tree.iter().enumerate() {
                 node.make(&stage.top.join(top).join(name), at as u64);

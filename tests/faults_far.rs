@@ -27,14 +27,14 @@ enum Death {
     /// A thread of the server panics at this system call on files.
     ThreadOfServer(u64),
     /// The shell, after this many bytes from the client to the server.
-    ShellThere(u64),
+    ShellToServer(u64),
     /// The shell, after this many bytes from the server to the client.
-    ShellBack(u64),
+    ShellToClient(u64),
 }
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Push,
     Pull,
 }
@@ -64,25 +64,25 @@ esac
 /// Runs the remote side and writes its exit code to a file.
 const SERVE: &str = "serve() { sh -c \"$far\"; echo $? >code; }\n";
 
-impl Way {
+impl Direction {
     fn operands(self) -> [&'static str; 2] {
         match self {
-            Way::Push => ["src/", "far:dst/"],
-            Way::Pull => ["far:src/", "dst/"],
+            Direction::Push => ["src/", "far:dst/"],
+            Direction::Pull => ["far:src/", "dst/"],
         }
     }
 }
 
 /// Runs a scene between two machines. With `None` no process dies.
-fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Output {
+fn copy(stage: &Stage, options: &[&str], way: Direction, death: Option<Death>) -> Output {
     let script = match death {
         None | Some(Death::Client(_) | Death::ThreadOfClient(_)) => {
             "unset SPARSYNC_KILL_AT SPARSYNC_PANIC_AT\nexec sh -c \"exec $*\"\n".to_owned()
         }
         Some(Death::ThreadOfServer(at)) => format!("export SPARSYNC_PANIC_AT={at}\nexec sh -c \"exec $*\"\n"),
         Some(Death::Server(at)) => format!("export SPARSYNC_KILL_AT={at}\nexec sh -c \"exec $*\"\n"),
-        Some(Death::ShellThere(bytes)) => format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}"),
-        Some(Death::ShellBack(bytes)) => format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}"),
+        Some(Death::ShellToServer(bytes)) => format!("CUT={bytes} DIRECTION=there far=$*\n{SERVE}{RELAY}"),
+        Some(Death::ShellToClient(bytes)) => format!("CUT={bytes} DIRECTION=back far=$*\n{SERVE}{RELAY}"),
     };
     stage.script("shell", &[FAKE, &script].concat());
     let env = match death {
@@ -100,33 +100,36 @@ fn copy(stage: &Stage, options: &[&str], way: Way, death: Option<Death>) -> Outp
 }
 
 /// Kills one process during a run. Returns `false` if the run ended before that.
-fn dies(scene: &Scene, way: Way, death: Death) -> bool {
+fn dies(scene: &Scene, way: Direction, death: Death) -> bool {
     let stage = Stage::new(scene);
     let before = files(&stage.top.join("dst"));
     let new = files(&stage.top.join("src"));
     let broken = copy(&stage, scene.options, way, Some(death));
-    let said = |output: &Output| format!("{way:?}, {death:?}: exit {}: {}", output.exit, output.stderr.escape_ascii());
+    let describe =
+        |output: &Output| format!("{way:?}, {death:?}: exit {}: {}", output.exit, output.stderr.escape_ascii());
     let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     if broken.exit == 0 {
         return false;
     }
     // The run was complete; it only reports the exit status of the shell.
-    if matches!(death, Death::ShellThere(_) | Death::ShellBack(_)) && broken.exit == SHELL_KILLED {
+    if matches!(death, Death::ShellToServer(_) | Death::ShellToClient(_)) && broken.exit == SHELL_KILLED {
         let [wanted, got] = trees();
         assert_eq!(got, wanted, "{way:?}, {death:?}, at the end: source and destination differ");
         return false;
     }
     match death {
-        Death::Client(_) => assert_eq!(broken.exit, KILLED, "{}", said(&broken)),
-        Death::ThreadOfClient(_) | Death::ThreadOfServer(_) => assert_eq!(broken.exit, CRASHED, "{}", said(&broken)),
+        Death::Client(_) => assert_eq!(broken.exit, KILLED, "{}", describe(&broken)),
+        Death::ThreadOfClient(_) | Death::ThreadOfServer(_) => {
+            assert_eq!(broken.exit, CRASHED, "{}", describe(&broken))
+        }
         // Without a reason from the server, the client reports that the stream broke off.
-        Death::Server(_) | Death::ShellThere(_) | Death::ShellBack(_) => {
-            assert_eq!(broken.exit, 12, "{}", said(&broken));
-            assert!(!broken.stderr.is_empty(), "{}", said(&broken));
+        Death::Server(_) | Death::ShellToServer(_) | Death::ShellToClient(_) => {
+            assert_eq!(broken.exit, 12, "{}", describe(&broken));
+            assert!(!broken.stderr.is_empty(), "{}", describe(&broken));
             // The server may have been done already.
             let server = std::fs::read_to_string(stage.top.join("code")).unwrap_or("12\n".to_owned());
-            assert!(["0\n", "12\n"].contains(&&server[..]), "{}; the server: {server}", said(&broken));
+            assert!(["0\n", "12\n"].contains(&&server[..]), "{}; the server: {server}", describe(&broken));
         }
     }
     for (path, content) in files(&stage.top.join("dst")) {
@@ -135,7 +138,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
         assert!(is_whole || is_temp(&name), "{way:?}, {death:?}: {} is neither old nor new", path.display());
     }
     let after = copy(&stage, scene.options, way, None);
-    assert_eq!((after.exit, after.stderr.escape_ascii().to_string()), (0, String::new()), "{}", said(&broken));
+    assert_eq!((after.exit, after.stderr.escape_ascii().to_string()), (0, String::new()), "{}", describe(&broken));
     let [wanted, got] = trees();
     assert_eq!(got, wanted, "{way:?}, {death:?}, run again: source and destination differ");
     assert_eq!(files(&stage.top.join("src")), new, "{way:?}, {death:?}: the source has changed");
@@ -143,7 +146,7 @@ fn dies(scene: &Scene, way: Way, death: Death) -> bool {
 }
 
 /// Kills at one point after the other until a run ends before the point. There must be at least `points` points.
-fn dies_at_each(way: Way, points: usize, at: impl IntoIterator<Item = Death>) {
+fn dies_at_each(way: Direction, points: usize, at: impl IntoIterator<Item = Death>) {
     let scene = Scene { options: &["-aH", "--delete"], build: both, backups: &[] };
     let died = at.into_iter().take_while(|&death| dies(&scene, way, death)).count();
     if died == 0 {
@@ -160,43 +163,43 @@ fn growing() -> impl Iterator<Item = u64> {
 
 #[test]
 fn client_of_a_push_is_killed() {
-    dies_at_each(Way::Push, 25, (1..).step_by(2).map(Death::Client));
+    dies_at_each(Direction::Push, 25, (1..).step_by(2).map(Death::Client));
 }
 
 #[test]
 fn client_of_a_pull_is_killed() {
-    dies_at_each(Way::Pull, 40, (1..).step_by(3).map(Death::Client));
+    dies_at_each(Direction::Pull, 40, (1..).step_by(3).map(Death::Client));
 }
 
 #[test]
 fn server_of_a_push_is_killed() {
-    dies_at_each(Way::Push, 40, (1..).step_by(3).map(Death::Server));
+    dies_at_each(Direction::Push, 40, (1..).step_by(3).map(Death::Server));
 }
 
 #[test]
 fn server_of_a_pull_is_killed() {
-    dies_at_each(Way::Pull, 25, (1..).step_by(2).map(Death::Server));
+    dies_at_each(Direction::Pull, 25, (1..).step_by(2).map(Death::Server));
 }
 
 /// Other threads may wait for the one that is gone: a bug must not look like a hang.
 #[test]
 fn thread_of_either_end_panics() {
-    dies_at_each(Way::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
-    dies_at_each(Way::Push, 10, (1..).step_by(9).map(Death::ThreadOfServer));
-    dies_at_each(Way::Pull, 10, (1..).step_by(9).map(Death::ThreadOfClient));
-    dies_at_each(Way::Pull, 5, (1..).step_by(9).map(Death::ThreadOfServer));
+    dies_at_each(Direction::Push, 5, (1..).step_by(9).map(Death::ThreadOfClient));
+    dies_at_each(Direction::Push, 10, (1..).step_by(9).map(Death::ThreadOfServer));
+    dies_at_each(Direction::Pull, 10, (1..).step_by(9).map(Death::ThreadOfClient));
+    dies_at_each(Direction::Pull, 5, (1..).step_by(9).map(Death::ThreadOfServer));
 }
 
 #[test]
 fn shell_of_a_push_breaks_off() {
-    dies_at_each(Way::Push, 20, growing().map(Death::ShellThere));
-    dies_at_each(Way::Push, 10, growing().map(Death::ShellBack));
+    dies_at_each(Direction::Push, 20, growing().map(Death::ShellToServer));
+    dies_at_each(Direction::Push, 10, growing().map(Death::ShellToClient));
 }
 
 #[test]
 fn shell_of_a_pull_breaks_off() {
-    dies_at_each(Way::Pull, 10, growing().map(Death::ShellThere));
-    dies_at_each(Way::Pull, 20, growing().map(Death::ShellBack));
+    dies_at_each(Direction::Pull, 10, growing().map(Death::ShellToServer));
+    dies_at_each(Direction::Pull, 20, growing().map(Death::ShellToClient));
 }
 
 // ── interrupted ─────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +263,7 @@ const COMPARING: Busy = Busy {
 };
 
 /// Interrupts a busy client and, as a terminal does, its shell if `to_all` is set. No process may remain at either end.
-fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
+fn stops(way: Direction, shell: &str, to_all: bool, busy: &Busy) {
     let stage = Stage::new(&Scene { options: &[], build: busy.build, backups: &[] });
     // As with ssh, killing the shell does not kill the server, which cleans up in its own time.
     stage.script("shell", &[FAKE, "sh -c \"$*\"\nexit $?\n"].concat());
@@ -274,40 +277,40 @@ fn stops(way: Way, shell: &str, to_all: bool, busy: &Busy) {
     let [source, dest] = way.operands();
     let [first, second] = busy.options;
     let words = [&shell, &program, first, second, source, dest];
-    let request = Request { signal: Signal::INT, to_all, ready: &|| (busy.begun)(&stage.top), told: &|| () };
+    let request = Request { signal: Signal::INT, to_all, ready: &|| (busy.begun)(&stage.top), interrupted: &|| () };
     let output = stage.interrupt(&words, &request);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.exit == 20 && stderr.contains("(code 20)"), "{way:?}: exit {}: {stderr}", output.exit);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         fs::fcntl_setfl(&alive, OFlags::empty()).expect("the test's own file");
-        let _ = tell.send(std::fs::File::from(alive).read_to_end(&mut Vec::new()));
+        let _ = tx.send(std::fs::File::from(alive).read_to_end(&mut Vec::new()));
     });
-    let left = told.recv_timeout(PROMPTLY);
+    let left = rx.recv_timeout(PROMPTLY);
     assert!(matches!(left, Ok(Ok(0))), "{way:?}, {shell}: the server still runs: {left:?}");
     assert!((busy.undone)(&stage.top), "{way:?}, {shell}: the destination has changed");
 }
 
 #[test]
 fn signal_stops_the_client() {
-    stops(Way::Push, "./shell", false, &COPYING);
-    stops(Way::Pull, "./shell", false, &COPYING);
+    stops(Direction::Push, "./shell", false, &COPYING);
+    stops(Direction::Pull, "./shell", false, &COPYING);
 }
 
 #[test]
 fn signal_stops_the_client_during_content_comparison() {
-    stops(Way::Push, "./shell", false, &COMPARING);
-    stops(Way::Pull, "./shell", false, &COMPARING);
+    stops(Direction::Push, "./shell", false, &COMPARING);
+    stops(Direction::Pull, "./shell", false, &COMPARING);
 }
 
 #[test]
 fn signal_to_the_process_group_stops_the_run() {
-    stops(Way::Push, "./shell", true, &COPYING);
-    stops(Way::Pull, "./shell", true, &COPYING);
+    stops(Direction::Push, "./shell", true, &COPYING);
+    stops(Direction::Pull, "./shell", true, &COPYING);
 }
 
 synctest!(signal_stops_a_client_over_ssh, over ssh, |w: World| {
-    let way = if w.is_pulled() { Way::Pull } else { Way::Push };
+    let way = if w.is_pulled() { Direction::Pull } else { Direction::Push };
     stops(way, &ssh(), false, &COPYING);
     stops(way, &ssh(), true, &COPYING);
 });
@@ -331,7 +334,7 @@ const TRICKLE: &str =
     "rest() { while [ -e silence ] && dd bs=1 count=1 status=none 2>&- && sleep 0.2; do :; done; } 2>&-\n";
 
 /// Checks that both ends time out when a direction carries nothing, or next to nothing, after some bytes.
-fn times_out(way: Way, direction: &str, bytes: u64, rest: &str) {
+fn times_out(way: Direction, direction: &str, bytes: u64, rest: &str) {
     let stage = Stage::new(&Scene { options: &[], build: both, backups: &[] });
     fs::mknodat(fs::CWD, stage.top.join("silence"), FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
     let script = format!("CUT={bytes} DIRECTION={direction} far=$*\n{SERVE}{rest}{MUTE}");
@@ -343,20 +346,20 @@ fn times_out(way: Way, direction: &str, bytes: u64, rest: &str) {
     let output = stage.run_words(oracle::under_test(), &words, &[]);
     // Releases the processes that wait for a writer.
     let _ = fs::open(stage.top.join("silence"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
-    let said = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
-    assert!(output.exit == 30 && said.contains("timeout"), "{said}");
-    assert!(begun.elapsed() < PROMPTLY, "{:?}: {said}", begun.elapsed());
+    let shown = format!("{way:?}, {direction}: exit {}: {}", output.exit, output.stderr.escape_ascii());
+    assert!(output.exit == 30 && shown.contains("timeout"), "{shown}");
+    assert!(begun.elapsed() < PROMPTLY, "{:?}: {shown}", begun.elapsed());
     let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has exited");
-    assert_eq!(server, "30\n", "{said}");
+    assert_eq!(server, "30\n", "{shown}");
 }
 
 fn gives_up_each(rest: &'static str) {
     std::thread::scope(|scope| {
         for (way, direction, bytes) in [
-            (Way::Push, "there", 20_000),
-            (Way::Push, "back", 300),
-            (Way::Pull, "there", 300),
-            (Way::Pull, "back", 20_000),
+            (Direction::Push, "there", 20_000),
+            (Direction::Push, "back", 300),
+            (Direction::Pull, "there", 300),
+            (Direction::Pull, "back", 20_000),
         ] {
             scope.spawn(move || times_out(way, direction, bytes, rest));
         }
@@ -386,8 +389,8 @@ const JOINED: &str = "export far; exec 3<&0
 echo $PPID >client.new; mv client.new client
 serve() { sh -c 'echo $$ >server.new; mv server.new server; exec sh -c \"exec $far\"'; }
 case $DIRECTION in
-there) cat <&3 >said 3<&- & serve <heard 3<&-;;
-back) serve <&3 >said 3<&- & cat heard 3<&-;;
+there) cat <&3 >sent 3<&- & serve <received 3<&-;;
+back) serve <&3 >sent 3<&- & cat received 3<&-;;
 esac
 exit 0
 ";
@@ -401,7 +404,7 @@ enum Victim {
 
 /// Kills a process after nine tenths of a large file, runs again, and returns how many bytes the second run
 /// transferred. `old` is the content of the destination file before the first run.
-fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
+fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&str>) -> u64 {
     let stage = Stage::new(&Scene { options: &[], build: |top| write(&top.join("src/a"), "a", 1), backups: &[] });
     let mut noise = Vec::new();
     let random = std::fs::File::open("/dev/urandom").expect("every machine has it");
@@ -412,11 +415,11 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     if let Some(old) = old {
         write(&stage.top.join("dst/big"), old, 1);
     }
-    let at = if (victim == Victim::Sender) == (way == Way::Push) { "client" } else { "server" };
-    let direction = if way == Way::Push { "there" } else { "back" };
+    let at = if (victim == Victim::Sender) == (way == Direction::Push) { "client" } else { "server" };
+    let direction = if way == Direction::Push { "there" } else { "back" };
     stage.script("shell", &[FAKE, &format!("far=$* DIRECTION={direction}\n"), JOINED].concat());
-    // Opened for reading and writing, so that `open` does not block. `heard` ends when this handle is dropped.
-    let [mut said, mut heard] = ["said", "heard"].map(|name| {
+    // Opened for reading and writing, so that `open` does not block. `received` ends when this handle is dropped.
+    let [mut sent, mut received] = ["sent", "received"].map(|name| {
         let path = stage.top.join(name);
         fs::mknodat(fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
         std::fs::File::options().read(true).write(true).open(path).expect("the test's own file")
@@ -432,8 +435,8 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
         let run = scope.spawn(|| stage.run_words(oracle::under_test(), &words, &[]));
         // No bytes follow these, so the transfer is still in progress when the test sees that they have arrived.
         let joined = std::thread::spawn(move || {
-            let joined = std::io::copy(&mut (&mut said).take(large_bytes * 95 / 100), &mut heard);
-            joined.map(|_| (said, heard))
+            let joined = std::io::copy(&mut (&mut sent).take(large_bytes * 95 / 100), &mut received);
+            joined.map(|_| (sent, received))
         });
         while !landed() && !run.is_finished() {
             std::thread::yield_now();
@@ -449,7 +452,7 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
     });
     stage.script("shell", &[FAKE, "exec sh -c \"exec $*\"\n"].concat());
     let again = stage.run_words(oracle::under_test(), &words, &[]);
-    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&again.stdout).into_owned();
     assert_eq!(again.exit, 0, "{}", again.stderr.escape_ascii());
     let names: Vec<_> = files(&stage.top.join("dst")).into_keys().collect();
     assert_eq!(names, [Path::new("a"), Path::new("big")], "{way:?} {options:?} {victim:?}");
@@ -461,21 +464,21 @@ fn costs_again(way: Way, options: &[&str], victim: Victim, old: Option<&str>) ->
         let count = line.strip_prefix("Total bytes sent: ").or(line.strip_prefix("Total bytes received: "))?;
         count.replace(',', "").parse::<u64>().ok()
     };
-    let counts: Vec<u64> = said.lines().filter_map(count).collect();
-    assert_eq!(counts.len(), 2, "{said}");
+    let counts: Vec<u64> = printed.lines().filter_map(count).collect();
+    assert_eq!(counts.len(), 2, "{printed}");
     counts.iter().sum()
 }
 
 /// Checks that after a loss at nine tenths the second run transfers little more than the last tenth.
 #[track_caller]
-fn costs_little(way: Way, options: &[&str], victim: Victim, old: Option<&str>) {
+fn costs_little(way: Direction, options: &[&str], victim: Victim, old: Option<&str>) {
     let bytes = costs_again(way, options, victim, old);
     assert!(bytes <= large_bytes() * 15 / 100, "{way:?} {options:?} {victim:?} {old:?}: {bytes} bytes again");
 }
 
 #[test]
 fn kept_partial_file_is_not_sent_again() {
-    for way in [Way::Push, Way::Pull] {
+    for way in [Direction::Push, Direction::Pull] {
         costs_little(way, &["--partial"], Victim::Sender, None);
         costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
     }
@@ -483,10 +486,10 @@ fn kept_partial_file_is_not_sent_again() {
 
 #[test]
 fn leftover_of_a_killed_receiver_is_not_sent_again() {
-    costs_little(Way::Push, &["--delete"], Victim::Receiver, None);
-    costs_little(Way::Push, &[], Victim::Receiver, Some("old"));
-    costs_little(Way::Pull, &["--partial"], Victim::Receiver, None);
-    costs_little(Way::Pull, &["--delete"], Victim::Receiver, Some("old"));
+    costs_little(Direction::Push, &["--delete"], Victim::Receiver, None);
+    costs_little(Direction::Push, &[], Victim::Receiver, Some("old"));
+    costs_little(Direction::Pull, &["--partial"], Victim::Receiver, None);
+    costs_little(Direction::Pull, &["--delete"], Victim::Receiver, Some("old"));
 }
 
 // ── small buffers ───────────────────────────────────────────────────────────────────────────────

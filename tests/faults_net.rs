@@ -20,7 +20,7 @@ use crate::server::Scene;
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Push,
     Pull,
 }
@@ -42,11 +42,11 @@ struct Copy {
     scene: Scene,
     trees: Stage,
     transport: &'static str,
-    way: Way,
+    way: Direction,
 }
 
 impl Copy {
-    fn new(transport: &'static str, way: Way, build: fn(&Path)) -> Copy {
+    fn new(transport: &'static str, way: Direction, build: fn(&Path)) -> Copy {
         let scene = Scene::new();
         scene.enroll("--no-munge");
         let trees = Stage::new(&Trees { options: &[], build, backups: &[] });
@@ -57,8 +57,8 @@ impl Copy {
     fn run(&self, options: &str, hooks: &[(&str, String)]) -> (Output, i32) {
         let top = self.trees.top.display();
         let operands = match self.way {
-            Way::Push => format!("{top}/src/ host:{top}/dst/"),
-            Way::Pull => format!("host:{top}/src/ {top}/dst/"),
+            Direction::Push => format!("{top}/src/ host:{top}/dst/"),
+            Direction::Pull => format!("host:{top}/src/ {top}/dst/"),
         };
         let line = format!("--transport={} -aH --delete {options} {operands}", self.transport);
         let begun = Instant::now();
@@ -78,8 +78,8 @@ impl Copy {
             assert!(!hooks.is_empty(), "{started:?}");
             return false;
         }
-        let told = String::from_utf8(started.stdout).unwrap();
-        let port = told.split_once("port ").and_then(|(_, rest)| rest.split([',', ' ', '\n']).next()).unwrap();
+        let printed = String::from_utf8(started.stdout).unwrap();
+        let port = printed.split_once("port ").and_then(|(_, rest)| rest.split([',', ' ', '\n']).next()).unwrap();
         self.lead_to(port.parse().unwrap());
         true
     }
@@ -102,28 +102,28 @@ impl Copy {
     }
 
     /// Checks that every file of the destination is the old or the new one, or has a temporary name.
-    fn is_whole(&self, before: &Files, told: &str) {
+    fn is_whole(&self, before: &Files, case: &str) {
         let new = files(&self.trees.top.join("src"));
         for (path, content) in files(&self.trees.top.join("dst")) {
             let name = path.file_name().unwrap().to_string_lossy();
             let is_whole = before.get(&path) == Some(&content) || new.get(&path) == Some(&content);
-            assert!(is_whole || is_temp(&name), "{} is neither old nor new: {told}", path.display());
+            assert!(is_whole || is_temp(&name), "{} is neither old nor new: {case}", path.display());
         }
     }
 
     /// Checks that the destination is as the source.
-    fn is_done(&self, told: &str) {
+    fn is_done(&self, case: &str) {
         let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
         let [wanted, got] = ["src", "dst"].map(|tree| snapshot(&self.trees.top.join(tree), lens));
-        assert_eq!(got, wanted, "{told}");
+        assert_eq!(got, wanted, "{case}");
     }
 
     /// Runs the copy once more and checks that it finishes the job and leaves no temporary file.
-    fn finishes(&self, source: &Files, told: &str) {
+    fn finishes(&self, source: &Files, case: &str) {
         let (output, exit) = self.run("", &[]);
-        assert!(exit == 0 && output.stderr.is_empty(), "then {exit}: {output:?}: {told}");
-        self.is_done(told);
-        assert_eq!(&files(&self.trees.top.join("src")), source, "the source has changed: {told}");
+        assert!(exit == 0 && output.stderr.is_empty(), "then {exit}: {output:?}: {case}");
+        self.is_done(case);
+        assert_eq!(&files(&self.trees.top.join("src")), source, "the source has changed: {case}");
     }
 }
 
@@ -132,7 +132,7 @@ type Files = std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>;
 // ── killed ──────────────────────────────────────────────────────────────────────────────────────
 
 /// Kills a process at one call. Returns `false` if it had ended before that call.
-fn dies(transport: &'static str, way: Way, victim: Victim, at: u64) -> bool {
+fn dies(transport: &'static str, way: Direction, victim: Victim, at: u64) -> bool {
     let copy = Copy::new(transport, way, both);
     let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
     let mut hooks = vec![("SPARSYNC_KILL_AT", at.to_string())];
@@ -149,7 +149,7 @@ fn dies(transport: &'static str, way: Way, victim: Victim, at: u64) -> bool {
     }
     // With a timeout, a client gives up a lost server soon, and a server a lost client.
     let (output, exit) = copy.run("--timeout=2", if victim == Victim::Client { &hooks } else { &[] });
-    let told = format!("{transport} {way:?} {victim:?} at {at}: exit {exit}: {output:?}");
+    let case = format!("{transport} {way:?} {victim:?} at {at}: exit {exit}: {output:?}");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let has_died = match victim {
         Victim::Client => exit == KILLED,
@@ -161,21 +161,21 @@ fn dies(transport: &'static str, way: Way, victim: Victim, at: u64) -> bool {
         // A client that was served before the server died has not lost anything.
         Victim::Session | Victim::Server => &[0, 10, 12, 30],
     };
-    assert!(allowed.contains(&exit) && !text.contains("panicked"), "{told}");
-    copy.is_whole(&before, &told);
+    assert!(allowed.contains(&exit) && !text.contains("panicked"), "{case}");
+    copy.is_whole(&before, &case);
     if exit == 0 {
-        copy.is_done(&told);
+        copy.is_done(&case);
     }
     if victim != Victim::Client {
         copy.restart(&[]);
     }
     copy.rests();
-    copy.finishes(&source, &told);
+    copy.finishes(&source, &case);
     has_died
 }
 
 /// Kills one process of a session at a sample of its calls, or at all.
-fn dies_at_each(transport: &'static str, way: Way, victim: Victim, sample: &[u64]) {
+fn dies_at_each(transport: &'static str, way: Direction, victim: Victim, sample: &[u64]) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let all: &mut dyn Iterator<Item = u64> = if is_whole { &mut (1..) } else { &mut sample.iter().copied() };
     let died = all.take_while(|&at| dies(transport, way, victim, at)).count();
@@ -190,38 +190,38 @@ fn dies_at_each(transport: &'static str, way: Way, victim: Victim, sample: &[u64
 
 #[test]
 fn the_client_over_quic() {
-    dies_at_each("quic", Way::Push, Victim::Client, &[31]);
-    dies_at_each("quic", Way::Pull, Victim::Client, &[83]);
+    dies_at_each("quic", Direction::Push, Victim::Client, &[31]);
+    dies_at_each("quic", Direction::Pull, Victim::Client, &[83]);
 }
 
 #[test]
 fn the_client_over_tls() {
-    dies_at_each("tls", Way::Push, Victim::Client, &[47]);
-    dies_at_each("tls", Way::Pull, Victim::Client, &[101]);
+    dies_at_each("tls", Direction::Push, Victim::Client, &[47]);
+    dies_at_each("tls", Direction::Pull, Victim::Client, &[101]);
 }
 
 #[test]
 fn the_session_over_quic() {
-    dies_at_each("quic", Way::Push, Victim::Session, &[67]);
-    dies_at_each("quic", Way::Pull, Victim::Session, &[23]);
+    dies_at_each("quic", Direction::Push, Victim::Session, &[67]);
+    dies_at_each("quic", Direction::Pull, Victim::Session, &[23]);
 }
 
 #[test]
 fn the_session_over_tls() {
-    dies_at_each("tls", Way::Push, Victim::Session, &[97]);
-    dies_at_each("tls", Way::Pull, Victim::Session, &[11]);
+    dies_at_each("tls", Direction::Push, Victim::Session, &[97]);
+    dies_at_each("tls", Direction::Pull, Victim::Session, &[11]);
 }
 
 #[test]
 fn the_server_over_quic() {
-    dies_at_each("quic", Way::Push, Victim::Server, &[1]);
-    dies_at_each("quic", Way::Pull, Victim::Server, &[2]);
+    dies_at_each("quic", Direction::Push, Victim::Server, &[1]);
+    dies_at_each("quic", Direction::Pull, Victim::Server, &[2]);
 }
 
 #[test]
 fn the_server_over_tls() {
-    dies_at_each("tls", Way::Push, Victim::Server, &[2]);
-    dies_at_each("tls", Way::Pull, Victim::Server, &[1]);
+    dies_at_each("tls", Direction::Push, Victim::Server, &[2]);
+    dies_at_each("tls", Direction::Pull, Victim::Server, &[1]);
 }
 
 // ── one direction ───────────────────────────────────────────────────────────────────────────────
@@ -230,12 +230,12 @@ fn the_server_over_tls() {
 /// vanishes.
 struct Relay {
     port: u16,
-    lost: Arc<LossyWay>,
+    lost: Arc<LossyRelay>,
 }
 
-struct LossyWay {
+struct LossyRelay {
     /// The direction that carries the content.
-    way: Way,
+    way: Direction,
     /// The direction that fails.
     to_server: bool,
     after_bytes: u64,
@@ -243,10 +243,10 @@ struct LossyWay {
     has_lost: AtomicBool,
 }
 
-impl LossyWay {
+impl LossyRelay {
     /// Returns whether these bytes of a direction arrive.
     fn passes(&self, to_server: bool, bytes: usize) -> bool {
-        if to_server == (self.way == Way::Push) {
+        if to_server == (self.way == Direction::Push) {
             self.passed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         let is_lost = to_server == self.to_server && self.passed_bytes.load(Ordering::Relaxed) >= self.after_bytes;
@@ -256,8 +256,8 @@ impl LossyWay {
 }
 
 impl Relay {
-    fn start(server: u16, way: Way, to_server: bool, after_bytes: u64) -> Relay {
-        let lost = Arc::new(LossyWay {
+    fn start(server: u16, way: Direction, to_server: bool, after_bytes: u64) -> Relay {
+        let lost = Arc::new(LossyRelay {
             way,
             to_server,
             after_bytes,
@@ -304,7 +304,7 @@ impl Relay {
 }
 
 /// Forwards the datagrams of any number of clients, each through a socket of its own.
-fn relay_datagrams(clients: &Arc<UdpSocket>, server: u16, way: &Arc<LossyWay>) {
+fn relay_datagrams(clients: &Arc<UdpSocket>, server: u16, way: &Arc<LossyRelay>) {
     let mut upstreams: Vec<(SocketAddr, Arc<UdpSocket>)> = Vec::new();
     let mut datagram = vec![0; 64 << 10];
     while let Ok((count, client)) = clients.recv_from(&mut datagram) {
@@ -339,19 +339,19 @@ fn large(top: &Path) {
 }
 
 /// Lets one direction fail during the copy of a large file. Both ends must time out.
-fn fails_one_way(transport: &'static str, way: Way, to_server: bool) {
+fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
     let copy = Copy::new(transport, way, large);
     let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
     let server: u16 = copy.scene.status("port").parse().unwrap();
     let relay = Relay::start(server, way, to_server, 3_000_000);
     copy.lead_to(relay.port);
     let (output, exit) = copy.run("-W --no-compress --timeout=2", &[]);
-    let told = format!("{transport} {way:?}, to the server: {to_server}: {exit}: {output:?}");
-    assert!(relay.lost.has_lost.load(Ordering::Relaxed), "nothing was lost: {told}");
+    let case = format!("{transport} {way:?}, to the server: {to_server}: {exit}: {output:?}");
+    assert!(relay.lost.has_lost.load(Ordering::Relaxed), "nothing was lost: {case}");
     // A client that has received everything needs no answer from the server.
     match exit {
-        0 => copy.is_done(&told),
-        exit => assert_eq!(exit, 30, "{told}"),
+        0 => copy.is_done(&case),
+        exit => assert_eq!(exit, 30, "{case}"),
     }
     // The server ends its session long before a silent client is gone for it.
     let pid = copy.scene.status("pid");
@@ -363,10 +363,10 @@ fn fails_one_way(transport: &'static str, way: Way, to_server: bool) {
     };
     let sessions = || sessions_of(&pid).into_iter().filter(is_running).count();
     until(|| sessions() == 0 || waits.elapsed() > PROMPTLY);
-    assert_eq!(sessions(), 0, "the session is still there: {told}");
-    copy.is_whole(&before, &told);
+    assert_eq!(sessions(), 0, "the session is still there: {case}");
+    copy.is_whole(&before, &case);
     copy.lead_to(server);
-    copy.finishes(&source, &told);
+    copy.finishes(&source, &case);
     // It would still wait for the lost client.
     let _ = Command::new("kill").args(["-9", &pid]).status();
 }
@@ -375,7 +375,9 @@ fn fails_one_way(transport: &'static str, way: Way, to_server: bool) {
 fn one_direction_that_fails() {
     std::thread::scope(|scope| {
         for transport in ["quic", "tls"] {
-            for (way, to_server) in [(Way::Push, true), (Way::Push, false), (Way::Pull, true), (Way::Pull, false)] {
+            for (way, to_server) in
+                [(Direction::Push, true), (Direction::Push, false), (Direction::Pull, true), (Direction::Pull, false)]
+            {
                 scope.spawn(move || fails_one_way(transport, way, to_server));
             }
         }

@@ -46,8 +46,8 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// Splits the bytes of a sender into uncompressed chunks.
-fn chunks(said: &[u8]) -> Vec<u8> {
-    said.chunks(256 << 10).flat_map(|piece| chunk(0, piece)).collect()
+fn chunks(sent: &[u8]) -> Vec<u8> {
+    sent.chunks(256 << 10).flat_map(|piece| chunk(0, piece)).collect()
 }
 
 fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
@@ -103,10 +103,10 @@ struct Far {
     top: tempfile::TempDir,
     child: Child,
     stdin: Option<ChildStdin>,
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
     silent: mpsc::Receiver<()>,
     peak_kib: Arc<AtomicU64>,
-    said_bytes: u64,
+    sent_bytes: u64,
 }
 
 /// The result of a run.
@@ -114,7 +114,7 @@ struct Ended {
     exit: Option<i32>,
     /// The peak memory when it was last sampled: before each 64 KiB that the test sends.
     peak_kib: u64,
-    said_bytes: u64,
+    sent_bytes: u64,
     /// The end of its output, which holds the reason.
     last_words: String,
 }
@@ -137,34 +137,34 @@ impl Far {
         let mut child = command.spawn().expect("the program can be started");
         let mut stdout = child.stdout.take().unwrap();
         let stdin = child.stdin.take();
-        let (heard, peak_kib) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
-        let (tell, silent) = mpsc::channel();
-        let (hears, looks, pid) = (heard.clone(), peak_kib.clone(), child.id());
+        let (received, peak_kib) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let (tx, silent) = mpsc::channel();
+        let (buffer, looks, pid) = (received.clone(), peak_kib.clone(), child.id());
         std::thread::spawn(move || {
             let mut piece = vec![0; PIECE_BYTES];
             while let Ok(got @ 1..) = stdout.read(&mut piece) {
                 look(pid, &looks);
-                let mut heard = hears.lock().unwrap();
-                heard.extend_from_slice(&piece[..got]);
-                let old = heard.len().saturating_sub(LAST_BYTES);
-                heard.drain(..old);
+                let mut received = buffer.lock().unwrap();
+                received.extend_from_slice(&piece[..got]);
+                let old = received.len().saturating_sub(LAST_BYTES);
+                received.drain(..old);
             }
-            let _ = tell.send(());
+            let _ = tx.send(());
         });
-        let mut far = Far { top, child, stdin, heard, silent, peak_kib, said_bytes: 0 };
+        let mut far = Far { top, child, stdin, received, silent, peak_kib, sent_bytes: 0 };
         // The program greets first. A client that sends earlier could be rejected before memory was sampled.
-        until(|| !far.heard.lock().unwrap().is_empty());
+        until(|| !far.received.lock().unwrap().is_empty());
         far.send(&greeting());
         far
     }
 
     /// Sends bytes. Returns `false` if the program has closed its input.
-    fn send(&mut self, said: &[u8]) -> bool {
+    fn send(&mut self, sent: &[u8]) -> bool {
         let Some(stdin) = &mut self.stdin else { return false };
-        for piece in said.chunks(PIECE_BYTES) {
+        for piece in sent.chunks(PIECE_BYTES) {
             look(self.child.id(), &self.peak_kib);
             match stdin.write_all(piece) {
-                Ok(()) => self.said_bytes += piece.len() as u64,
+                Ok(()) => self.sent_bytes += piece.len() as u64,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::BrokenPipe);
                     return false;
@@ -176,13 +176,13 @@ impl Far {
     }
 
     /// Sends each item until the program closes its input.
-    fn send_until_closed(&mut self, said: impl IntoIterator<Item = Vec<u8>>) {
-        let _ = said.into_iter().all(|said| self.send(&said));
+    fn send_until_closed(&mut self, sent: impl IntoIterator<Item = Vec<u8>>) {
+        let _ = sent.into_iter().all(|sent| self.send(&sent));
     }
 
     /// Waits until the program has sent these bytes.
-    fn hears(&self, wanted: &[u8]) {
-        until(|| self.heard.lock().unwrap().windows(wanted.len()).any(|part| part == wanted));
+    fn await_output(&self, wanted: &[u8]) {
+        until(|| self.received.lock().unwrap().windows(wanted.len()).any(|part| part == wanted));
     }
 
     /// Closes the connection and waits until the program ends.
@@ -194,10 +194,10 @@ impl Far {
         }
         let exit = self.child.wait().unwrap().code();
         assert!(!is_stuck, "it hangs");
-        let last_words = String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned();
+        let last_words = String::from_utf8_lossy(&self.received.lock().unwrap()).into_owned();
         let left: Vec<_> = std::fs::read_dir(self.top.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");
-        Ended { exit, peak_kib: self.peak_kib.load(Ordering::Relaxed), said_bytes: self.said_bytes, last_words }
+        Ended { exit, peak_kib: self.peak_kib.load(Ordering::Relaxed), sent_bytes: self.sent_bytes, last_words }
     }
 }
 
@@ -228,28 +228,28 @@ impl Ended {
     #[track_caller]
     fn is_small(&self, max_mib: u64) {
         assert!(self.peak_kib > 1000, "the peak memory was not measured");
-        let (peak_mib, said_mib) = (self.peak_kib >> 10, self.said_bytes >> 20);
-        assert!(peak_mib < max_mib, "its peak was {peak_mib} MiB of {max_mib}, after {said_mib} MiB from its peer");
+        let (peak_mib, sent_mib) = (self.peak_kib >> 10, self.sent_bytes >> 20);
+        assert!(peak_mib < max_mib, "its peak was {peak_mib} MiB of {max_mib}, after {sent_mib} MiB from its peer");
     }
 }
 
 /// Starts a receiver, sends it a setup, roots and these messages until it rejects them.
-fn pushed(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
+fn pushed(sent: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(false);
     far.send(&plain_setup(false));
     far.send(&chunks(&roots()));
-    far.send_until_closed(said.into_iter().map(|said| chunks(&said)));
+    far.send_until_closed(sent.into_iter().map(|sent| chunks(&sent)));
     far.ends()
 }
 
 /// Starts a sender, waits until it has sent its listing, and sends it these messages until it rejects them.
-fn pulled(said: impl IntoIterator<Item = Vec<u8>>) -> Ended {
+fn pulled(sent: impl IntoIterator<Item = Vec<u8>>) -> Ended {
     let mut far = Far::start(true);
     far.send(&plain_setup(true));
     // Makes the program send the root in any case.
     far.send(&frame(DIGESTS, &[1, 1, 0]));
-    far.hears(b"known");
-    far.send_until_closed(said);
+    far.await_output(b"known");
+    far.send_until_closed(sent);
     far.ends()
 }
 
@@ -317,8 +317,8 @@ fn largest_setup_uses_bounded_memory() {
 fn unconsumed_data_uses_bounded_memory() {
     let list = [&[1][..], &entry(b"new", 0o100_644)].concat();
     let data = frame(DATA, &[&[0][..], &vec![b'x'; 256 << 10]].concat());
-    let told = [dir(4, 0, b"", &list), frame(BEGIN, &[0, 0, 0])].concat();
-    let ended = pushed(std::iter::once(told).chain(std::iter::repeat_n(data, 256)));
+    let begun = [dir(4, 0, b"", &list), frame(BEGIN, &[0, 0, 0])].concat();
+    let ended = pushed(std::iter::once(begun).chain(std::iter::repeat_n(data, 256)));
     ended.breaks_off();
     ended.is_small(48);
 }
@@ -363,8 +363,8 @@ fn compression_bombs_use_bounded_memory() {
         far.send(&squeeze(&first));
         let bomb: Vec<_> =
             (0..256).flat_map(|_| zeros.chunks(PIECE_MAX_BYTES).map(&mut squeeze).collect::<Vec<_>>()).collect();
-        let said: usize = bomb.iter().map(Vec::len).sum();
-        assert!(said * 50 < 256 * zeros.len(), "{said} bytes are not a compression bomb");
+        let sent: usize = bomb.iter().map(Vec::len).sum();
+        assert!(sent * 50 < 256 * zeros.len(), "{sent} bytes are not a compression bomb");
         far.send_until_closed(bomb);
         let ended = far.ends();
         ended.breaks_off();
@@ -402,10 +402,10 @@ fn endless_requests_are_rejected() {
         let mut far = Far::start(true);
         far.send(&plain_setup(true));
         far.send(&frame(DIGESTS, &[1, 1, 0]));
-        far.hears(b"known");
+        far.await_output(b"known");
         // The first request is answered, which shows that the program has processed it.
         far.send(&want);
-        far.hears(&[b'k'; 100]);
+        far.await_output(&[b'k'; 100]);
         far.send_until_closed(std::iter::repeat(want));
         far.ends().refuses("Wants messages exceed", max_mib);
     }

@@ -93,10 +93,10 @@ fn bash_completes() {
     let (_dir, path) = completions("bash");
     run("bash_completes", "bash", &["-n", &path], "");
     // Splits a line as bash does, and prints what the function proposes for its last word.
-    let ask = "source \"$1\"; line=\"sparsync $2\"; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+    let complete = "source \"$1\"; line=\"sparsync $2\"; COMP_WORDS=(${line//=/ = }); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
                _sparsync; printf '%s\\n' \"${COMPREPLY[@]}\" | sed '/^$/d'";
     for (line, wanted) in QUERIES {
-        let Some(output) = run("bash_completes", "bash", &["--norc", "-c", ask, "bash", &path, line], "") else {
+        let Some(output) = run("bash_completes", "bash", &["--norc", "-c", complete, "bash", &path, line], "") else {
             return;
         };
         compare("bash", line, wanted, &output);
@@ -114,8 +114,8 @@ fn fish_completes() {
         return;
     }
     for (line, wanted) in QUERIES {
-        let ask = format!("source {path}; complete -C 'sparsync {line}'");
-        let output = run("fish_completes", "fish", &["--no-config", "-c", &ask], "").expect("fish is installed");
+        let complete = format!("source {path}; complete -C 'sparsync {line}'");
+        let output = run("fish_completes", "fish", &["--no-config", "-c", &complete], "").expect("fish is installed");
         compare("fish", line, wanted, &output);
     }
 }

@@ -218,16 +218,16 @@ fn run_succeeds_with_few_open_files() {
 /// Creates a tree that is 40 directories deep. Each level also has a file, another name of the file above, and a small
 /// directory that comes after the deep one.
 fn deep_tree(top: &Path, content: &str) {
-    let mut here = top.to_owned();
+    let mut dir = top.to_owned();
     for _ in 0..40 {
-        let below = here.join("d");
+        let below = dir.join("d");
         for sub in ["d", "z"] {
-            std::fs::create_dir_all(here.join(sub)).expect("scratch can be written");
+            std::fs::create_dir_all(dir.join(sub)).expect("scratch can be written");
         }
-        std::fs::write(here.join("f"), content).unwrap();
-        std::fs::write(here.join("z/f"), content).unwrap();
-        std::fs::hard_link(here.join("f"), below.join("g")).unwrap();
-        here = below;
+        std::fs::write(dir.join("f"), content).unwrap();
+        std::fs::write(dir.join("z/f"), content).unwrap();
+        std::fs::hard_link(dir.join("f"), below.join("g")).unwrap();
+        dir = below;
     }
 }
 

@@ -131,31 +131,31 @@ fn survives(mutation: &Mutation) -> bool {
     let output = run(&stage, mutation.is_push, &["--no-whole-file", "--timeout=1"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let server = std::fs::read_to_string(stage.top.join("code")).expect("the server has left");
-    let told = format!("{mutation:?}: exit {}, the server: {}: {stderr}", output.exit, server.trim());
-    assert!(begun.elapsed() < PROMPTLY, "after {:?}: {told}", begun.elapsed());
+    let shown = format!("{mutation:?}: exit {}, the server: {}: {stderr}", output.exit, server.trim());
+    assert!(begun.elapsed() < PROMPTLY, "after {:?}: {shown}", begun.elapsed());
     let server: i32 = server.trim().parse().unwrap();
     for exit in [output.exit, server] {
-        assert!(exit != 15 && exit != 101 && exit < 128 && !stderr.contains("panicked"), "it crashed: {told}");
+        assert!(exit != 15 && exit != 101 && exit < 128 && !stderr.contains("panicked"), "it crashed: {shown}");
     }
-    assert!(output.exit == 0 || !stderr.is_empty(), "no word of it: {told}");
+    assert!(output.exit == 0 || !stderr.is_empty(), "no word of it: {shown}");
     // Content under a changed name is still whole.
     let known: BTreeSet<_> = old.values().chain(new.values()).collect();
     for (path, content) in files(&stage.top.join("dst")) {
         let is_temp = is_temp(&path.file_name().unwrap().to_string_lossy());
-        assert!(is_temp || known.contains(&content), "{} has wrong content: {told}", path.display());
+        assert!(is_temp || known.contains(&content), "{} has wrong content: {shown}", path.display());
     }
-    assert_eq!(files(&stage.top.join("src")), new, "the source has changed: {told}");
+    assert_eq!(files(&stage.top.join("src")), new, "the source has changed: {shown}");
     let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };
     let trees = || ["src", "dst"].map(|tree| snapshot(&stage.top.join(tree), lens));
     let [wanted, got] = trees();
     let is_wrong = output.exit == 0 && wanted != got;
     stage.script("shell", &format!("{FAKE}exec sh -c \"exec $*\"\n"));
     let again = run(&stage, mutation.is_push, &[]);
-    assert_eq!((again.exit, again.stderr.escape_ascii().to_string()), (0, String::new()), "run again: {told}");
+    assert_eq!((again.exit, again.stderr.escape_ascii().to_string()), (0, String::new()), "run again: {shown}");
     let [wanted, got] = trees();
-    assert_eq!(got, wanted, "run again: {told}");
+    assert_eq!(got, wanted, "run again: {shown}");
     if is_wrong {
-        let _ = writeln!(std::io::stderr(), "success with wrong attributes or names: {told}");
+        let _ = writeln!(std::io::stderr(), "success with wrong attributes or names: {shown}");
     }
     is_wrong
 }

@@ -290,9 +290,9 @@ fn slow(scene: &Scene) -> Child {
 #[track_caller]
 fn outcome(child: Child) -> Output {
     const BEFORE_QUIC: Duration = Duration::from_secs(60);
-    let (tell, ended) = channel();
+    let (tx, ended) = channel();
     let pid = Pid::from_child(&child);
-    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    std::thread::spawn(move || tx.send(child.wait_with_output()));
     let output = ended.recv_timeout(BEFORE_QUIC);
     if output.is_err() {
         let _ = kill_process_group(pid, Signal::KILL);

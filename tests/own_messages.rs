@@ -497,7 +497,7 @@ fn templates_of(text: &str, is_proto: bool) -> Vec<String> {
             .map(|(nth, part)| if nth == 0 { part } else { part.trim_start() })
             .collect();
         let call = before.trim_end().trim_end_matches("&format!(").trim_end_matches("format!(").trim_end();
-        let call = call.trim_end_matches("target: log::STRANGERS,").trim_end();
+        let call = call.trim_end_matches("target: log::REJECTED_CLIENTS,").trim_end();
         let is_ours = literal.starts_with("sparsync: ")
             || literal.starts_with("hint: ")
             || literal.starts_with("sparsync server: ");

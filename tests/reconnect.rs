@@ -100,7 +100,7 @@ const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Push,
     Pull,
 }
@@ -292,8 +292,8 @@ fn start(scene: &Scene, line: &str) -> Child {
 }
 
 /// Loses the connection of one run in one way, after `share` of the bytes that it carries.
-fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
-    let printed = format!("{options}, {way:?}, {loss:?} after {share}");
+fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f64) {
+    let printed = format!("{options}, {direction:?}, {loss:?} after {share}");
     let scene = Scene::new();
     scene.enroll("--root TOP --no-munge");
     let oracle_top = scene.path("oracle");
@@ -309,7 +309,8 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
     let (reached, trigger) = sync_channel(0);
     let after_bytes = (carried_bytes(options) as f64 * share) as usize;
     let server = |scene: &Scene| SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
-    let relay = Relay::start(server(&scene), Trigger { after_bytes, to_server: way == Way::Push, loss, reached });
+    let relay =
+        Relay::start(server(&scene), Trigger { after_bytes, to_server: direction == Direction::Push, loss, reached });
     let hosts = format!(
         "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
          met = \"2026-01-01T00:00:00Z\"\n",
@@ -317,9 +318,9 @@ fn loses(Case(options, must): &Case, way: Way, loss: Loss, share: f64) {
         scene.status("pin")
     );
     std::fs::write(scene.path("client/hosts.toml"), hosts).unwrap();
-    let operands = match way {
-        Way::Push => "src/ host:TOP/run/dst/",
-        Way::Pull => "host:TOP/run/src/ dst/",
+    let operands = match direction {
+        Direction::Push => "src/ host:TOP/run/dst/",
+        Direction::Pull => "host:TOP/run/src/ dst/",
     };
     let line = format!("--transport=tls {} {operands}", in_top(&scene.path("run")));
     let mut client = start(&scene, &line);
@@ -424,8 +425,8 @@ fn copy_ends_if_its_server_is_stopped_without_fallback() {
         let output = stopped_during(&scene, options);
         let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(12), "{options}: {output:?}");
-        let told_why = printed.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
-        assert!(told_why, "{options}: {printed}");
+        let has_cause = printed.starts_with(&format!("sparsync: the server of host was stopped\n{hint}"));
+        assert!(has_cause, "{options}: {printed}");
     }
 }
 
@@ -435,12 +436,14 @@ fn loses_in_one_way(loss: Loss) {
     let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
     let mut failures = Vec::new();
     for (n, case) in CASES.iter().enumerate() {
-        for (turn, (way, share)) in
-            [(Way::Push, 0.2), (Way::Pull, 0.8), (Way::Push, 0.8), (Way::Pull, 0.2)].into_iter().enumerate()
+        for (turn, (direction, share)) in
+            [(Direction::Push, 0.2), (Direction::Pull, 0.8), (Direction::Push, 0.8), (Direction::Pull, 0.2)]
+                .into_iter()
+                .enumerate()
         {
             let (by_case, by_turn) = (n % LOSSES.len(), n / LOSSES.len() % 4);
             if is_whole || LOSSES[by_case] == loss && by_turn == turn {
-                let attempt = catch_unwind(|| loses(case, way, loss, share));
+                let attempt = catch_unwind(|| loses(case, direction, loss, share));
                 failures.extend(attempt.err().map(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()));
             }
         }

@@ -171,9 +171,9 @@ pub fn field_of(json: &str, field: &str) -> String {
 #[track_caller]
 fn ends_within(mut client: Child, limit: Duration) {
     let mut stdout = client.stdout.take().unwrap();
-    let (tell, ended) = std::sync::mpsc::channel();
+    let (tx, ended) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
-        let _ = tell.send(stdout.read_to_end(&mut Vec::new()).is_ok());
+        let _ = tx.send(stdout.read_to_end(&mut Vec::new()).is_ok());
     });
     let in_time = ended.recv_timeout(limit);
     let _ = client.kill();
@@ -467,10 +467,10 @@ fn server_of_another_version_is_stopped() {
         let control = std::os::unix::net::UnixListener::bind(state.join("control")).unwrap();
         let other = std::thread::spawn(move || {
             loop {
-                let (mut asks, _) = control.accept().unwrap();
+                let (mut connection, _) = control.accept().unwrap();
                 let mut word = [0; 64];
-                let count = asks.read(&mut word).unwrap();
-                asks.write_all(b"colour = \"green\"\n").unwrap();
+                let count = connection.read(&mut word).unwrap();
+                connection.write_all(b"colour = \"green\"\n").unwrap();
                 if word[..count] != *b"status\n" {
                     return drop(lock);
                 }
@@ -755,18 +755,18 @@ fn signal_ends_a_foreground_server() {
 #[test]
 fn systemd_is_notified_of_ready_and_stopping() {
     let scene = Scene::new();
-    let ear = std::os::unix::net::UnixDatagram::bind(scene.path("notify")).unwrap();
-    ear.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let hears = || {
+    let notify_socket = std::os::unix::net::UnixDatagram::bind(scene.path("notify")).unwrap();
+    notify_socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let notification = || {
         let mut word = [0; 64];
-        let len = ear.recv(&mut word).unwrap();
+        let len = notify_socket.recv(&mut word).unwrap();
         String::from_utf8_lossy(&word[..len]).into_owned()
     };
     let mut command = Command::new(oracle::under_test());
     command.args(["server", "start", "--foreground", "--port=0"]).env("SPARSYNC_CONFIG_DIR", scene.path("server"));
     command.env("NOTIFY_SOCKET", scene.path("notify"));
     let mut server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    assert_eq!(hears(), "READY=1");
+    assert_eq!(notification(), "READY=1");
     // A server that is ready can be reached at once.
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("status").contains("started by systemd"));
@@ -779,15 +779,15 @@ fn systemd_is_notified_of_ready_and_stopping() {
     assert!(printed.contains("systemctl") && printed.contains(&server.id().to_string()), "{printed}");
     assert_eq!(scene.status("pid"), server.id().to_string());
     assert!(scene.well("stop").contains("start sparsync` starts it again"));
-    assert_eq!(hears(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert_eq!(server.wait().unwrap().code(), Some(0));
     // A server in the background does not notify the supervisor of the process that started it.
     let mut command = scene.command("server", "server start --port 0");
     assert!(command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap().status.success());
     assert_eq!(scene.status("supervised"), "false");
     scene.well("restart");
-    ear.set_nonblocking(true).unwrap();
-    assert_eq!(ear.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    notify_socket.set_nonblocking(true).unwrap();
+    assert_eq!(notify_socket.recv(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     // It blocks the supervised server, which must not exit with success.
     let by_hand = scene.status("pid");
     let mut command = scene.command("server", "server start --foreground");
@@ -886,22 +886,22 @@ fn install_writes_a_unit_and_prints_how_to_enable_it() {
 fn server_commands_run_over_a_remote_shell() {
     let scene = Scene::new();
     let program = oracle::under_test().display().to_string();
-    let there = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
-    assert_eq!(there("status --json").status.code(), Some(3));
-    let printed = String::from_utf8(there("status").stdout).unwrap();
+    let remotely = |verb: &str| scene.at("server", &format!("{verb} -e ./ssh --rsync-path={program} u@host"));
+    assert_eq!(remotely("status --json").status.code(), Some(3));
+    let printed = String::from_utf8(remotely("status").stdout).unwrap();
     assert!(printed.ends_with("hint: from this machine: `sparsync server start u@host`\n"), "{printed}");
-    let started = there("start --port 0");
+    let started = remotely("start --port 0");
     assert!(started.status.success(), "{started:?}");
-    assert!(String::from_utf8(there("status").stdout).unwrap().contains(&scene.status("pid")));
-    assert!(there("stop").status.success());
+    assert!(String::from_utf8(remotely("status").stdout).unwrap().contains(&scene.status("pid")));
+    assert!(remotely("stop").status.success());
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     // The host name is also another argument of the command.
-    let there = |verb: &str| scene.at("server", &format!("{verb} --rsync-path={program} -e ./ssh")).status.code();
-    assert_eq!(there("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"), Some(1));
-    assert_eq!(there("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
+    let remotely = |verb: &str| scene.at("server", &format!("{verb} --rsync-path={program} -e ./ssh")).status.code();
+    assert_eq!(remotely("grant host SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name host"), Some(1));
+    assert_eq!(remotely("grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 host --name host"), Some(0));
     assert!(scene.well("grants").starts_with("host  SHA256:ung"));
-    assert_eq!(there("revoke host host"), Some(0));
-    assert_eq!(there("revoke host host"), Some(6));
+    assert_eq!(remotely("revoke host host"), Some(0));
+    assert_eq!(remotely("revoke host host"), Some(6));
     let missing = scene.at("server", "status -e ./ssh --rsync-path=/none/sparsync u@host");
     assert!(String::from_utf8_lossy(&missing.stderr).contains("sparsync enroll --install u@host"), "{missing:?}");
     assert_eq!(missing.status.code(), Some(127));
@@ -927,10 +927,10 @@ fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
     use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
     let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
-    let there = (Ipv6Addr::LOCALHOST, port.parse().unwrap());
+    let address = (Ipv6Addr::LOCALHOST, port.parse().unwrap());
     std::thread::spawn(move || {
         while let Ok((near, _)) = listener.accept() {
-            let far = TcpStream::connect(there).unwrap();
+            let far = TcpStream::connect(address).unwrap();
             for (from, to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))] {
                 let (mut from, mut to) = (from.unwrap(), to.unwrap());
                 std::thread::spawn(move || {
@@ -1443,13 +1443,13 @@ fn noise_costs_a_server_little_memory() {
         }
         // Many source addresses, because handshakes are limited per address.
         let [.., high, low] = (n / 100).to_be_bytes();
-        let stranger = UdpSocket::bind((Ipv4Addr::new(127, 1, high, low.max(1)), 0)).unwrap();
+        let client = UdpSocket::bind((Ipv4Addr::new(127, 1, high, low.max(1)), 0)).unwrap();
         // A long header of QUIC, version 1, that begins a handshake and continues with noise.
         let mut initial = [0xa5; 1200];
         initial[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
         initial[6..14].copy_from_slice(&u64::from(n).to_be_bytes());
         initial[14] = 0;
-        let _ = stranger.send_to(&initial, server);
+        let _ = client.send_to(&initial, server);
     }
     copies("after");
     let more_kib = peak_kib() - before_kib;

@@ -727,13 +727,13 @@ synctest!(ssh_host_key_and_login_failures_exit_255, over ssh, |_: World| {
     let scene = Scene::new();
     // Not over the existing shared connection.
     let ssh = format!("{} -o ControlPath=none", kit::ssh());
-    for (options, said) in [
+    for (options, message) in [
         ("-o HostKeyAlias=stranger -o StrictHostKeyChecking=yes", "Host key verification failed."),
         ("-o IdentityFile=/dev/null -o IdentitiesOnly=yes -l nobody-at-all", "Permission denied"),
     ] {
         let shell = format!("{ssh} {options}");
         let output = scene.run(oracle::under_test(), &words_of(&["-a", "-e", &shell, "src/", "far:dst"]), &[]);
-        assert_ended(&output, 255, &[said, "connection unexpectedly closed", "unexplained error (code 255)"]);
+        assert_ended(&output, 255, &[message, "connection unexpectedly closed", "unexplained error (code 255)"]);
     }
 });
 
@@ -754,8 +754,8 @@ fn stock_rsync_ignores_the_capability_letter() {
         let output = scene.run(oracle::rsync(), &words(&format!("-e ./shell -az {operands}")), &[]);
         assert_eq!(ended(&output), (Some(0), String::new()));
     }
-    let asked = std::fs::read_to_string(scene.path("asked")).unwrap();
-    assert!(asked.lines().count() == 2 && asked.lines().all(|line| line.contains("CIvuZ . ")), "{asked}");
+    let requested = std::fs::read_to_string(scene.path("asked")).unwrap();
+    assert!(requested.lines().count() == 2 && requested.lines().all(|line| line.contains("CIvuZ . ")), "{requested}");
     assert!(scene.path("dst/a").exists() && scene.path("got/a").exists());
 }
 
@@ -832,8 +832,8 @@ fn session_beyond_the_forced_command_is_rejected() {
         std::fs::create_dir_all(scene.path("dst")).unwrap();
         std::fs::write(scene.path("dst/extra"), "x").unwrap();
         let output = forced(&scene, fixed, line);
-        let said = format!("request rejected: {word} is not permitted by the forced command");
-        assert_ended(&output, 2, &[&said]);
+        let message = format!("request rejected: {word} is not permitted by the forced command");
+        assert_ended(&output, 2, &[&message]);
         assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
         assert!(!scene.path("dst/a").exists(), "{line}");
     }

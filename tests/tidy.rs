@@ -17,9 +17,9 @@ const FENCES: &[Fence] = &[
     Fence { word: "rcgen", only_in: &["trust/identity.rs"] },
     Fence { word: "rustls", only_in: &["trust/", "transport/net/"] },
     Fence { word: "ring::digest", only_in: &["trust/pin.rs", "proto/rsync/daemon.rs", "proto/rsync/tests/"] },
-    Fence { word: "base64", only_in: &["trust/pin.rs", "proto/rsync/daemon.rs"] },
-    Fence { word: "serde", only_in: &["trust/", "cmd/"] },
-    Fence { word: "serde_json", only_in: &["trust/", "cmd/"] },
+    Fence { word: "base64", only_in: &["trust/pin.rs", "proto/rsync/daemon.rs", "report/json.rs"] },
+    Fence { word: "serde", only_in: &["trust/", "cmd/", "report/json.rs"] },
+    Fence { word: "serde_json", only_in: &["trust/", "cmd/", "report/json.rs"] },
     Fence { word: "tracing::", only_in: &["cmd/"] },
     Fence { word: "toml::", only_in: &["trust/", "cmd/"] },
     Fence { word: "zstd::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"] },
@@ -143,8 +143,8 @@ fn paths_from_the_working_directory_pass_the_sandbox() {
 
 #[test]
 fn every_source_file_has_a_doc_line() {
-    let untold = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
-    report("the first line is a `//!`", untold.map(|file| file.fault(1, "no doc line")).collect());
+    let undocumented = sources().into_iter().filter(|file| !file.text.starts_with("//!"));
+    report("the first line is a `//!`", undocumented.map(|file| file.fault(1, "no doc line")).collect());
 }
 
 /// The map in docs/ARCHITECTURE.md lists every source file with the first sentence of its documentation, in the order of

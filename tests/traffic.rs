@@ -281,8 +281,8 @@ fn empty_destination_needs_no_requests() {
         let trees = Trees::empty();
         trees.put("top", "x");
         trees.put("d/below", "x");
-        for is_there in [false, true] {
-            if is_there {
+        for exists in [false, true] {
+            if exists {
                 fs::remove_dir_all(trees.path("dst")).expect("it was copied");
                 fs::create_dir(trees.path("dst")).expect("scratch can be written");
             }

@@ -23,17 +23,17 @@ const RUNS_MAX: usize = 6;
 const TURNS_OF_TCP: usize = 1;
 
 /// A piece of data from one side, or the end of its stream.
-enum Said {
+enum Piece {
     Bytes(Vec<u8>),
     End,
 }
 
 /// A link with a very long latency.
-trait Way: Send {
+trait RelaySockets: Send {
     /// Returns the next piece from one side, or `None` if nothing has arrived.
-    fn receive(&mut self, of_client: bool) -> Option<Said>;
+    fn receive(&mut self, of_client: bool) -> Option<Piece>;
     /// Forwards a piece of one side to the other.
-    fn forward(&mut self, of_client: bool, said: Said);
+    fn forward(&mut self, of_client: bool, pieces: Piece);
 }
 
 struct Udp {
@@ -42,8 +42,8 @@ struct Udp {
     client: Option<SocketAddr>,
 }
 
-impl Way for Udp {
-    fn receive(&mut self, of_client: bool) -> Option<Said> {
+impl RelaySockets for Udp {
+    fn receive(&mut self, of_client: bool) -> Option<Piece> {
         let mut datagram = vec![0; 1 << 16];
         let (count, from) = if of_client { &self.near } else { &self.far }.recv_from(&mut datagram).ok()?;
         // Another socket of the client only probes for a listener.
@@ -51,11 +51,11 @@ impl Way for Udp {
             return None;
         }
         datagram.truncate(count);
-        Some(Said::Bytes(datagram))
+        Some(Piece::Bytes(datagram))
     }
 
-    fn forward(&mut self, of_client: bool, said: Said) {
-        let Said::Bytes(datagram) = said else { return };
+    fn forward(&mut self, of_client: bool, pieces: Piece) {
+        let Piece::Bytes(datagram) = pieces else { return };
         // The receiving side may have exited already.
         let _ = match (of_client, self.client) {
             (true, _) => self.far.send(&datagram),
@@ -72,8 +72,8 @@ struct Tcp {
     sockets: Option<[(TcpStream, bool); 2]>,
 }
 
-impl Way for Tcp {
-    fn receive(&mut self, of_client: bool) -> Option<Said> {
+impl RelaySockets for Tcp {
+    fn receive(&mut self, of_client: bool) -> Option<Piece> {
         if self.sockets.is_none() {
             let (near, _) = self.listener.accept().ok()?;
             let far = TcpStream::connect(self.server).unwrap();
@@ -90,22 +90,22 @@ impl Way for Tcp {
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Ok(count) if count > 0 => {
                 piece.truncate(count);
-                Some(Said::Bytes(piece))
+                Some(Piece::Bytes(piece))
             }
             _ => {
                 *has_ended = true;
-                Some(Said::End)
+                Some(Piece::End)
             }
         }
     }
 
-    fn forward(&mut self, of_client: bool, said: Said) {
+    fn forward(&mut self, of_client: bool, pieces: Piece) {
         let Some(sockets) = &mut self.sockets else { return };
         let (socket, _) = &mut sockets[usize::from(of_client)];
         // The receiving side may have exited already.
-        let _ = match said {
-            Said::Bytes(bytes) => socket.write_all(&bytes),
-            Said::End => socket.shutdown(Shutdown::Write),
+        let _ = match pieces {
+            Piece::Bytes(bytes) => socket.write_all(&bytes),
+            Piece::End => socket.shutdown(Shutdown::Write),
         };
     }
 }
@@ -121,7 +121,7 @@ struct Relay {
 impl Relay {
     fn to(kind: &str, server: SocketAddr) -> Relay {
         let any = (Ipv6Addr::LOCALHOST, 0);
-        let (port, mut way): (u16, Box<dyn Way>) = match kind {
+        let (port, mut way): (u16, Box<dyn RelaySockets>) = match kind {
             "quic" => {
                 let (near, far) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
                 far.connect(server).unwrap();
@@ -138,18 +138,18 @@ impl Relay {
         let (halves, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, is_over) = (halves.clone(), over.clone());
         let thread = std::thread::spawn(move || {
-            let mut said: [Vec<Said>; 2] = Default::default();
+            let mut pieces: [Vec<Piece>; 2] = Default::default();
             let (mut last, mut of_client) = (None, true);
             while !is_over.load(Ordering::SeqCst) {
                 for side in [true, false] {
                     while let Some(word) = way.receive(side) {
-                        said[usize::from(side)].push(word);
+                        pieces[usize::from(side)].push(word);
                         last = Some(Instant::now());
                     }
                 }
                 // The first piece starts the timer.
                 if last.is_some_and(|last| last.elapsed() >= SILENCE) {
-                    for word in said[usize::from(of_client)].drain(..) {
+                    for word in pieces[usize::from(of_client)].drain(..) {
                         way.forward(of_client, word);
                     }
                     count.fetch_add(1, Ordering::SeqCst);

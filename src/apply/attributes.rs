@@ -12,7 +12,7 @@ use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::sys;
 use crate::fs::xattr::{self, At};
 use crate::plan::{Changes, NO_ID, keeps_time};
-use crate::report::event::{Problem, Voice, Weight, errno_words};
+use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -57,7 +57,7 @@ pub struct AttributeTarget<'a> {
     /// Its path in the transfer, for messages.
     pub path: &'a [u8],
     /// The role that messages name.
-    pub voice: Voice,
+    pub role: ErrorRole,
 }
 
 impl<'a> AttributeTarget<'a> {
@@ -116,9 +116,9 @@ struct Touch<'a, 'b> {
 }
 
 impl Touch<'_, '_> {
-    /// `rsync: [voice] WHAT: WORDS (ERRNO)`
-    fn failed(&mut self, voice: Voice, what: &[u8], error: &io::Error) {
-        let mut line = format!("rsync: [{}] ", voice.word()).into_bytes();
+    /// `rsync: [role] WHAT: WORDS (ERRNO)`
+    fn failed(&mut self, role: ErrorRole, what: &[u8], error: &io::Error) {
+        let mut line = format!("rsync: [{}] ", role.word()).into_bytes();
         line.extend_from_slice(what);
         line.extend_from_slice(b": ");
         line.extend_from_slice(&errno_words(error));
@@ -148,7 +148,7 @@ impl Touch<'_, '_> {
         }
         if let Err(error) = sys::chown(self.subject.fd, self.subject.name, uid, gid) {
             let what = self.quoted(if uid.is_some() { "chown" } else { "chgrp" }, " failed");
-            self.failed(self.subject.voice, &what, &error);
+            self.failed(self.subject.role, &what, &error);
             return Err(());
         }
         Ok(true)
@@ -162,7 +162,7 @@ impl Touch<'_, '_> {
             let full = (self.subject.full)();
             for error in errors {
                 let what = error.text(&full, self.source.kind() == Kind::Symlink);
-                self.failed(Voice::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
+                self.failed(ErrorRole::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
             }
         }
     }
@@ -183,7 +183,7 @@ impl Touch<'_, '_> {
             let kept = fake_super::store_acl(at, Which::Access, access)
                 .and_then(|()| fake_super::store_acl(at, Which::Default, default));
             if let Err(error) = kept {
-                self.failed(Voice::Receiver, b"set_acl", &error);
+                self.failed(ErrorRole::Receiver, b"set_acl", &error);
             }
             return true;
         }
@@ -205,7 +205,7 @@ impl Touch<'_, '_> {
             // A file system without ACLs has none to remove.
             if !errno::is_unsupported(&error.error) || !access.is_empty() || !default.is_empty() {
                 let what = error.text(self.subject.path, false);
-                self.failed(self.subject.voice, &what, &error.error);
+                self.failed(self.subject.role, &what, &error.error);
             }
         }
         false
@@ -214,7 +214,7 @@ impl Touch<'_, '_> {
     fn mode(&mut self, mode: u32) {
         if let Err(error) = set_mode(self.subject.fd, self.subject.name, mode) {
             let what = self.quoted("failed to set permissions on", "");
-            self.failed(self.subject.voice, &what, &error);
+            self.failed(self.subject.role, &what, &error);
         }
     }
 
@@ -232,7 +232,7 @@ impl Touch<'_, '_> {
         let set = sys::utimes(self.subject.fd, self.subject.name, atime, mtime);
         if let Err(error) = &set {
             let what = self.quoted("failed to set times on", "");
-            self.failed(self.subject.voice, &what, error);
+            self.failed(self.subject.role, &what, error);
         }
         set.is_ok()
     }
@@ -257,7 +257,7 @@ impl Touch<'_, '_> {
         if let Err(error) = done {
             let line = error.text(&(self.subject.full)());
             match error.error() {
-                Some(error) => self.failed(self.subject.voice, &line, &error),
+                Some(error) => self.failed(self.subject.role, &line, &error),
                 None => self.problems.push(Problem::new(line, Weight::Failed)),
             }
         }

@@ -13,7 +13,7 @@ use crate::fs::{read, read::Incomplete, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::unreadable_attribute;
 use parking_lot::Mutex;
 use std::io::{
@@ -53,7 +53,7 @@ pub enum BackupTarget {
 /// On an error nothing was lost. The caller must report the returned problem after `events`.
 pub fn back_up(
     context: &Context<'_>,
-    voice: Voice,
+    role: ErrorRole,
     dir: &Dir,
     path: &RelPath,
     events: &mut Vec<Event>,
@@ -70,7 +70,7 @@ pub fn back_up(
             match second_name(dir, path.name(), &to, &name) {
                 // Another file system, or another user's file in a directory where only its owner may rename it.
                 Err(error) if matches!(error.kind(), CrossesDevices | PermissionDenied) => {
-                    is_copied = copy_across(context, voice, (dir, path), (&to, &name), false, events)?;
+                    is_copied = copy_across(context, role, (dir, path), (&to, &name), false, events)?;
                     Ok(())
                 }
                 other => other,
@@ -84,7 +84,7 @@ pub fn back_up(
         }
         Ok(()) => report_backup(context, dir, path, events),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(no_backup(context, voice, path, &error, events)),
+        Err(error) => return Err(no_backup(context, role, path, &error, events)),
     }
     Ok(BackupTarget::Settled)
 }
@@ -92,12 +92,12 @@ pub fn back_up(
 /// Copies a file that is about to be overwritten in place to its backup name.
 pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
     let spot = backup_spot(context, dir, path);
-    let voice = Voice::Generator;
+    let role = ErrorRole::Generator;
     // The content of a device is overwritten, so the backup is a file with that content.
     let as_file = context.options.preserve.write_devices;
-    match spot.and_then(|(to, name)| copy_across(context, voice, (dir, path), (&to, &name), as_file, events)) {
+    match spot.and_then(|(to, name)| copy_across(context, role, (dir, path), (&to, &name), as_file, events)) {
         Ok(_) => report_backup(context, dir, path, events),
-        Err(error) => return Err(no_backup(context, Voice::Generator, path, &error, events)),
+        Err(error) => return Err(no_backup(context, ErrorRole::Generator, path, &error, events)),
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn backup_full(context: &Context<'_>, path: &RelPath) -> Vec<u8> {
 
 fn no_backup(
     context: &Context<'_>,
-    voice: Voice,
+    role: ErrorRole,
     path: &RelPath,
     error: &io::Error,
     events: &mut Vec<Event>,
@@ -158,21 +158,21 @@ fn no_backup(
     let is_refused = trusted_path::is_refused(error);
     if is_refused {
         // rsync reports each of its attempts.
-        let attempts = if voice == Voice::Receiver { 3 } else { 2 };
+        let attempts = if role == ErrorRole::Receiver { 3 } else { 2 };
         events.extend(std::iter::repeat_with(crate::apply::refusal).take(attempts));
     }
     let is_unlink = is_refused || error.kind() == io::ErrorKind::InvalidFilename;
     let call = if is_unlink { "unlink" } else { "open" };
-    events.push(Event::Problem(Problem::about(voice, call, &backup_full(context, path), error)));
+    events.push(Event::Problem(Problem::about(role, call, &backup_full(context, path), error)));
     let paths = [&context.full(path.as_bytes()), &b"\" -> \""[..], &backup_name(context, path)].concat();
-    Problem::about(voice, "keep_backup failed:", &paths, error)
+    Problem::about(role, "keep_backup failed:", &paths, error)
 }
 
 /// Copies a non-directory with those of its attributes that the run preserves. `as_file`: copies a device as a file
 /// with its content. Returns `false` if the run does not copy entries of this kind.
 fn copy_across(
     context: &Context<'_>,
-    voice: Voice,
+    role: ErrorRole,
     (dir, path): (&Dir, &RelPath),
     (to, new_name): (&Dir, &[u8]),
     as_file: bool,
@@ -188,7 +188,7 @@ fn copy_across(
     let preserve = &context.options.preserve;
     let mut problems = Vec::new();
     let entry = looked_at(context, (dir, name), &stat, path, |incomplete| {
-        problems.push(unreadable_attribute(voice.word(), incomplete, Weight::Failed));
+        problems.push(unreadable_attribute(role.word(), incomplete, Weight::Failed));
     });
     let is_copied = match entry.kind() {
         Kind::File | Kind::Dir => true,
@@ -201,7 +201,7 @@ fn copy_across(
     }
     let full = || backup_full(context, path);
     let mut finish = |fd, name: &[u8]| {
-        let subject = AttributeTarget { fd, name, full: &full, path: path.as_bytes(), voice };
+        let subject = AttributeTarget { fd, name, full: &full, path: path.as_bytes(), role };
         attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut problems)
     };
     if Kind::of_mode(stat.mode) == Some(Kind::File) {
@@ -257,7 +257,7 @@ fn made_like(context: &Context<'_>, live_parent: Option<&Dir>, live: &Stat, (to,
     // Errors are ignored: the directory only has to hold the backups.
     let entry = looked_at(context, (dir, name), live, path, drop);
     let full = || backup_full(context, path);
-    let subject = AttributeTarget { fd: to.fd(), name, full: &full, path: path.as_bytes(), voice: Voice::Generator };
+    let subject = AttributeTarget { fd: to.fd(), name, full: &full, path: path.as_bytes(), role: ErrorRole::Generator };
     attributes::finish(context, subject, &entry, Has::default(), entry.mode & 0o7777, &mut Vec::new());
 }
 
@@ -294,21 +294,21 @@ fn in_place_of<T>(
     }
 }
 
-/// Removes the content of a directory in the backup directory. `told`: its path in reports.
-fn forget_backups(dir: &Dir, told: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+/// Removes the content of a directory in the backup directory. `shown`: its path in reports.
+fn forget_backups(dir: &Dir, shown: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
     let list = read::typed_names(dir)?;
     for entry in list.entries.iter().rev() {
-        let (name, told) = (list.name(entry), path::join(told, list.name(entry)));
+        let (name, shown) = (list.name(entry), path::join(shown, list.name(entry)));
         let kind = if entry.is_dir() { Kind::Dir } else { Kind::File };
         match kind {
             Kind::Dir => {
                 let below = Dir::new(sys::open_dir(dir.fd(), name, Follow::Never)?);
-                forget_backups(&below, &told, events)?;
+                forget_backups(&below, &shown, events)?;
                 sys::rmdir(dir.fd(), name)?;
             }
             _ => sys::unlink(dir.fd(), name)?,
         }
-        events.push(Event::Deleted { name: told, kind, mode: 0 });
+        events.push(Event::Deleted { name: shown, kind, mode: 0 });
     }
     Ok(())
 }
@@ -335,7 +335,7 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
     if let Ok(dir) = root.open_dir(path) {
         return Ok(dir);
     }
-    let mut here = root.dir().clone();
+    let mut current = root.dir().clone();
     let mut walked = RelPath::root();
     for part in path.as_bytes().split(|&b| b == b'/') {
         let live_parent = context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&walked)));
@@ -344,11 +344,12 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
         let live = live_parent.as_ref().map(|live| errno::if_there(sys::stat(live.fd(), part, false)));
         let live = live.transpose()?.flatten();
         // With its mode from the start: if this run dies here, the next one leaves the existing directory unchanged.
-        let make = || sys::mkdir(here.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
+        let make = || sys::mkdir(current.fd(), part, live.map_or(0o700, |live| live.mode & 0o777));
         let mut made = make();
-        if made.is_err() && sys::stat(here.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir)) {
+        if made.is_err() && sys::stat(current.fd(), part, false).is_ok_and(|s| Kind::of_mode(s.mode) != Some(Kind::Dir))
+        {
             // An older backup of what is a directory now. Another thread may be removing it as well.
-            let _ = sys::unlink(here.fd(), part);
+            let _ = sys::unlink(current.fd(), part);
             made = make();
         }
         if let Err(error) = &made
@@ -357,9 +358,9 @@ fn backup_parent(context: &Context<'_>, root: &Root, path: &RelPath) -> io::Resu
             return Err(made.unwrap_err());
         }
         if let (Ok(()), Some(live)) = (&made, live) {
-            made_like(context, live_parent.as_ref(), &live, (&here, part), &walked);
+            made_like(context, live_parent.as_ref(), &live, (&current, part), &walked);
         }
-        here = Dir::new(sys::open_dir(here.fd(), part, Follow::Never)?);
+        current = Dir::new(sys::open_dir(current.fd(), part, Follow::Never)?);
     }
-    Ok(here)
+    Ok(current)
 }

@@ -217,9 +217,9 @@ pub fn basis_file(
         return None;
     }
     if context.options.place.inplace
-        && let Some(there) = job.dest()
+        && let Some(existing) = job.dest()
     {
-        return match there.kind() {
+        return match existing.kind() {
             Kind::Device => open_device(dir, job),
             _ => open_basis(dir, job.name()),
         };
@@ -270,8 +270,8 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
 /// Returns the basis that is sent to the peer.
 pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
-    if let (Some(append), Some(there)) = (context.options.place.append, job.dest()) {
-        let len_bytes = there.len_bytes;
+    if let (Some(append), Some(existing)) = (context.options.place.append, job.dest()) {
+        let len_bytes = existing.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
             digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| context.is_over()).ok()

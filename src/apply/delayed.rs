@@ -3,12 +3,12 @@
 use crate::apply::job::Job;
 use crate::apply::partial::open_or_make;
 use crate::apply::remove_source::leaving;
-use crate::apply::{Context, DelayedFile, Leaving, backup};
+use crate::apply::{Context, DelayedFile, SourceRemoval, backup};
 use crate::flist::order;
 use crate::fs::root::Dir;
 use crate::fs::{sys, write};
 use crate::path::RelPath;
-use crate::report::event::{Event, Problem, Voice, Weight, errno_words};
+use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 
 /// Returns the staging directory of a file, if it has to wait.
@@ -19,10 +19,12 @@ pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Re
     }
     open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
         // rsync creates the temporary file first, which would fail as well.
-        io::ErrorKind::PermissionDenied => Problem::failed(Voice::Receiver, "mkstemp", &job.temp_full(context), &error),
+        io::ErrorKind::PermissionDenied => {
+            Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error)
+        }
         _ => {
             let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
-            Problem::failed(Voice::Receiver, "mkdir", &full, &error)
+            Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
         }
     })
 }
@@ -33,7 +35,7 @@ pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
         path: job.path.clone(),
         last: job.spot.last.clone(),
         replaces: job.replaces() || context.options.place.inplace,
-        leaving: leaving(context, job).map(Leaving::parked),
+        leaving: leaving(context, job).map(SourceRemoval::parked),
     };
     context.delayed.lock().push(delayed);
 }
@@ -81,7 +83,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         };
         let name = file.path.name();
         if file.replaces
-            && let Err(problem) = backup::back_up(context, Voice::Receiver, dir, &file.path, events)
+            && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &file.path, events)
         {
             events.push(Event::Problem(problem));
             continue;
@@ -96,7 +98,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         match sys::rmdir(dir.fd(), staging_name) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
                 let full = context.full(file.path.parent().unwrap_or_default().join(staging_name).as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Receiver, "rmdir", &full, &error)));
+                events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "rmdir", &full, &error)));
             }
             _ => {}
         }
@@ -115,6 +117,6 @@ fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
 fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
     let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
     let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();
-    let head = format!("rsync: [{}] rename failed for \"", Voice::Receiver.word());
+    let head = format!("rsync: [{}] rename failed for \"", ErrorRole::Receiver.word());
     Problem::new([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
 }

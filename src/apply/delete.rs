@@ -12,7 +12,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::write::{is_stale, remove_unseen};
 use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::enter_dir;
 use std::io;
 
@@ -137,7 +137,7 @@ impl<'a> Remover<'a> {
             return self.went(path, kind, events);
         }
         let gone = if keeps {
-            match back_up(self.context, Voice::Generator, dir, path, events) {
+            match back_up(self.context, ErrorRole::Generator, dir, path, events) {
                 Ok(BackupTarget::Settled) => {}
                 Ok(BackupTarget::Skipped) => return Removed::Stays,
                 Err(problem) => {
@@ -277,7 +277,7 @@ impl<'a> Remover<'a> {
             Err(error) => {
                 self.met_a_closed_dir = true;
                 let full = self.context.full(path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
                 None
             }
         }
@@ -289,7 +289,7 @@ impl<'a> Remover<'a> {
             Ok(list) => list,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
-                events.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
                 return Removed::Stays;
             }
         };
@@ -308,13 +308,13 @@ impl<'a> Remover<'a> {
         };
         let chain = entered.as_ref().or(chain);
         let mut outcome = Removed::Gone;
-        let mut here = Above::Open(dir);
+        let mut parent = Above::Open(dir);
         for entry in list.entries.iter().rev() {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
                 _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => Removed::Stays,
-                true => self.remove_dir(&mut here, &below, chain, true, events),
-                false => match here.dir(self.context.dest) {
+                true => self.remove_dir(&mut parent, &below, chain, true, events),
+                false => match parent.dir(self.context.dest) {
                     Ok(dir) => self.remove_other(dir, &below, events),
                     Err(error) => {
                         events.push(self.failed("delete_file: unlink", &below, &error));

@@ -9,7 +9,7 @@ use crate::fs::trusted_path;
 use crate::fs::{acl, errno};
 use crate::options::{LinkOwners, Options};
 use crate::path;
-use crate::report::event::{Problem, Voice};
+use crate::report::event::{ErrorRole, Problem};
 use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args;
@@ -105,7 +105,7 @@ impl Search<'_> {
             }
             _ => {
                 let what = "ERROR: cannot stat destination";
-                let problem = Problem::about(Voice::MainReceiver, what, &self.shown(), error);
+                let problem = Problem::about(ErrorRole::MainReceiver, what, &self.shown(), error);
                 Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
             }
         }
@@ -181,13 +181,13 @@ impl Search<'_> {
 
 /// Returns the error for a directory that cannot be entered. `place` is rsync's number for the call.
 fn cannot_enter(place: &str, full: &[u8], error: &io::Error) -> Error {
-    let problem = Problem::failed(Voice::MainReceiver, place, full, error);
+    let problem = Problem::failed(ErrorRole::MainReceiver, place, full, error);
     Error::new(Exit::FileSelect, trusted_path::with_refusal(error, problem.line)).by("Receiver")
 }
 
 /// Returns the error for a directory that cannot be created.
 fn cannot_make(full: &[u8], error: &io::Error) -> Error {
-    let problem = Problem::failed(Voice::MainReceiver, "mkdir", full, error);
+    let problem = Problem::failed(ErrorRole::MainReceiver, "mkdir", full, error);
     Error::new(Exit::FileIo, problem.line).by("Receiver")
 }
 
@@ -211,11 +211,11 @@ fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Resu
 /// Returns the error that rsync reports if a path cannot be created below a non-directory. Which errno it is depends on
 /// how many elements are missing.
 fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error {
-    let mut there = path;
+    let mut existing = path;
     let mut missing = 0usize;
-    while sys::stat_path(there, true).is_err() && !there.is_empty() {
-        let trimmed = there.strip_suffix(b"/");
-        there = trimmed.unwrap_or_else(|| path::split_parent(there).0);
+    while sys::stat_path(existing, true).is_err() && !existing.is_empty() {
+        let trimmed = existing.strip_suffix(b"/");
+        existing = trimmed.unwrap_or_else(|| path::split_parent(existing).0);
         missing += usize::from(trimmed.is_none());
     }
     match missing - usize::from(is_one && missing > 0) {

@@ -4,7 +4,7 @@ use crate::flist::Time;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::path::RelPath;
-use crate::report::event::{Problem, Voice};
+use crate::report::event::{ErrorRole, Problem};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ impl LastTouch {
             return;
         }
         let failed = |what: &str, error: std::io::Error| {
-            let problem = Problem::about(Voice::Generator, what, &target.full, &error);
+            let problem = Problem::about(ErrorRole::Generator, what, &target.full, &error);
             self.notes.problems.lock().push(problem);
         };
         let (dir, name) = match target.reach() {

@@ -9,7 +9,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::CheckMode;
 use crate::plan::{self, Action, Changes, Reason, Subject};
-use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -17,11 +17,11 @@ use std::os::fd::AsFd;
 /// entry now.
 pub fn perform(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     checked(context, out);
-    let is_there = carry_out(context, hands, job, out);
-    if is_there {
+    let exists = carry_out(context, hands, job, out);
+    if exists {
         remove_source::remove_sent_source(context, job, out);
     }
-    is_there
+    exists
 }
 
 /// Carries out one step. Returns whether the destination has the entry now.
@@ -79,16 +79,16 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
 
 /// Returns how an existing entry differs, in rsync's words.
 fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
-    let compare = |there: &Entry| {
+    let compare = |existing: &Entry| {
         let dir = job.spot.dir.as_ref()?;
-        (there.len_bytes == job.source().len_bytes)
+        (existing.len_bytes == job.source().len_bytes)
             .then(|| (context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
-    let Some(there) = job.dest() else { return "type change" };
-    let decide = |same| plan::decide(job.source(), Some(there), same, Subject::Included, context.policy).action;
+    let Some(existing) = job.dest() else { return "type change" };
+    let decide = |same| plan::decide(job.source(), Some(existing), same, Subject::Included, context.policy).action;
     let mut action = decide(None);
     if action == Action::AskDigest {
-        action = decide(Some(compare(there).unwrap_or(false)));
+        action = decide(Some(compare(existing).unwrap_or(false)));
     }
     match action {
         Action::Keep => "uptodate",
@@ -119,8 +119,8 @@ fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
 fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
     if context.wants.items {
-        let told = if context.is_dry() { changes } else { reported_changes(context, job, have, changes) };
-        out.events.push(Event::Item(job.item(context, Update::Attrs, told)));
+        let shown = if context.is_dry() { changes } else { reported_changes(context, job, have, changes) };
+        out.events.push(Event::Item(job.item(context, Update::Attrs, shown)));
     }
     if context.is_dry() {
         return false;
@@ -133,7 +133,7 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         name: job.name(),
         full: &full,
         path: job.path.as_bytes(),
-        voice: Voice::Generator,
+        role: ErrorRole::Generator,
     };
     attributes::finish(
         context,
@@ -155,23 +155,23 @@ fn reported_changes(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes:
     }
     let wanted = file::wanted_mode(context, job);
     let mut mode = have.mode & 0o7777;
-    let mut told = changes;
+    let mut reported = changes;
     if changes.any(Changes::OWNER | Changes::GROUP) && mode & 0o6000 != 0 {
         mode &= if mode & 0o010 != 0 { 0o1777 } else { 0o3777 };
-        told = told.without(Changes::OWNER | Changes::GROUP);
+        reported = reported.without(Changes::OWNER | Changes::GROUP);
     }
     if changes.has(Changes::ACL) {
         mode = mode & 0o7000 | wanted & 0o777;
     }
     match context.policy.preserve.perms {
-        true => told.without(Changes::PERMS).with(Changes::PERMS, mode != wanted & 0o7777),
-        false => told,
+        true => reported.without(Changes::PERMS).with(Changes::PERMS, mode != wanted & 0o7777),
+        false => reported,
     }
 }
 
 /// Creates a symlink, a device, a fifo or a socket.
 fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
-    let told = |out: &mut Outcome| {
+    let report_creation = |out: &mut Outcome| {
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }
@@ -183,12 +183,12 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
             backup::report_backup(context, dir, &job.path, &mut out.events);
         }
-        told(out);
+        report_creation(out);
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
     if job.replaces()
-        && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+        && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
     {
         out.events.push(Event::Problem(problem));
         return false;
@@ -196,7 +196,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     match make_node(context, job, dir) {
         Ok(()) => {
             job.spot.last.touch();
-            told(out);
+            report_creation(out);
             let mut problems = Vec::new();
             let full = || context.full(job.path.as_bytes());
             let subject = AttributeTarget {
@@ -204,7 +204,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
                 name: job.name(),
                 full: &full,
                 path: job.path.as_bytes(),
-                voice: Voice::Generator,
+                role: ErrorRole::Generator,
             };
             attributes::finish(
                 context,
@@ -228,7 +228,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
                 line.extend_from_slice(&crate::report::event::errno_words(&error));
                 Problem::new(line, Weight::Failed)
             } else {
-                Problem::failed(Voice::Generator, "mknod", &full, &error)
+                Problem::failed(ErrorRole::Generator, "mknod", &full, &error)
             };
             out.events.push(Event::Problem(problem));
             false
@@ -286,7 +286,7 @@ fn link(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outco
             Err(error) if errno::cannot_link(&error) => return copy(context, hands, job, Changes::NONE, out),
             Err(error) => {
                 let full = context.full(job.path.as_bytes());
-                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "link", &full, &error)));
+                out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "link", &full, &error)));
                 return false;
             }
         }
@@ -305,7 +305,7 @@ fn back_up_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut
     if is_same {
         return true;
     }
-    let backed_up = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events);
+    let backed_up = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events);
     backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
 }
 
@@ -319,7 +319,7 @@ fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
         }
         match sys::unlink(dir.fd(), job.name()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                out.events.push(Event::Problem(Problem::failed(Voice::Generator, "unlink", &full(), &error)));
+                out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "unlink", &full(), &error)));
                 return false;
             }
             _ => {}

@@ -27,7 +27,7 @@ pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
     let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
     // rsync's receiver treats a file that it cannot read as missing.
     let counts = || context.policy.preserve.perms || cannot_read_old(context, job).is_none();
-    let existing = job.dest().filter(|_| counts()).map(|there| there.mode).or_else(updated);
+    let existing = job.dest().filter(|_| counts()).map(|entry| entry.mode).or_else(updated);
     let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
     chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
 }
@@ -37,7 +37,7 @@ fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
     const READABLE: u32 = 0o444;
     let is_transfer = matches!(job.step.decision.action, Action::Transfer(_));
     // If all may read it, it need not be tried.
-    job.dest().filter(|there| is_transfer && !context.is_super && there.mode & READABLE != READABLE)?;
+    job.dest().filter(|entry| is_transfer && !context.is_super && entry.mode & READABLE != READABLE)?;
     let opened = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false);
     opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
@@ -109,7 +109,7 @@ fn bring(
     if context.wants.begin {
         out.begun.push(Event::Begin(item.name.clone()));
     }
-    if !context.tells_when_open {
+    if !context.reports_when_open {
         report_begun(job, out);
     }
     let poured = place_content(context, hands, job, NewContent { content: &mut content, similar }, out)?;
@@ -120,7 +120,7 @@ fn bring(
         out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
     }
     if context.wants.items && context.wants.after_transfer {
-        item.moved_bytes = moved_bytes(poured.literal_bytes, context.tells_when_open);
+        item.moved_bytes = moved_bytes(poured.literal_bytes, context.reports_when_open);
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);
         }
@@ -149,7 +149,7 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
 /// Counts a file that the source cannot provide, if the client is the sender: rsync's sender counts the files that it
 /// begins to send.
 fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
-    if !context.tells_when_open && matches!(failure, Failure::Told(_)) {
+    if !context.reports_when_open && matches!(failure, Failure::Reported(_)) {
         count(out, job, changes, 0);
     }
 }
@@ -157,8 +157,8 @@ fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure:
 /// Opens the content to be copied, on this machine or at a peer.
 fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
     if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
-        let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
-        let mut incoming = wire.open(file, comes_unasked).map_err(Failure::Fatal)?;
+        let is_unrequested = job.plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
+        let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
             None => Ok(Content::Stream { wire, file, incoming }),
             Some(problem) => Err(problem.into()),

@@ -70,10 +70,10 @@ impl Lookout {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
         let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();
-        let is_asked = context.options.delta.fuzzy > 0 && (is_used || is_printed(context));
+        let is_requested = context.options.delta.fuzzy > 0 && (is_used || is_printed(context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
         // The basis of a file that grows is always its own beginning.
-        if !is_asked || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
+        if !is_requested || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
             return None;
         }
         let dir = job.spot.dir.as_ref()?;
@@ -93,7 +93,7 @@ impl Lookout {
 
 /// Returns whether the choice is printed: only by the client, because rsync does not pass `--debug` on.
 fn is_printed(context: &Context<'_>) -> bool {
-    context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.tells_when_open)
+    context.options.output.debug.fuzzy > 0 && (context.wire.is_none() || context.reports_when_open)
 }
 
 /// Returns whether an earlier run has left a part of this file.

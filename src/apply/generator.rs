@@ -32,7 +32,7 @@ use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
-use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, Ticket};
 use std::io;
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub struct Top {
     /// The source directory.
     pub source: Entry,
     /// The current state of the destination's root.
-    pub there: Option<Entry>,
+    pub existing: Option<Entry>,
     /// The source directory as the sender sees it (`%f`); `None` if the reporting end does not know it.
     pub shown: Option<Vec<u8>>,
 }
@@ -94,7 +94,7 @@ struct Frame {
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
-        let lists_in_turn = plan.teller.as_ref().is_some_and(|teller| teller.lists_in_turn);
+        let lists_in_turn = plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
         let mut frame = Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None };
         if lists_in_turn && !frame.plan.subdirs.is_empty() {
             // The directory is finished before those below it, which could wait for that.
@@ -172,7 +172,7 @@ impl<'a> Generator<'a> {
         }
         self.out.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
-            self.delete_before(top.as_mut().and_then(|top| top.there.as_mut()))?;
+            self.delete_before(top.as_mut().and_then(|top| top.existing.as_mut()))?;
         }
         self.deletions.expect_missing(missing);
         let mut stack = vec![self.root(top.as_ref())?];
@@ -253,8 +253,8 @@ impl<'a> Generator<'a> {
     fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<(), Error> {
         let (deletions, head) = (&mut self.deletions, &mut self.out.head);
         let mtime = self.stock.change_all(&mut |plan| deletions.before(plan, head));
-        if let (Some(there), Some(mtime)) = (top, mtime) {
-            there.mtime = mtime;
+        if let (Some(existing), Some(mtime)) = (top, mtime) {
+            existing.mtime = mtime;
         }
         self.deletions.go_on()?;
         self.out.queue_work(Vec::new())
@@ -308,7 +308,7 @@ impl<'a> Generator<'a> {
         let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.path)));
         let dir = dir.transpose().unwrap_or_else(|error| {
             let full = self.context.full(plan.path.as_bytes());
-            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+            plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
             plan.leave_all();
             None
         });
@@ -379,7 +379,7 @@ impl<'a> Generator<'a> {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
         let place = plan.places.first().and_then(Option::as_ref);
-        let (decision, problems) = self.plans.walk().decide_root(&top.source, top.there.as_ref(), place);
+        let (decision, problems) = self.plans.walk().decide_root(&top.source, top.existing.as_ref(), place);
         self.out.head.extend(problems.into_iter().map(Event::Problem));
         let (changes, update) = dir_changes(decision.action);
         if changes.has(Changes::NEW) {
@@ -445,8 +445,8 @@ impl<'a> Generator<'a> {
         if is_new && !is_bare {
             self.out.tally.created.add(Kind::Dir);
         }
-        let is_told = !is_bare && self.context.wants.line_for(changes);
-        let item = is_told.then(|| Event::Item(job.item(self.context, update, changes)));
+        let is_reported = !is_bare && self.context.wants.line_for(changes);
+        let item = is_reported.then(|| Event::Item(job.item(self.context, update, changes)));
         if sub.step.decision.in_the_way == InTheWay::Other && !self.dirs.clear_for(&job, &mut self.out.head) {
             return Ok(None);
         }
@@ -456,7 +456,7 @@ impl<'a> Generator<'a> {
             self.out.head.extend(item);
             return Ok(None);
         };
-        let below = self.stock.take(ticket, &job.path, &parent.there(&sub))?;
+        let below = self.stock.take(ticket, &job.path, &parent.dest_state(&sub))?;
         let spot = Arc::new(Spot::new(job.path, dir, last));
         let Some(mut below) = below else {
             self.out.head.extend(item);
@@ -484,12 +484,12 @@ impl<'a> Generator<'a> {
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
         let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
-        let mut there = DirList::default();
+        let mut existing = DirList::default();
         if let Some(stat) = link {
-            there.push(name, &stat);
+            existing.push(name, &stat);
         }
         let source = &parent.source.entries[sub.step.source as usize];
-        let decision = plan::decide(source, there.entries.first(), None, plan::Subject::Entry, self.context.policy);
+        let decision = plan::decide(source, existing.entries.first(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
 }

@@ -8,7 +8,7 @@ use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::path::RelPath;
 use crate::plan::{self, Action, Changes, Reason, Subject};
-use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::work::latch::Gate;
 use parking_lot::Mutex;
 use std::io;
@@ -91,8 +91,8 @@ pub struct PlacedLeader {
 
 /// Carries out the step of the leading name.
 pub fn lead(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
-    let is_there = perform(context, hands, job, out);
-    leader.is_stale.store(!is_there && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
+    let exists = perform(context, hands, job, out);
+    leader.is_stale.store(!exists && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
     let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
     leader.leave();
@@ -231,7 +231,7 @@ impl Follower<'_> {
         }
         job.spot.last.touch();
         if job.replaces()
-            && let Err(problem) = backup::back_up(context, Voice::Generator, dir, &job.path, &mut out.events)
+            && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
         {
             out.events.push(Event::Problem(problem));
             return false;

@@ -43,7 +43,7 @@ impl<'a> Job<'a> {
 
     /// Returns the destination's entry if it stands for the source's.
     pub fn dest(&self) -> Option<&'a Entry> {
-        self.any_dest().filter(|there| there.stands_for(self.source().kind()))
+        self.any_dest().filter(|existing| existing.stands_for(self.source().kind()))
     }
 
     /// Returns the destination's entry, whatever it is.
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
-        self.plan.teller.as_ref().map(|teller| FileId { dir: teller.id, entry: self.step.source })
+        self.plan.sender_dir.as_ref().map(|sender_dir| FileId { dir: sender_dir.id, entry: self.step.source })
     }
 
     /// Returns its name at the source, which differs from the one here for a single renamed argument.
@@ -128,7 +128,7 @@ pub fn item_of(
     changes: Changes,
 ) -> Box<Item> {
     let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
-    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.told_ids).unwrap_or((source.uid, source.gid));
+    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.source_ids).unwrap_or((source.uid, source.gid));
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
         sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),

@@ -88,7 +88,7 @@ pub struct Context<'a> {
     /// The peer that has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
     /// A file is reported once it is open for writing, as by rsync's client when it receives.
-    pub tells_when_open: bool,
+    pub reports_when_open: bool,
     /// The alternate trees.
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
@@ -128,15 +128,15 @@ pub struct DelayedFile {
     /// Something has its final name now.
     pub replaces: bool,
     /// The source's file, if it must be removed once this one has its final name.
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<SourceRemoval>,
 }
 
 /// An entry of the source that `--remove-source-files` removes after its arrival.
-pub enum Leaving {
+pub enum SourceRemoval {
     /// It is on this machine.
-    Here(SourceFile),
+    Local(SourceFile),
     /// A peer has it and is notified. The peer's listing of its directory is held until then.
-    There(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
+    Remote(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
 }
 
 /// An entry of the source on this machine, as it was listed.
@@ -251,7 +251,7 @@ pub trait Wire: Sync {
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
-    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error>;
+    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error>;
     /// Requests the content of a file again, without a basis, because the first content was wrong.
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
     /// Declines the unrequested content of a file.

@@ -62,8 +62,8 @@ pub struct Receiving<'a> {
     pub compare: &'a Compare<'a>,
     /// The peer that has the source, if it is not on this machine.
     pub wire: Option<&'a dyn Wire>,
-    /// See [`Context::tells_when_open`].
-    pub tells_when_open: bool,
+    /// See [`Context::reports_when_open`].
+    pub reports_when_open: bool,
 }
 
 /// Facts about the sources that the receiver needs before it begins.
@@ -112,7 +112,7 @@ impl Receiving<'_> {
             strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
             // A receiving client reports the mapped ids.
-            tells_source_ids: self.wants.paths && !self.tells_when_open,
+            reports_source_ids: self.wants.paths && !self.reports_when_open,
             mapper: &mapper,
             names: self.names,
             powers: Powers { is_super: is_super || preserve.fake_super, groups: &own_groups },
@@ -160,7 +160,7 @@ impl Receiving<'_> {
         let walk = DestWalk {
             policy: policy.clone(),
             wanted,
-            tells_rules: options.output.debug.filter >= 1,
+            reports_rules: options.output.debug.filter >= 1,
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),
             deletes_later: options.delete.when == Some(When::After),
@@ -205,7 +205,7 @@ impl Receiving<'_> {
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
             compare: self.compare,
             wire: self.wire,
-            tells_when_open: self.tells_when_open,
+            reports_when_open: self.reports_when_open,
             alternates: &alternates,
             abilities: Abilities::default(),
             chosen: Chosen::default(),
@@ -235,16 +235,16 @@ impl Receiving<'_> {
     ) -> Result<Top, Error> {
         let mut fatal = None;
         walk.wanted.adopt(&mut source);
-        let there = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
+        let existing = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
             let mut stat = sys::fstat(root.dir().fd()).ok()?;
             if let Some(before) = self.to.mode_before {
                 stat.mode = stat.mode & !0o7777 | before;
             }
             let mut list = DirList::default();
-            let there = list.push(b".", &stat);
+            let existing = list.push(b".", &stat);
             let full = || root.full(b".");
             if let Err(incomplete) =
-                walk.wanted.complete_dest(there, &stat, (root.dir(), b"."), &full, &|| b".".to_vec())
+                walk.wanted.complete_dest(existing, &stat, (root.dir(), b"."), &full, &|| b".".to_vec())
             {
                 report_unreadable_attribute(problems, &mut fatal, "generator", incomplete, Weight::Failed);
             }
@@ -253,7 +253,7 @@ impl Receiving<'_> {
         if let Some(error) = fatal {
             return Err(error);
         }
-        Ok(Top { source, there, shown })
+        Ok(Top { source, existing, shown })
     }
 
     /// Returns the events that precede the first entry.

@@ -49,7 +49,7 @@ pub struct Digesting<'scope, 'env> {
 }
 
 enum How<'scope> {
-    Here(ContentHasher, VecDeque<io::Result<Ready>>),
+    Inline(ContentHasher, VecDeque<io::Result<Ready>>),
     Beside(Beside<'scope>),
 }
 
@@ -64,13 +64,13 @@ struct Beside<'scope> {
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts without a thread. `may_share`: there is a processor for a second thread.
     pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, basis: Option<BorrowedFd<'env>>, may_share: bool) -> Self {
-        let how = How::Here(ContentHasher::new(by), VecDeque::new());
+        let how = How::Inline(ContentHasher::new(by), VecDeque::new());
         Digesting { scope, basis, how, may_share, given_bytes: 0, spare: Vec::new() }
     }
 
     /// Returns the best length for the next range when this many bytes are left.
     pub fn good_len(&self, left_bytes: u64) -> usize {
-        left_bytes.min(if matches!(self.how, How::Here(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES }) as usize
+        left_bytes.min(if matches!(self.how, How::Inline(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES }) as usize
     }
 
     /// Adds the next piece. If [`Digesting::is_full`], take one first.
@@ -84,7 +84,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
         let buffer = self.spare.pop().unwrap_or_default();
         match &mut self.how {
-            How::Here(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
+            How::Inline(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
             How::Beside(beside) => {
                 beside.ahead += 1;
                 // The thread hangs up only after a panic, which `take` reports.
@@ -96,7 +96,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Returns whether a piece must be taken before the next one is given.
     pub fn is_full(&self) -> bool {
         match &self.how {
-            How::Here(_, ready) => !ready.is_empty(),
+            How::Inline(_, ready) => !ready.is_empty(),
             How::Beside(beside) => beside.ahead >= AHEAD_MAX,
         }
     }
@@ -104,7 +104,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Returns the next piece to write, or `None` if all were taken. An error: the basis is shorter than expected.
     pub fn take(&mut self) -> Option<io::Result<Ready>> {
         match &mut self.how {
-            How::Here(_, ready) => ready.pop_front(),
+            How::Inline(_, ready) => ready.pop_front(),
             How::Beside(beside) if beside.ahead == 0 => None,
             How::Beside(beside) => {
                 beside.ahead -= 1;
@@ -123,7 +123,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Returns the digest of everything that was given.
     pub fn finish(self) -> [u8; CONTENT_LEN_BYTES] {
         match self.how {
-            How::Here(hasher, _) => hasher.finish(),
+            How::Inline(hasher, _) => hasher.finish(),
             How::Beside(Beside { tasks, thread, .. }) => {
                 drop(tasks);
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).finish()
@@ -134,7 +134,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts a thread for the following pieces, if that is possible.
     fn share(&mut self) {
         self.may_share = false;
-        let How::Here(hasher, ready) = &self.how else { return };
+        let How::Inline(hasher, ready) = &self.how else { return };
         debug_assert!(ready.is_empty(), "what is there goes first");
         let (mut hasher, basis) = (hasher.clone(), self.basis);
         let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();

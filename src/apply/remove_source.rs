@@ -2,47 +2,49 @@
 
 use crate::apply::delayed::is_delayed;
 use crate::apply::job::Job;
-use crate::apply::{Context, Leaving, Outcome, SourceFile};
+use crate::apply::{Context, Outcome, SourceFile, SourceRemoval};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::plan::Action;
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 
-impl Leaving {
+impl SourceRemoval {
     /// Closes its descriptor, because many entries may have to wait.
-    pub(super) fn parked(self) -> Leaving {
+    pub(super) fn parked(self) -> SourceRemoval {
         match self {
-            Leaving::Here(entry) => Leaving::Here(SourceFile { place: entry.place.parked(), is_parked: true, ..entry }),
-            there @ Leaving::There(..) => there,
+            SourceRemoval::Local(entry) => {
+                SourceRemoval::Local(SourceFile { place: entry.place.parked(), is_parked: true, ..entry })
+            }
+            remote @ SourceRemoval::Remote(..) => remote,
         }
     }
 
     /// Removes it, or has the peer remove it. `arrived`: the entry at the destination.
     pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
         match (self, context.wire) {
-            (Leaving::Here(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
-            (Leaving::There(file, _), Some(wire)) => {
+            (SourceRemoval::Local(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
+            (SourceRemoval::Remote(file, _), Some(wire)) => {
                 // The next use of the connection reports its loss.
                 let _ = wire.placed(*file);
             }
-            (Leaving::There(..), None) => unreachable!("what a peer has came over a wire"),
+            (SourceRemoval::Remote(..), None) => unreachable!("what a peer has came over a wire"),
         }
     }
 }
 
 impl SourceFile {
-    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `tells`: the level of
+    /// Removes it if it is unchanged and is not itself the entry at the destination (`arrived`). `info_level`: the level of
     /// `--info=remove`.
-    pub fn go(&self, tells: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
+    pub fn go(&self, info_level: u8, arrived: Option<(&Dir, &[u8])>, events: &mut Vec<Event>) {
         let skipped = |why: &str, path: &[u8]| {
             let line = [b"ERROR: Skipping sender remove ", why.as_bytes(), path].concat();
             Event::Problem(Problem::new(line, Weight::Failed))
         };
         let failed = |what: &str, error: &io::Error| {
-            Event::Problem(Problem::failed(Voice::Sender, what, &self.place.full(&self.name), error))
+            Event::Problem(Problem::failed(ErrorRole::Sender, what, &self.place.full(&self.name), error))
         };
         let place = match self.is_parked {
             true => match self.place.reopened() {
@@ -56,7 +58,7 @@ impl SourceFile {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
             Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
-                Some(Ok(there)) if (there.dev, there.ino) == (now.dev, now.ino) => {
+                Some(Ok(existing)) if (existing.dev, existing.ino) == (now.dev, now.ino) => {
                     return events.push(skipped("of destination file: ", self.path.as_bytes()));
                 }
                 // The source may be the only copy.
@@ -66,7 +68,7 @@ impl SourceFile {
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
         match sys::unlink(place.dir.fd(), &self.name) {
-            Ok(()) if tells >= 1 => {
+            Ok(()) if info_level >= 1 => {
                 events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
             }
             Ok(()) => {}
@@ -76,9 +78,9 @@ impl SourceFile {
 }
 
 /// Returns what `--remove-source-files` removes for an entry.
-pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
+pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemoval> {
     let source = job.source();
-    let asked = match (context.options.select.remove_source, job.step.decision.action) {
+    let is_requested = match (context.options.select.remove_source, job.step.decision.action) {
         (RemoveSource::No, _) => false,
         (RemoveSource::All, _) => true,
         (RemoveSource::Sent, Action::Transfer(_)) => true,
@@ -86,15 +88,15 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<Leaving> {
         (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
         (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
     };
-    if !asked || context.is_dry() {
+    if !is_requested || context.is_dry() {
         return None;
     }
     if let Some(file) = job.file_id() {
-        let hold = job.plan.teller.as_ref().and_then(|teller| teller.hold.clone());
-        return Some(Leaving::There(file, hold));
+        let hold = job.plan.sender_dir.as_ref().and_then(|sender_dir| sender_dir.hold.clone());
+        return Some(SourceRemoval::Remote(file, hold));
     }
     let place = job.place()?;
-    Some(Leaving::Here(SourceFile {
+    Some(SourceRemoval::Local(SourceFile {
         is_parked: false,
         place: place.clone(),
         name: job.source_name().to_vec(),

@@ -34,7 +34,7 @@ pub enum Dirs {
 
 /// Which `--delete-WHEN` options were given. More than one of them is an error.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct DeleteSaid {
+pub struct GivenDelete {
     /// `--delete`, `--delete-excluded`, or any of the others.
     pub any: bool,
     /// `--delete-before`
@@ -51,7 +51,7 @@ pub struct DeleteSaid {
 
 /// A user or group map and the option that set it. A second option that sets it is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MapSaid {
+pub struct GivenMap {
     /// Whether `--chown` set it.
     pub by_chown: bool,
     /// The text of the map.
@@ -82,7 +82,7 @@ pub enum Shell {
 
 /// A text to print instead of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tell {
+pub enum PrintRequest {
     /// `--help`
     Help,
     /// `--info=help`
@@ -100,7 +100,7 @@ pub enum Tell {
 #[allow(missing_docs)]
 pub struct Args {
     /// Set by an option that prints a text. The rest of the command line is not read.
-    pub tell: Option<Tell>,
+    pub print: Option<PrintRequest>,
     /// How often `--version` was given.
     pub version: u32,
     /// `--json`: the output of a run or of `--version` is JSON.
@@ -108,7 +108,7 @@ pub struct Args {
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
-    pub errs_in_ours: bool,
+    pub own_option_is_invalid: bool,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.
     pub is_posix: bool,
     pub server: bool,
@@ -175,8 +175,8 @@ pub struct Args {
     pub xattrs: u8,
     pub chmod: Vec<ModeChange>,
     pub numeric_ids: bool,
-    pub usermap: Option<MapSaid>,
-    pub groupmap: Option<MapSaid>,
+    pub usermap: Option<GivenMap>,
+    pub groupmap: Option<GivenMap>,
     pub super_user: Option<bool>,
     pub fake_super: bool,
     pub safe_links: bool,
@@ -186,7 +186,7 @@ pub struct Args {
     pub copy_as: Option<Vec<u8>>,
     pub confine_root: Option<Vec<u8>>,
 
-    pub delete: DeleteSaid,
+    pub delete: GivenDelete,
     pub max_delete: Option<i32>,
     pub force: bool,
     pub ignore_errors: bool,

@@ -42,7 +42,7 @@ pub enum FlagScope {
     /// Both sides: the option is sent to the server.
     Both,
     /// Only the side that has it on its command line. Includes filter rules: the server receives them in parsed form.
-    Here,
+    Local,
 }
 
 /// Records an option in the command line.

@@ -21,7 +21,7 @@ pub use remote_args::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{ArgStyle, Compression, FilesFrom, Options};
-use args::{Args, Tell};
+use args::{Args, PrintRequest};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -89,7 +89,7 @@ pub struct Copy {
 
 impl Copy {
     /// Returns whether a local path is relative to the working directory.
-    pub fn names_from_here(&self) -> bool {
+    pub fn has_relative_local_path(&self) -> bool {
         let server_sends = self.far.as_ref().map(|far| far.server_sends);
         let sources = if server_sends == Some(true) { &[] } else { &self.sources[..] };
         let dest = self.dest.as_ref().filter(|_| server_sends != Some(false));
@@ -127,7 +127,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
     let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
-    let Args { tell, version, json, handover, .. } = walked.args;
+    let Args { print, version, json, handover, .. } = walked.args;
     if handover {
         return match serve(call.args, walked) {
             Some(serve) => Ok(Request::Serve(serve)),
@@ -135,12 +135,12 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
             None => Ok(Request::Handover(None)),
         };
     }
-    match tell {
-        Some(Tell::Help) => return Ok(Request::Help),
-        Some(Tell::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
-        Some(Tell::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
-        Some(Tell::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
-        Some(Tell::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
+    match print {
+        Some(PrintRequest::Help) => return Ok(Request::Help),
+        Some(PrintRequest::InfoHelp) => return Ok(Request::Print(value::words::info_help())),
+        Some(PrintRequest::DebugHelp) => return Ok(Request::Print(value::words::debug_help())),
+        Some(PrintRequest::Man(page)) => return Ok(Request::Print(doc::man_page(page))),
+        Some(PrintRequest::Completions(shell)) => return Ok(Request::Print(doc::completions(shell))),
         None if json && version > 0 && walked.error.is_none() => return Ok(Request::Print(doc::version_json())),
         None if version > 0 && walked.error.is_none() => {
             return Ok(Request::Version { json: version > 1 });
@@ -154,7 +154,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
         // rsync reports an error beside a remote operand, because it may know options that sparsync does not.
-        if let Some(error) = walked.error.take_if(|_| walked.args.errs_in_ours || is_ours) {
+        if let Some(error) = walked.error.take_if(|_| walked.args.own_option_is_invalid || is_ours) {
             return Err(error);
         }
         let names_a_daemon = remote_args::names_a_daemon(&walked.operands);
@@ -194,7 +194,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         server,
         daemon,
         server_sends,
-        words: remote_args::words(&walked.said, &walked.args, &options, sums),
+        words: remote_args::words(&walked.given, &walked.args, &options, sums),
         remote_words: walked.args.remote_options.clone(),
         server_words: server_args::words(&walked.args, &options, !server_sends),
     });
@@ -225,8 +225,8 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
         }
         return Err(error);
     }
-    let Args { handover, json, tell, .. } = walked.args;
-    if !walked.operands.is_empty() || handover || json || tell.is_some() {
+    let Args { handover, json, print, .. } = walked.args;
+    if !walked.operands.is_empty() || handover || json || print.is_some() {
         return Err(Error::usage("rsync: on remote machine: the options make no copy"));
     }
     resolve::resolve_for_server(&walked.args)
@@ -240,13 +240,13 @@ pub fn supported_compressions(listed: &[u8]) -> Option<Vec<Compression>> {
 /// Settles the options of a session that was started with a command line. The session must not request anything that
 /// the command line does not; what only the command line requests is added. The error names the first excess option.
 pub fn settle_session(
-    asked: &Serve,
+    serve: &Serve,
     (words, remote_words): (&[Vec<u8>], &[Vec<u8>]),
     umask: u32,
     now_unix_secs: i64,
 ) -> Result<Options> {
-    let said: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
-    let mut walked = parse::walk(&said, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let line: Vec<OsString> = words.iter().cloned().map(OsString::from_vec).collect();
+    let mut walked = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
     // The client must not choose which users this side trusts. Its user can, with --remote-option or --rsync-path.
     if walked.args.insecure_links {
         return Err(Error::new(
@@ -258,7 +258,7 @@ pub fn settle_session(
     let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
         return settle(words, remote_words, umask, now_unix_secs);
     };
-    if server_args::is_secluded(&asked.words) {
+    if server_args::is_secluded(&serve.words) {
         options.connect.args = ArgStyle::Secluded;
     }
     // A list on this machine is a remote one for the client.
@@ -267,23 +267,23 @@ pub fn settle_session(
     }
     // The client found these out itself or took them from its environment, so its command line may lack them. They
     // change nothing here.
-    let is_said = |start: &[u8]| asked.words.iter().any(|word| word.starts_with(start));
-    walked.args.list_only &= is_said(b"--list-only");
-    walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_said(b"--checksum-choice="));
-    let names_method = [&b"--compress-choice="[..], b"--old-compress", b"--new-compress"].into_iter().any(is_said);
+    let is_given = |start: &[u8]| serve.words.iter().any(|word| word.starts_with(start));
+    walked.args.list_only &= is_given(b"--list-only");
+    walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_given(b"--checksum-choice="));
+    let names_method = [&b"--compress-choice="[..], b"--old-compress", b"--new-compress"].into_iter().any(is_given);
     if walked.args.compress_choice.is_some() && !names_method {
         options.delta.compress.choice = Some(Compression::Auto);
     }
-    let spelled = server_args::words(&walked.args, &options, !asked.sends);
-    let more = server_args::agreed(&asked.words, &spelled, remote_words).map_err(|word| {
+    let spelled = server_args::words(&walked.args, &options, !serve.sends);
+    let more = server_args::agreed(&serve.words, &spelled, remote_words).map_err(|word| {
         let start = b"sparsync: request rejected: ".as_slice();
         let end = b" is not permitted by the forced command of this account";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
     // With --secluded-args the command line has no paths.
-    if !server_args::is_secluded(&asked.words) {
-        let line: Vec<OsString> = asked.words.iter().cloned().map(OsString::from_vec).collect();
+    if !server_args::is_secluded(&serve.words) {
+        let line: Vec<OsString> = serve.words.iter().cloned().map(OsString::from_vec).collect();
         let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
         take_paths(&mut options, resolve::resolve_for_server(&line.args)?);
     }
@@ -292,21 +292,21 @@ pub fn settle_session(
 
 /// Replaces the paths that the session names with those of the server's command line.
 fn take_paths(options: &mut Options, line: Options) {
-    if let (Some(alternates), Some(said)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
-        alternates.dirs = said.dirs;
+    if let (Some(alternates), Some(given)) = (&mut options.delta.alt_dest, line.delta.alt_dest) {
+        alternates.dirs = given.dirs;
     }
-    if let (Some(backup), Some(said)) = (&mut options.place.backup, line.place.backup) {
-        backup.dir = said.dir;
+    if let (Some(backup), Some(given)) = (&mut options.place.backup, line.place.backup) {
+        backup.dir = given.dir;
     }
     let paths =
         [(&mut options.place.partial_dir, line.place.partial_dir), (&mut options.place.temp_dir, line.place.temp_dir)];
-    for (path, said) in paths {
-        *path = said.or(path.take());
+    for (path, given) in paths {
+        *path = given.or(path.take());
     }
-    if let (Some(FilesFrom::Far(path)), Some(FilesFrom::File(said))) =
+    if let (Some(FilesFrom::Far(path)), Some(FilesFrom::File(given))) =
         (&mut options.select.files_from, line.select.files_from)
     {
-        *path = said;
+        *path = given;
     }
 }
 

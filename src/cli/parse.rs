@@ -4,7 +4,7 @@
 
 use super::args::Args;
 use super::flag::{Arity, Flag};
-use super::flags::{Way, by_long, by_short};
+use super::flags::{Polarity, by_long, by_short};
 use super::operand::Operand;
 use super::value::{Given, refuse};
 use crate::error::{Error, Result};
@@ -76,7 +76,7 @@ pub struct GivenOption {
     /// Which option.
     pub flag: &'static Flag,
     /// Whether it was given or revoked.
-    pub way: Way,
+    pub polarity: Polarity,
     /// Its argument; empty for a switch.
     pub value: Vec<u8>,
 }
@@ -84,9 +84,9 @@ pub struct GivenOption {
 impl GivenOption {
     /// Returns the option as a single argument.
     pub fn word(&self) -> Vec<u8> {
-        let GivenOption { flag, way, value } = self;
-        match (way, flag.negations) {
-            (Way::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
+        let GivenOption { flag, polarity, value } = self;
+        match (polarity, flag.negations) {
+            (Polarity::Off, [first, ..]) => [b"--", first.as_bytes()].concat(),
             _ if !flag.long.is_empty() => match flag.arity {
                 Arity::Switch => [b"--", flag.long.as_bytes()].concat(),
                 Arity::Value(_) | Arity::Optional(_) => [b"--", flag.long.as_bytes(), b"=", value.as_slice()].concat(),
@@ -111,7 +111,7 @@ pub struct Walked {
     /// The values of the options.
     pub args: Args,
     /// The options that count, in order, with aliases expanded.
-    pub said: Vec<GivenOption>,
+    pub given: Vec<GivenOption>,
     /// The arguments that are not options.
     pub operands: Vec<Operand>,
     /// The first error. Operands after it are still collected: if one is remote, the run is handed over to rsync, which
@@ -122,7 +122,7 @@ pub struct Walked {
 /// Walks the arguments after the program's name.
 pub fn walk(words: &[OsString], aliases: &[Alias], args: Args) -> Walked {
     let mut walk = ArgumentWalk {
-        walked: Walked { args, said: Vec::new(), operands: Vec::new(), error: None },
+        walked: Walked { args, given: Vec::new(), operands: Vec::new(), error: None },
         aliases,
         words: words.to_vec(),
         parser: lexopt::Parser::from_args(words.iter().cloned()),
@@ -178,15 +178,15 @@ impl ArgumentWalk<'_> {
             return true;
         }
         let found = match &name {
-            OptionName::Short(letter) => by_short(*letter).map(|flag| (flag, Way::On)),
+            OptionName::Short(letter) => by_short(*letter).map(|flag| (flag, Polarity::On)),
             OptionName::Long(name) => by_long(name),
         };
-        let Some((flag, way)) = found else {
+        let Some((flag, polarity)) = found else {
             self.fail_with(b": unknown option");
             self.skip_word();
             return true;
         };
-        let outcome = self.take(flag, way, matches!(name, OptionName::Long(_)));
+        let outcome = self.take(flag, polarity, matches!(name, OptionName::Long(_)));
         if let Err(error) = outcome {
             self.fail(error);
         }
@@ -200,8 +200,8 @@ impl ArgumentWalk<'_> {
         false
     }
 
-    fn take(&mut self, flag: &'static Flag, way: Way, is_long: bool) -> Result<()> {
-        if way == Way::Off || flag.arity == Arity::Switch {
+    fn take(&mut self, flag: &'static Flag, polarity: Polarity, is_long: bool) -> Result<()> {
+        if polarity == Polarity::Off || flag.arity == Arity::Switch {
             if is_long && self.parser.optional_value().is_some() {
                 return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
             }
@@ -212,14 +212,14 @@ impl ArgumentWalk<'_> {
                 }
                 return Ok(());
             }
-            self.walked.said.push(GivenOption { flag, way, value: Vec::new() });
+            self.walked.given.push(GivenOption { flag, polarity, value: Vec::new() });
             let word = self.word();
-            return match way {
-                Way::Off => {
+            return match polarity {
+                Polarity::Off => {
                     (flag.unset)(&mut self.walked.args);
                     Ok(())
                 }
-                Way::On => (flag.set)(&mut self.walked.args, &Given { value: b"", word: &word }),
+                Polarity::On => (flag.set)(&mut self.walked.args, &Given { value: b"", word: &word }),
             };
         }
         let value = match flag.arity {
@@ -232,7 +232,7 @@ impl ArgumentWalk<'_> {
         if self.silent() && flag.support != super::flag::Support::Handover {
             return Ok(());
         }
-        self.walked.said.push(GivenOption { flag, way, value: value.as_bytes().to_vec() });
+        self.walked.given.push(GivenOption { flag, polarity, value: value.as_bytes().to_vec() });
         // The last argument that belongs to the option: its own, or the next one.
         let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
         let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
@@ -292,7 +292,7 @@ impl ArgumentWalk<'_> {
 
     /// Returns whether nothing is recorded any more: popt stops at the first error and at `--help`.
     fn silent(&self) -> bool {
-        self.walked.error.is_some() || self.walked.args.tell.is_some()
+        self.walked.error.is_some() || self.walked.args.print.is_some()
     }
 
     fn fail_with(&mut self, why: &[u8]) {

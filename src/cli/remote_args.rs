@@ -189,9 +189,9 @@ pub fn files_from(name: Vec<u8>, peer: Option<&RemoteOperand>) -> Result<FilesFr
 ///
 /// Options whose files or variables only the client reads are replaced by their result: a list of files by `-`, a
 /// directory from the environment by the option. `sums`: the chosen checksums, from an option or the environment.
-pub fn words(said: &[GivenOption], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
+pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> =
-        said.iter().filter(|said| said.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
+        given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
     // As rsync does: send --super if it is in force, and never --no-super.
     let may_do_more = args.super_user == Some(true);
     words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
@@ -336,13 +336,13 @@ mod tests {
             let mut copy = copy(line);
             let far = copy.far.unwrap();
             let mut options = settle(&far.words, &far.remote_words, 0o022, 0).unwrap();
-            let asked = Serve {
+            let serve = Serve {
                 sends: far.server_sends,
                 words: far.server_words.clone(),
                 operands: Vec::new(),
                 timeout_secs: 0,
             };
-            settle_session(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
+            settle_session(&serve, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
                 panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
             });
             // Only the client has the rules and knows where its list comes from.
@@ -359,16 +359,16 @@ mod tests {
         let settled = |line: &str| {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
-            let asked = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
-            settle_session(&asked, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
+            let serve = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
+            settle_session(&serve, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
         };
         assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);
         assert_eq!(settled("-a -M--insecure-links s h:d"), LinkOwners::Anyone);
         let far = copy("-a s h:d").far.unwrap();
-        let asked = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
+        let serve = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
         let word = [b"--insecure-links".to_vec()];
         for (words, remote_words) in [(&word[..], &[][..]), (&[], &word)] {
-            let error = settle_session(&asked, (words, remote_words), 0o022, 0).unwrap_err();
+            let error = settle_session(&serve, (words, remote_words), 0o022, 0).unwrap_err();
             assert_eq!(error.exit, Exit::Protocol);
         }
     }

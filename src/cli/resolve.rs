@@ -145,7 +145,7 @@ fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Conn
     let usual = || env.text("RSYNC_RSH").filter(|_| peer.daemon.is_none());
     let shell = args.rsh.clone().or_else(usual).unwrap_or_default();
     let transport = match (args.transport, env.text("SPARSYNC_TRANSPORT")) {
-        (Some(said), _) => said,
+        (Some(given), _) => given,
         (None, Some(name)) => flags::own::transport(&name, "SPARSYNC_TRANSPORT").map_err(|error| error.by(role))?,
         (None, None) => Transport::Auto,
     };
@@ -153,9 +153,9 @@ fn reach(args: &Args, env: Environment<'_>, peer: &RemoteOperand) -> Result<Conn
         return Err(remote_args::invalid_host().by(role));
     }
     let shell = shell::split(&shell).map_err(|error| error.by(role))?;
-    let shell_was_said = !shell.is_empty();
+    let shell_was_given = !shell.is_empty();
     let style = policies::arg_style(args, env);
-    Ok(Connect { transport, shell, shell_was_said, args: style, ..policies::connect(args, env) })
+    Ok(Connect { transport, shell, shell_was_given, args: style, ..policies::connect(args, env) })
 }
 
 /// Restricts the compressions that a session may agree on to those in `RSYNC_COMPRESS_LIST`.
@@ -164,8 +164,8 @@ fn settle_compression(compress: &mut Compress, env: Environment<'_>, has_peer: b
     compress.list = names::compress_list(&listed, names::End::Client);
     if !has_peer {
         // A local copy compresses nothing, but an invalid choice ends the run, as in rsync.
-        let there = names::compress_list(&listed, names::End::Server);
-        let takes = |method| there.as_ref().is_none_or(|there| there.contains(&method));
+        let theirs = names::compress_list(&listed, names::End::Server);
+        let takes = |method| theirs.as_ref().is_none_or(|theirs| theirs.contains(&method));
         let refused = |words: String| Error::new(Exit::Unsupported, words).by("sender");
         compress.agree(&takes).map_err(refused)?;
     }

@@ -96,9 +96,10 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         // `-` is a list that the client sends in the session, not a path on this machine.
-        let is_here = word != b"--files-from=-";
-        let is_path_of =
-            |name: &&&[u8]| is_here && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=');
+        let is_local = word != b"--files-from=-";
+        let is_path_of = |name: &&&[u8]| {
+            is_local && word.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest[0] == b'=')
+        };
         let Some(name) = PATH_OPTIONS.iter().find(is_path_of) else {
             options.push((word.clone(), vec![word]));
             continue;
@@ -112,13 +113,14 @@ fn options_of(words: Vec<Vec<u8>>) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
 /// Compares the arguments of a command line (`asked`) with those of the session followed by those of its
 /// `--remote-option`. The command line must contain all of them, in the same order; paths may differ. Returns the
 /// arguments that only the command line has. The error is the first argument or letter that only the session has.
-pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
-    let (known, said) = (letters_of(asked), letters_of(session));
+pub fn agreed(line: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
+    let (known, session_letters) = (letters_of(line), letters_of(session));
     let count = |letters: &[u8], letter| letters.iter().filter(|&&other| other == letter).count();
-    if let Some(&letter) = said.iter().find(|&&letter| count(said, letter) > count(known, letter)) {
+    if let Some(&letter) = session_letters.iter().find(|&&letter| count(session_letters, letter) > count(known, letter))
+    {
         return Err(vec![b'-', letter]);
     }
-    if is_secluded(asked) {
+    if is_secluded(line) {
         return Ok(Vec::new());
     }
     let rest = |words: &[Vec<u8>]| {
@@ -127,17 +129,17 @@ pub fn agreed(asked: &[Vec<u8>], session: &[Vec<u8>], remote: &[Vec<u8>]) -> Res
         others.map(|(_, word)| word.clone()).collect::<Vec<_>>()
     };
     let mut more = Vec::new();
-    let mut asked = options_of(rest(asked)).into_iter();
+    let mut line = options_of(rest(line)).into_iter();
     for (option, words) in options_of([rest(session), remote.to_vec()].concat()) {
         loop {
-            match asked.next() {
+            match line.next() {
                 None => return Err(words[0].clone()),
                 Some((same, _)) if same == option => break,
                 Some((_, other)) => more.extend(other),
             }
         }
     }
-    more.extend(asked.flat_map(|(_, words)| words));
+    more.extend(line.flat_map(|(_, words)| words));
     Ok(more)
 }
 
@@ -207,8 +209,8 @@ struct WordList<'a> {
 }
 
 impl WordList<'_> {
-    fn word(&mut self, said: bool, word: &str) {
-        if said {
+    fn word(&mut self, given: bool, word: &str) {
+        if given {
             self.list.push(word.as_bytes().to_vec());
         }
     }
@@ -295,13 +297,13 @@ impl WordList<'_> {
         self.number("--max-delete=", max);
         self.number("--min-size=", args.min_size);
         self.number("--max-size=", args.max_size);
-        let said = args.delete;
-        self.word(said.before, "--delete-before");
-        self.word(said.delay, "--delete-delay");
-        self.word(said.during && !said.delay, "--delete-during");
-        self.word(said.after, "--delete-after");
-        self.word(said.excluded, "--delete-excluded");
-        self.word(said.any && !(said.before || said.during || said.after || said.excluded), "--delete");
+        let delete = args.delete;
+        self.word(delete.before, "--delete-before");
+        self.word(delete.delay, "--delete-delay");
+        self.word(delete.during && !delete.delay, "--delete-during");
+        self.word(delete.after, "--delete-after");
+        self.word(delete.excluded, "--delete-excluded");
+        self.word(delete.any && !(delete.before || delete.during || delete.after || delete.excluded), "--delete");
         self.word(args.force, "--force");
         self.word(args.super_user == Some(true), "--super");
         self.word(args.size_only, "--size-only");

@@ -289,11 +289,11 @@ pub enum Page {
 
 /// Returns whether a command line is not a copy.
 pub fn is_one(program: &OsStr, args: &[OsString]) -> bool {
-    asked(program, args).is_some()
+    recognize(program, args).is_some()
 }
 
 /// Recognizes a command line that is not a copy; `None` if it is one.
-fn asked<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>> {
+fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>> {
     let (is_marked, args) = match args.split_first() {
         Some((first, rest)) if first.as_bytes() == VERB_FOLLOWS => (true, rest),
         _ if is_ours(program.as_bytes()) => (false, args),
@@ -367,14 +367,15 @@ fn distance(word: &str, known: &str) -> usize {
 /// Parses a command line that is not a copy; `None` if it is one.
 pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     let words = |verb, rest: &[OsString]| WordReader { verb, parser: lexopt::Parser::from_args(rest.iter().cloned()) };
-    Some(match asked(program, args)? {
+    Some(match recognize(program, args)? {
         Recognized::Server(rest) => server(&mut words("server", rest)),
         Recognized::Enroll(rest) => enroll(&mut words("enroll", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
         Recognized::Misspelled(meant) => {
-            let said: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
-            let words = format!("sparsync: unknown command `{}`", said.join(" "));
-            let hint = format!("did you mean `sparsync {meant}`? To copy a file of that name, use ./{}", said.first()?);
+            let given: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
+            let words = format!("sparsync: unknown command `{}`", given.join(" "));
+            let hint =
+                format!("did you mean `sparsync {meant}`? To copy a file of that name, use ./{}", given.first()?);
             Err(Error::usage(words).with_hint(hint))
         }
     })
@@ -383,32 +384,32 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
 impl ServerAction {
     /// Returns the command line that requests this action, from `server` on. Parsing it yields the same action.
     pub fn words(&self) -> Vec<Vec<u8>> {
-        let mut said = CommandLine::default();
+        let mut line = CommandLine::default();
         match self {
-            ServerAction::Start(start) => said.action("start").start(start),
-            ServerAction::Stop { now } => said.action("stop").flag("now", *now),
-            ServerAction::Restart { start, now } => said.action("restart").start(start).flag("now", *now),
-            ServerAction::Status { json } => said.action("status").flag("json", *json),
+            ServerAction::Start(start) => line.action("start").start(start),
+            ServerAction::Stop { now } => line.action("stop").flag("now", *now),
+            ServerAction::Restart { start, now } => line.action("restart").start(start).flag("now", *now),
+            ServerAction::Status { json } => line.action("status").flag("json", *json),
             ServerAction::Install(Install { system, dry_run, start }) => {
                 let [system, user] = [true, false].map(|is_system| *system == Some(is_system));
-                said.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
+                line.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
             }
-            ServerAction::Grants { json } => said.action("grants").flag("json", *json),
-            ServerAction::Pin => said.action("pin"),
+            ServerAction::Grants { json } => line.action("grants").flag("json", *json),
+            ServerAction::Pin => line.action("pin"),
             ServerAction::Grant(new) => {
-                said.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
+                line.action("grant").operand(&new.pin).flag("json", new.json).values("name", &new.name);
                 let Rights { roots, read_only, expires, no_expiry, allow_setuid, no_munge, owner, no_owner } =
                     &new.rights;
-                said.flag("allow-setuid", *allow_setuid == Some(true))
+                line.flag("allow-setuid", *allow_setuid == Some(true))
                     .flag("strip-setuid", *allow_setuid == Some(false));
-                said.flag("no-munge", *no_munge == Some(true)).flag("munge", *no_munge == Some(false));
-                said.values("owner", owner).flag("no-owner", *no_owner);
-                said.values("default-name", &new.default_name).values("root", roots);
-                said.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
-                said.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
-                new.start.iter().fold(&mut said, |said, start| said.start(start))
+                line.flag("no-munge", *no_munge == Some(true)).flag("munge", *no_munge == Some(false));
+                line.values("owner", owner).flag("no-owner", *no_owner);
+                line.values("default-name", &new.default_name).values("root", roots);
+                line.flag("read-only", *read_only == Some(true)).flag("read-write", *read_only == Some(false));
+                line.values("expires", expires).flag("no-expiry", *no_expiry).flag("start", new.start.is_some());
+                new.start.iter().fold(&mut line, |line, start| line.start(start))
             }
-            ServerAction::Revoke { who } => said.action("revoke").operand(who),
+            ServerAction::Revoke { who } => line.action("revoke").operand(who),
             ServerAction::Session(Session {
                 roots,
                 read_only,
@@ -419,14 +420,14 @@ impl ServerAction {
                 memory,
                 too_large,
             }) => {
-                said.action("session").values("root", roots).flag("read-only", *read_only);
-                said.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge).values("owner", owner);
-                said.values("ceiling", &ceiling.map(|number| number.to_string()));
-                said.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
+                line.action("session").values("root", roots).flag("read-only", *read_only);
+                line.flag("allow-setuid", *allow_setuid).flag("no-munge", *no_munge).values("owner", owner);
+                line.values("ceiling", &ceiling.map(|number| number.to_string()));
+                line.values("memory", &memory.map(|bytes| bytes.to_string())).flag("too-large", *too_large)
             }
-            ServerAction::Pipe { address, pin } => said.action("pipe").operand(address).operand(pin),
+            ServerAction::Pipe { address, pin } => line.action("pipe").operand(address).operand(pin),
         };
-        said.words()
+        line.words()
     }
 }
 
@@ -464,7 +465,7 @@ impl CommandLine {
         name: &str,
         values: impl IntoIterator<Item = &'a V>,
     ) -> &mut CommandLine {
-        values.into_iter().fold(self, |said, value| said.value(name, value.as_ref()))
+        values.into_iter().fold(self, |line, value| line.value(name, value.as_ref()))
     }
 
     fn start(&mut self, start: &Start) -> &mut CommandLine {
@@ -633,7 +634,7 @@ impl WordReader {
 #[derive(Default)]
 struct ServerWords {
     operands: Vec<String>,
-    said: Vec<&'static str>,
+    given: Vec<&'static str>,
     start: Start,
     now: bool,
     json: bool,
@@ -681,7 +682,7 @@ fn server(words: &mut WordReader) -> Result<Verb> {
         let Some((known, _)) = known else {
             return Err(words.wrong(&format!("unknown option --{name}")));
         };
-        got.said.push(known);
+        got.given.push(known);
         match *known {
             "foreground" => got.start.foreground = true,
             "detached" => got.start.detached = true,
@@ -757,7 +758,7 @@ const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
 ];
 
 fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
-    let ServerWords { operands, said, start, now, json, system, dry_run, shell, program, .. } = got;
+    let ServerWords { operands, given, start, now, json, system, dry_run, shell, program, .. } = got;
     let mut operands = operands.into_iter();
     let Some(action) = operands.next() else {
         return Err(words.wrong(&format!("missing subcommand: {SUBCOMMANDS}")));
@@ -795,7 +796,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
         "session" => {
             let ServerWords { rights, ceiling, too_large, .. } = got;
             let [read_only, allow_setuid, no_munge] =
-                [rights.read_only, rights.allow_setuid, rights.no_munge].map(|said| said == Some(true));
+                [rights.read_only, rights.allow_setuid, rights.no_munge].map(|flag| flag == Some(true));
             let (roots, owner, memory) = (rights.roots, rights.owner, start.memory);
             ServerAction::Session(Session {
                 roots,
@@ -811,7 +812,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
         other => return Err(no_such_action(words, other)),
     };
     for (name, takers) in SERVER_OPTIONS {
-        if said.contains(&name) && !takers.contains(&action.as_str()) {
+        if given.contains(&name) && !takers.contains(&action.as_str()) {
             return Err(words.wrong(&format!("--{name} cannot be used with {action}, only with {}", takers.join(", "))));
         }
     }
@@ -833,7 +834,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
 
 fn enroll(words: &mut WordReader) -> Result<Verb> {
     let (mut host, mut list, mut revoke, mut json) = (None::<String>, false, None::<String>, false);
-    let mut said = Vec::new();
+    let mut given = Vec::new();
     let mut wanted = EnrollHost {
         reach: RemoteHost { host: String::new(), shell: Vec::new(), program: None },
         rights: Rights::default(),
@@ -876,7 +877,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
             "dry-run" => wanted.dry_run = true,
             other => return Err(words.wrong(&format!("unknown option --{other}"))),
         }
-        said.push(name);
+        given.push(name);
     }
     let allowed: &[&str] = match (list, &revoke) {
         (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
@@ -886,7 +887,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
     };
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
-    if let Some(odd) = said.iter().find(|name| !is_allowed(name)) {
+    if let Some(odd) = given.iter().find(|name| !is_allowed(name)) {
         let why = match (list, &revoke) {
             (true, _) => "cannot be used with --list",
             (false, Some(_)) => "cannot be used with --revoke",
@@ -995,8 +996,8 @@ mod tests {
             ("enrol box", "enroll box"),
             ("enrolll me@box", "enroll me@box"),
         ] {
-            let told = refused(line);
-            assert!(told.contains(&format!("did you mean `sparsync {meant}`?")), "{told}");
+            let error = refused(line);
+            assert!(error.contains(&format!("did you mean `sparsync {meant}`?")), "{error}");
         }
     }
 
@@ -1007,7 +1008,7 @@ mod tests {
             unknown_action(&words[0], &words[1..]).map(|error| String::from_utf8(error.message).unwrap())
         };
         for line in ["sparsync server x", "./sparsync server frobnicate box", "sparsync server x box.example.org"] {
-            assert!(unknown(line).is_some_and(|told| told.contains(": no such subcommand `")), "{line}");
+            assert!(unknown(line).is_some_and(|error| error.contains(": no such subcommand `")), "{line}");
         }
         for line in
             ["rsync server x", "sparsync ./server x", "sparsync server", "sparsync server -a x", "sparsync server x/"]
@@ -1027,11 +1028,11 @@ mod tests {
     #[test]
     fn every_server_option_is_accepted() {
         for (name, takers) in SERVER_OPTIONS {
-            let told = [name.to_owned(), format!("{name}=x")].map(|option| {
+            let results = [name.to_owned(), format!("{name}=x")].map(|option| {
                 let rest = ["sparsync", "server", takers[0]].map(OsString::from);
                 read(&rest[0], &[&rest[1..], &[format!("--{option}").into()]].concat())
             });
-            for read in told {
+            for read in results {
                 let words = read.map(|read| read.map_err(|error| String::from_utf8(error.message).unwrap()));
                 assert!(!matches!(words, Some(Err(words)) if words.contains("unknown option")), "{name}");
             }
@@ -1104,15 +1105,15 @@ mod tests {
         #[test]
         fn server_action_survives_formatting_and_parsing(action in actions()) {
             let words: Vec<_> = action.words().into_iter().map(OsString::from_vec).collect();
-            let there = Server { action, host: None };
-            prop_assert_eq!(read(OsStr::new("sparsync"), &words), Some(Ok(Verb::Server(Box::new(there)))), "{:?}", words);
+            let remote = Server { action, host: None };
+            prop_assert_eq!(read(OsStr::new("sparsync"), &words), Some(Ok(Verb::Server(Box::new(remote)))), "{:?}", words);
         }
     }
 
     #[test]
     fn server_arguments_are_parsed() {
-        let here = |action| Server { action, host: None };
-        assert_eq!(server("start"), here(ServerAction::Start(Start::default())));
+        let local = |action| Server { action, host: None };
+        assert_eq!(server("start"), local(ServerAction::Start(Start::default())));
         let start = Start {
             port: Some(0),
             listen: vec!["::1".into()],
@@ -1120,10 +1121,10 @@ mod tests {
             memory: Some(4 << 30),
             ..Start::default()
         };
-        assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), here(ServerAction::Start(start)));
-        assert_eq!(server("stop --now"), here(ServerAction::Stop { now: true }));
-        assert_eq!(server("status --json"), here(ServerAction::Status { json: true }));
-        assert_eq!(server("revoke laptop"), here(ServerAction::Revoke { who: "laptop".into() }));
+        assert_eq!(server("start --foreground --port 0 --listen=::1 --memory=4G"), local(ServerAction::Start(start)));
+        assert_eq!(server("stop --now"), local(ServerAction::Stop { now: true }));
+        assert_eq!(server("status --json"), local(ServerAction::Status { json: true }));
+        assert_eq!(server("revoke laptop"), local(ServerAction::Revoke { who: "laptop".into() }));
         let session = Session {
             roots: vec![b"/a".to_vec(), b"/b".to_vec()],
             read_only: true,
@@ -1136,16 +1137,16 @@ mod tests {
         };
         assert_eq!(
             server("session --root /a --root=/b --read-only --owner=u:g --ceiling 7"),
-            here(ServerAction::Session(session))
+            local(ServerAction::Session(session))
         );
-        let there = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
+        let remote = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
         let reach =
             RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
-        assert_eq!(there, Server { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
-        for (said, meant) in
+        assert_eq!(remote, Server { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
+        for (misspelled, meant) in
             [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1"), ("a@fe80::1%eth0", "a@fe80::1%eth0")]
         {
-            assert_eq!(server(&format!("status {said}")).host.map(|reach| reach.host).as_deref(), Some(meant));
+            assert_eq!(server(&format!("status {misspelled}")).host.map(|reach| reach.host).as_deref(), Some(meant));
         }
         let ServerAction::Grant(grant) =
             server("grant SHA256:x --name n --root /a --expires 30d --start --port 7").action
@@ -1216,9 +1217,9 @@ mod tests {
             ("enroll --root x a", "expected an absolute path"),
             ("enroll -- -oProxyCommand=x", "invalid host"),
         ] {
-            let told = refused(line);
-            assert!(told.contains(words), "{line}: {told}");
-            assert!(told.starts_with("sparsync ") && told.ends_with("--help`"), "{told}");
+            let error = refused(line);
+            assert!(error.contains(words), "{line}: {error}");
+            assert!(error.starts_with("sparsync ") && error.ends_with("--help`"), "{error}");
         }
     }
 }

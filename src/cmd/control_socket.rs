@@ -219,9 +219,9 @@ pub fn status(places: &Places) -> Result<Option<Status>> {
         return Ok(None);
     };
     let mut answer = Vec::new();
-    let heard = stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer);
+    let got = stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer);
     // An empty answer means that the server ended after the request.
-    if heard.or_else(none_if_gone)? == 0 {
+    if got.or_else(none_if_gone)? == 0 {
         return Ok(None);
     }
     read(&String::from_utf8_lossy(&answer)).map(Some)
@@ -259,12 +259,12 @@ impl Ending {
 
 /// Requests the server of this user to end; `None` if none runs. The answer may be of any version. Fails if there is
 /// none.
-pub fn end(places: &Places, asked: Question) -> Result<Option<Ending>> {
-    let Some(stream) = question(places, asked)? else {
+pub fn end(places: &Places, query: Question) -> Result<Option<Ending>> {
+    let Some(stream) = question(places, query)? else {
         return Ok(None);
     };
-    let heard = (&stream).read(&mut [0]).or_else(none_if_gone)?;
-    Ok((heard > 0).then_some(Ending(stream)))
+    let got = (&stream).read(&mut [0]).or_else(none_if_gone)?;
+    Ok((got > 0).then_some(Ending(stream)))
 }
 
 /// Sends a request and returns the stream that will bring the answer; `None` if no server runs.
@@ -276,12 +276,12 @@ fn question(places: &Places, question: Question) -> Result<Option<UnixStream>> {
         return Ok(None);
     };
     let word = format!("{}\n", question.word());
-    let asked = stream
+    let written = stream
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
         .and_then(|()| stream.write_all(word.as_bytes()));
-    let asked = asked.map(|()| word.len()).or_else(none_if_gone)?;
-    Ok((asked > 0).then_some(stream))
+    let written = written.map(|()| word.len()).or_else(none_if_gone)?;
+    Ok((written > 0).then_some(stream))
 }
 
 /// Interprets a socket error: a timeout means that the server runs but does not answer; after any other error the
@@ -307,9 +307,9 @@ mod tests {
 
     #[test]
     fn missing_status_fields_have_defaults() {
-        let told = "sparsync = \"9.0.0\"\nrunning = true\npid = 7\nport = 4711\ncolour = \"green\"\n\
+        let reply = "sparsync = \"9.0.0\"\nrunning = true\npid = 7\nport = 4711\ncolour = \"green\"\n\
                     [[sessions]]\nname = \"laptop\"\n";
-        let status = read(told).unwrap();
+        let status = read(reply).unwrap();
         assert_eq!((status.pid, status.port, status.draining), (7, 4711, false));
         assert_eq!(status.sessions, [SessionStatus { name: "laptop".into(), ..SessionStatus::default() }]);
         for bad in ["", "running = true\n", "\u{0}"] {

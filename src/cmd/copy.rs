@@ -27,8 +27,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let cli::Copy { options, sources, dest, far: _ } = wanted;
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = prepare(env, &options, false).and_then(|prepared| {
-        let deaf = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        env.handle_signals().map_err(deaf)?;
+        let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+        env.handle_signals().map_err(no_signals)?;
         start_deadline(env, &options)?;
         Ok(prepared)
     });
@@ -209,7 +209,7 @@ fn carry_out(
         stop: &env.stop,
         threads: threads(),
         repeats: false,
-        interrupted: &env.asked,
+        interrupted: &env.stop_requested,
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();
@@ -229,9 +229,9 @@ fn banner(options: &Options) -> Banner {
 
 /// Returns whether the locale uses UTF-8. Reads the same variables as the C library, in the same order.
 pub fn utf8_locale(env: &Env) -> bool {
-    let said =
+    let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env.var(name)).find(|value| !value.is_empty());
-    said.is_some_and(|value| {
+    locale.is_some_and(|value| {
         let value = value.as_bytes().to_ascii_lowercase();
         value.ends_with(b"utf-8") || value.ends_with(b"utf8")
     })

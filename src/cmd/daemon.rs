@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{errno, ids, sys};
 use crate::transport::link::Patience;
-use crate::transport::net::server::{Guest, Lasting, Listener, are_free, listen, listen_everywhere};
+use crate::transport::net::server::{AcceptedClient, Lasting, Listener, are_free, listen, listen_everywhere};
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
@@ -59,7 +59,7 @@ const STOPPING_MAX: Duration = Duration::from_secs(2);
 /// enough for several retransmissions, and no client that has vanished delays the server for longer.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 /// How long a client whose session was too large can still learn that: it reconnects within seconds.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
+const REPORTED_WITHIN: Duration = Duration::from_secs(10);
 /// The answer to a probe, which connects with this machine's own key.
 pub const HELLO: &[u8] = b"sparsync server\n";
 /// The most that is read from a probe, which sends next to nothing.
@@ -114,7 +114,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let grants = CachedList::new(places);
     // A list of grants that cannot be read must fail the start.
     let last_good = Mutex::new(grants.get()?);
-    let door = Arc::new(GrantCheck { grants, last_good, own: identity.pin, strangers: Mutex::default() });
+    let door = Arc::new(GrantCheck { grants, last_good, own: identity.pin, rejected: Mutex::default() });
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
@@ -145,8 +145,8 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         supervisor: if start.foreground { Supervisor::of(env) } else { Supervisor::none() },
         too_large: Mutex::default(),
     });
-    let asked = server.clone();
-    thread("control").spawn(move || asked.answer(&control)).map_err(|error| no_thread(&error))?;
+    let daemon = server.clone();
+    thread("control").spawn(move || daemon.answer(&control)).map_err(|error| no_thread(&error))?;
     if start.detached {
         notify_ready(env);
     }
@@ -159,8 +159,8 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
 /// Returns the directory in which logins of this user begin. systemd sets no HOME for root; relative paths must not
 /// lead to `/` then.
 fn home(env: &Env) -> OsString {
-    let said = env.var("HOME").filter(|home| !home.is_empty());
-    said.or_else(ids::own_home).unwrap_or_else(|| "/".into())
+    let home = env.var("HOME").filter(|home| !home.is_empty());
+    home.or_else(ids::own_home).unwrap_or_else(|| "/".into())
 }
 
 fn cannot_share(error: &io::Error) -> Error {
@@ -212,7 +212,7 @@ fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16),
     let patience = Patience::default();
     let at = |port| match places_of(start, port).as_slice() {
         [] => listen_everywhere(port, config, lasting, limits, &patience),
-        said => listen(said, config.clone(), lasting, limits, &patience),
+        addresses => listen(addresses, config.clone(), lasting, limits, &patience),
     };
     // The next ports first: the system would choose one that outgoing connections use, too.
     let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
@@ -227,8 +227,8 @@ fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16),
 }
 
 fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
-    let said = start.listen.iter().filter_map(|address| address.parse().ok());
-    said.map(|address: IpAddr| SocketAddr::new(address, port)).collect()
+    let addresses = start.listen.iter().filter_map(|address| address.parse().ok());
+    addresses.map(|address: IpAddr| SocketAddr::new(address, port)).collect()
 }
 
 /// Returns the port of a server started with these options: `--port`, else the last port given, which clients know,
@@ -329,7 +329,7 @@ struct GrantCheck {
     /// The last list that could be read.
     last_good: Mutex<Arc<Grants>>,
     own: Pin,
-    strangers: Mutex<Strangers>,
+    rejected: Mutex<RejectedClients>,
 }
 
 impl GrantCheck {
@@ -355,8 +355,10 @@ impl GrantCheck {
             Standing::Unknown => format!("client rejected: unknown key {pin}"),
         };
         match unlogged.unwrap_or_else(|| self.log_unknown_client()) {
-            Some(0) => warn!(target: server_log::STRANGERS, "{words}"),
-            Some(untold) => warn!(target: server_log::STRANGERS, "{words} ({untold} more rejected before)"),
+            Some(0) => warn!(target: server_log::REJECTED_CLIENTS, "{words}"),
+            Some(unlogged_before) => {
+                warn!(target: server_log::REJECTED_CLIENTS, "{words} ({unlogged_before} more rejected before)")
+            }
             None => {}
         }
         false
@@ -377,35 +379,35 @@ impl GrantCheck {
     }
 
     fn log_unknown_client(&self) -> Option<u64> {
-        self.strangers.lock().one_more()
+        self.rejected.lock().one_more()
     }
 }
 
 /// Limits the log lines about rejected clients: anyone can connect.
 #[derive(Default)]
-struct Strangers {
+struct RejectedClients {
     since: Option<Since>,
-    told: u32,
-    untold: u64,
+    logged: u32,
+    unlogged: u64,
 }
 
-impl Strangers {
-    /// How many are logged one by one within [`Strangers::WHILE`].
-    const TOLD_MAX: u32 = 16;
+impl RejectedClients {
+    /// How many are logged one by one within [`RejectedClients::WHILE`].
+    const LOGGED_MAX: u32 = 16;
     const WHILE: Duration = Duration::from_secs(60);
 
     /// Counts a rejected client. Returns how many before it were not logged; `None` if this one must not be logged
     /// either.
     fn one_more(&mut self) -> Option<u64> {
-        if self.since.is_none_or(|since| since.elapsed() >= Strangers::WHILE) {
-            (self.since, self.told) = (Some(Since::now()), 0);
+        if self.since.is_none_or(|since| since.elapsed() >= RejectedClients::WHILE) {
+            (self.since, self.logged) = (Some(Since::now()), 0);
         }
-        if self.told == Strangers::TOLD_MAX {
-            self.untold += 1;
+        if self.logged == RejectedClients::LOGGED_MAX {
+            self.unlogged += 1;
             return None;
         }
-        self.told += 1;
-        Some(std::mem::take(&mut self.untold))
+        self.logged += 1;
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -471,7 +473,7 @@ impl Daemon {
         let mut watched = Since::now();
         loop {
             match listener.accept(TICK) {
-                Ok(Some(guest)) => self.welcome(guest),
+                Ok(Some(client)) => self.welcome(client),
                 Ok(None) => {}
                 Err(error) => {
                     error!("cannot accept clients: {error}");
@@ -567,44 +569,44 @@ impl Daemon {
                 "session {number} of {name} from {address} ended: it uses the most of {held} bytes, over --memory={most}"
             );
             if ends.is_alone_too_much {
-                let mut told = self.too_large.lock();
-                told.retain(|(pin, since)| *pin != grant.pin && since.elapsed() < TOLD_WITHIN);
-                told.push((grant.pin, Since::now()));
+                let mut too_large = self.too_large.lock();
+                too_large.retain(|(pin, since)| *pin != grant.pin && since.elapsed() < REPORTED_WITHIN);
+                too_large.push((grant.pin, Since::now()));
             }
             session.end("the server has no memory left for this session");
         }
     }
 
-    fn welcome(self: &Arc<Daemon>, guest: Guest) {
-        let (server, address, hang_up) = (self.clone(), shown(guest.address), guest.hang_up.clone());
+    fn welcome(self: &Arc<Daemon>, client: AcceptedClient) {
+        let (server, address, hang_up) = (self.clone(), shown(client.address), client.hang_up.clone());
         // One thread per client, because each blocks. The listener limits their number.
-        if let Err(error) = thread(env::GUEST).spawn(move || server.host(guest)) {
+        if let Err(error) = thread(env::CLIENT_THREAD).spawn(move || server.host(client)) {
             error!("cannot start a session for {address}: {error}");
             hang_up.now(NO_SESSION);
         }
     }
 
     /// Serves one client until it disconnects.
-    fn host(&self, mut guest: Guest) {
+    fn host(&self, mut client: AcceptedClient) {
         let (grants, _) = self.door.grants();
-        let Some(grant) = grants.find(&guest.pin, now()).cloned() else {
-            if guest.pin == self.door.own {
+        let Some(grant) = grants.find(&client.pin, now()).cloned() else {
+            if client.pin == self.door.own {
                 // A probe of this user checks whether the server runs.
-                let _ = guest.writer.write_all(HELLO);
+                let _ = client.writer.write_all(HELLO);
                 // Wait briefly until the client closes: closing first could reset the connection under the answer.
-                guest.parting.begin();
-                let _ = io::copy(&mut guest.reader.take(PROBE_MAX_BYTES), &mut io::sink());
+                client.parting.begin();
+                let _ = io::copy(&mut client.reader.take(PROBE_MAX_BYTES), &mut io::sink());
                 return;
             }
-            return guest.hang_up.now(ENDED);
+            return client.hang_up.now(ENDED);
         };
-        let address = shown(guest.address);
-        let (name, kind) = (grant.name.clone(), guest.kind.to_string());
+        let address = shown(client.address);
+        let (name, kind) = (grant.name.clone(), client.kind.to_string());
         let (child, ours) = match self.start_session(&grant) {
             Ok(started) => started,
             Err(error) => {
                 error!("cannot start a session for {name} from {address}: {error}");
-                return guest.hang_up.now(NO_SESSION);
+                return client.hang_up.now(NO_SESSION);
             }
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -620,12 +622,12 @@ impl Daemon {
             since,
             bytes: bytes.clone(),
             child: child.clone(),
-            hang_up: guest.hang_up.clone(),
+            hang_up: client.hang_up.clone(),
         });
-        let hang_up = guest.hang_up.clone();
+        let hang_up = client.hang_up.clone();
         // A panic in one session must not affect the others.
         let may_begin = |run| self.replace_sessions(number, &pin, run);
-        let ended = catch_unwind(AssertUnwindSafe(|| proxy::carry(guest, &ours, &bytes, may_begin)));
+        let ended = catch_unwind(AssertUnwindSafe(|| proxy::carry(client, &ours, &bytes, may_begin)));
         let ended = ended.unwrap_or(ProxyEnd::Never);
         let grace = match ended {
             ProxyEnd::ByItself => LEAVING_MAX,
@@ -712,10 +714,10 @@ impl Daemon {
 
     /// Returns whether the last session of this key was too large and its client has not learned that yet.
     fn was_too_large(&self, pin: &Pin) -> bool {
-        let mut told = self.too_large.lock();
-        let at = told.iter().position(|(known, since)| known == pin && since.elapsed() < TOLD_WITHIN);
+        let mut too_large = self.too_large.lock();
+        let at = too_large.iter().position(|(known, since)| known == pin && since.elapsed() < REPORTED_WITHIN);
         at.is_some_and(|at| {
-            told.swap_remove(at);
+            too_large.swap_remove(at);
             true
         })
     }
@@ -726,7 +728,7 @@ impl Daemon {
             let running: u64 = sessions.iter().map(|session| of(&session.bytes).load(Ordering::Relaxed)).sum();
             of(&self.bytes).load(Ordering::Relaxed) + running
         };
-        let told = sessions.iter().map(|session| SessionStatus {
+        let statuses = sessions.iter().map(|session| SessionStatus {
             name: session.grant.name.clone(),
             address: session.address.to_string(),
             transport: match session.hang_up.moved_after() {
@@ -745,10 +747,10 @@ impl Daemon {
             addresses: self.addresses.iter().map(ToString::to_string).collect(),
             uptime_secs: self.since.elapsed().as_secs(),
             draining: self.drain.load(Ordering::Relaxed),
-            supervised: self.supervisor.is_there(),
+            supervised: self.supervisor.is_present(),
             memory_bytes: self.budget.held_bytes(),
             memory_max_bytes: self.budget.bytes(),
-            sessions: told.collect(),
+            sessions: statuses.collect(),
             sessions_total: self.next.load(Ordering::Relaxed),
             bytes_in: count(&|bytes| &bytes.from_client),
             bytes_out: count(&|bytes| &bytes.to_client),
@@ -816,11 +818,11 @@ mod tests {
 
     #[test]
     fn log_lines_about_unknown_clients_are_limited() {
-        let mut strangers = Strangers::default();
-        let told = (0..1000).filter(|_| strangers.one_more().is_some()).count();
-        assert_eq!(told, Strangers::TOLD_MAX as usize);
-        strangers.since = None;
-        assert_eq!(strangers.one_more(), Some(1000 - u64::from(Strangers::TOLD_MAX)));
-        assert_eq!(strangers.one_more(), Some(0));
+        let mut rejected = RejectedClients::default();
+        let logged = (0..1000).filter(|_| rejected.one_more().is_some()).count();
+        assert_eq!(logged, RejectedClients::LOGGED_MAX as usize);
+        rejected.since = None;
+        assert_eq!(rejected.one_more(), Some(1000 - u64::from(RejectedClients::LOGGED_MAX)));
+        assert_eq!(rejected.one_more(), Some(0));
     }
 }

@@ -6,7 +6,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::transport::shell::{self, Asking, ShellExit};
+use crate::transport::shell::{self, RunOptions, ShellExit};
 use crate::trust::Pin;
 use crate::trust::enroll_reply::{Granted, INTRODUCTION_MAX_BYTES, Introduction, ServerState};
 use crate::trust::files::List as _;
@@ -25,13 +25,13 @@ const INSTALLED: &str = ".local/bin/sparsync";
 /// Runs the command and prints the result on standard output.
 pub fn run(env: &mut Env, wanted: &Enroll) -> Result<()> {
     let places = Places::of(env)?;
-    let told = match wanted {
+    let text = match wanted {
         Enroll::Host(host) => enroll(env, &places, host)?,
         Enroll::List { json } => list(&Peers::load(&places)?, *json),
         Enroll::Revoke(reach) => revoke(env, &places, reach)?,
     };
-    let said = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
-    said.map_err(|error| failed(format!("cannot write to standard output: {error}")))
+    let written = env.stdout.write_all(text.as_bytes()).and_then(|()| env.stdout.flush());
+    written.map_err(|error| failed(format!("cannot write to standard output: {error}")))
 }
 
 fn failed(what: impl std::fmt::Display) -> Error {
@@ -100,11 +100,11 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let is_same = known.as_ref().is_some_and(|known| {
         Peer { met: known.met, last_route: known.last_route, last_until: known.last_until, ..peer.clone() } == *known
     });
-    let mut told = String::new();
+    let mut text = String::new();
     if is_same && introduction.grant == Granted::Same {
-        told += &format!("{host} is already enrolled; nothing changed\n");
+        text += &format!("{host} is already enrolled; nothing changed\n");
     } else {
-        told += &format!("{host} is enrolled\n");
+        text += &format!("{host} is enrolled\n");
     }
     Peers::change(places, |peers| match is_same {
         true => peers.answers(host),
@@ -114,20 +114,20 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         Some(before) => format!("{} (before: {before})", introduction.rights),
         None => introduction.rights.clone(),
     };
-    told += &format!("  server    {}\n  client    {}\n", peer.pin, identity.pin);
-    told +=
+    text += &format!("  server    {}\n  client    {}\n", peer.pin, identity.pin);
+    text +=
         &format!("  reached   over {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
     if introduction.is_limited {
-        told += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
+        text += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
     }
     if facts.is_proxied {
-        told += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses the \
+        text += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses the \
                  server\n";
     }
     if introduction.server == ServerState::Started {
-        told += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
+        text += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
     }
-    Ok(told)
+    Ok(text)
 }
 
 /// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the
@@ -141,12 +141,12 @@ fn introduce(env: &mut Env, reach: &mut RemoteHost, install: bool, words: &[Vec<
                 "--install copies this program to ~/{INSTALLED} there; --rsync-path=PROGRAM names another path"
             )));
         }
-        put_there(env, reach)?;
+        install_on_host(env, reach)?;
         reach.program = Some(INSTALLED.into());
         ended = run_remote(env.umask, reach, words)?;
     }
     match ended {
-        (ShellExit::Code(0), told) => Introduction::read(&told).map_err(|why| {
+        (ShellExit::Code(0), output) => Introduction::read(&output).map_err(|why| {
             failed(format!("cannot enroll {host}: unexpected answer from its sparsync: {why}"))
                 .with_hint("upgrade the older sparsync")
         }),
@@ -192,13 +192,13 @@ pub fn argv(reach: &RemoteHost, words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     shell::argv_of(&reach.shell, &reach.host, &subcommand::addressed(program, words))
 }
 
-fn asking(umask: u32, input: Option<std::fs::File>) -> Asking {
-    Asking { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
+fn run_options(umask: u32, input: Option<std::fs::File>) -> RunOptions {
+    RunOptions { umask, input, is_quiet: false, most_bytes: INTRODUCTION_MAX_BYTES }
 }
 
 fn run_remote(umask: u32, reach: &RemoteHost, words: &[Vec<u8>]) -> Result<(ShellExit, Vec<u8>)> {
     let argv = argv(reach, words);
-    shell::run_to_end(&argv, asking(umask, None))
+    shell::run_to_end(&argv, run_options(umask, None))
         .map_err(|error| failed(format!("cannot start {}: {error}", String::from_utf8_lossy(&argv[0]))))
 }
 
@@ -207,19 +207,19 @@ fn shown(argv: &[Vec<u8>]) -> String {
 }
 
 /// Copies this program to the host, if it can run there.
-fn put_there(env: &mut Env, reach: &RemoteHost) -> Result<()> {
+fn install_on_host(env: &mut Env, reach: &RemoteHost) -> Result<()> {
     let (host, umask) = (&reach.host, env.umask);
     let run = |script: &str, input| {
         let words = vec![b"sh".to_vec(), b"-c".to_vec(), script.into()];
-        shell::run_to_end(&shell::argv_of(&reach.shell, host, &words), asking(umask, input)).map_err(|error| {
+        shell::run_to_end(&shell::argv_of(&reach.shell, host, &words), run_options(umask, input)).map_err(|error| {
             failed(format!("cannot install sparsync on {host}: cannot start the remote shell: {error}"))
         })
     };
-    let (_, told) = run("echo; uname -s -m", None)?;
-    let there = String::from_utf8_lossy(&told).lines().last().unwrap_or_default().trim().to_owned();
-    let here = sys::system_and_machine();
-    if there != here {
-        let words = format!("cannot install sparsync on {host}: `{there}` there, `{here}` here");
+    let (_, output) = run("echo; uname -s -m", None)?;
+    let remote = String::from_utf8_lossy(&output).lines().last().unwrap_or_default().trim().to_owned();
+    let local = sys::system_and_machine();
+    if remote != local {
+        let words = format!("cannot install sparsync on {host}: `{remote}` there, `{local}` here");
         return Err(failed(words).with_hint(format!("build sparsync on {host}")));
     }
     let own = env
@@ -295,24 +295,24 @@ fn revoke(env: &mut Env, places: &Places, reach: &RemoteHost) -> Result<String> 
         return Err(failed(format!("cannot revoke {host}: not enrolled, and this user has no key")));
     };
     let words = ServerAction::Revoke { who: identity.pin.to_string() }.words();
-    let there = run_remote(env.umask, &with_program(reach, known.as_ref()), &words);
-    let mut told = match known {
+    let result = run_remote(env.umask, &with_program(reach, known.as_ref()), &words);
+    let mut text = match known {
         Some(_) => format!("{host} is removed here\n"),
         None => format!("{host} was not enrolled here\n"),
     };
-    match there {
-        Ok((ShellExit::Code(0), _)) => told += &format!("{host} revoked the grant of this machine's key\n"),
+    match result {
+        Ok((ShellExit::Code(0), _)) => text += &format!("{host} revoked the grant of this machine's key\n"),
         Ok((ShellExit::Code(code), _)) if code == NO_SUCH_GRANT.code() => {
-            told += &format!("{host} had no grant for this machine's key\n");
+            text += &format!("{host} had no grant for this machine's key\n");
         }
         _ => {
             // The failed command is the error to report.
-            let _ = env.stdout.write_all(told.as_bytes()).and_then(|()| env.stdout.flush());
+            let _ = env.stdout.write_all(text.as_bytes()).and_then(|()| env.stdout.flush());
             return Err(failed(format!(
                 "cannot revoke the grant of this machine's key on {host}: the command failed there"
             ))
             .with_hint(format!("run on {host}: sparsync server revoke {}", identity.pin)));
         }
     }
-    Ok(told)
+    Ok(text)
 }

@@ -13,7 +13,7 @@ use crate::proto::Meeting;
 use crate::session::handshake::EndpointRequest;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
-use crate::transport::net::server::{Guest, Lasting, Listener, listen, listen_everywhere};
+use crate::transport::net::server::{AcceptedClient, Lasting, Listener, listen, listen_everywhere};
 use crate::transport::net::server_limits::Limits;
 use crate::trust::identity::Identity;
 use crate::trust::{Pin, tls};
@@ -38,19 +38,19 @@ pub struct Once {
 impl Once {
     /// Opens a port, sends the address to the client, and waits for it. If this fails, the client has received the
     /// error or is gone.
-    pub fn open(env: &Env, mut asked: EndpointRequest, patience: &Patience) -> Result<(Once, Link)> {
-        let opened = EphemeralAddress::open(env, &asked.client, patience);
-        asked.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
+    pub fn open(env: &Env, mut request: EndpointRequest, patience: &Patience) -> Result<(Once, Link)> {
+        let opened = EphemeralAddress::open(env, &request.client, patience);
+        request.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
         let (door, listener) = opened?;
-        let lifeline = Lifeline::hold(asked.link);
-        let guest = door.wait(&listener, &lifeline, &env.stop)?;
-        if !lifeline.guard(guest.hang_up.clone()) {
+        let lifeline = Lifeline::hold(request.link);
+        let client = door.wait(&listener, &lifeline, &env.stop)?;
+        if !lifeline.guard(client.hang_up.clone()) {
             return Err(no_client(Exit::Stream));
         }
         let link = Link {
-            reader: Box::new(guest.reader),
-            writer: guest.writer,
-            parting: guest.parting,
+            reader: Box::new(client.reader),
+            writer: client.writer,
+            parting: client.parting,
             leave: None,
             moved: Moved::default(),
         };
@@ -84,10 +84,10 @@ impl EphemeralAddress {
         let config = tls::server_config(&identity, Arc::new(admit));
         let limits = Limits { sessions: 1, ..Limits::default() };
         let lasting = Lasting(sys::random());
-        let reached_at = env.var("SSH_CONNECTION").and_then(|told| own_address(&told.to_string_lossy()));
+        let reached_at = env.var("SSH_CONNECTION").and_then(|connection| own_address(&connection.to_string_lossy()));
         // Listen only on the address at which sshd was reached, if it is known.
-        let there = reached_at.map(|own| listen(&[(own, 0).into()], config.clone(), lasting, &limits, patience));
-        let (listener, addresses) = match (there, reached_at) {
+        let listening = reached_at.map(|own| listen(&[(own, 0).into()], config.clone(), lasting, &limits, patience));
+        let (listener, addresses) = match (listening, reached_at) {
             (Some(Ok(listener)), Some(own)) => (listener, vec![own]),
             _ => (listen_everywhere(0, &config, lasting, &limits, patience).map_err(cannot_listen)?, Vec::new()),
         };
@@ -97,14 +97,14 @@ impl EphemeralAddress {
     }
 
     /// Waits for the client, and rejects all others after it.
-    fn wait(&self, listener: &Listener, lifeline: &Lifeline, stop: &AtomicBool) -> Result<Guest> {
+    fn wait(&self, listener: &Listener, lifeline: &Lifeline, stop: &AtomicBool) -> Result<AcceptedClient> {
         let (since, cut) = (Since::now(), lifeline.cut());
         loop {
             match listener.accept(TICK) {
-                Ok(Some(guest)) => {
+                Ok(Some(client)) => {
                     self.has_come.store(true, Ordering::Relaxed);
                     listener.drain();
-                    return Ok(guest);
+                    return Ok(client);
                 }
                 Ok(None) if stop.load(Ordering::Relaxed) => return Err(no_client(Exit::Signal)),
                 Ok(None) if cut.load(Ordering::Relaxed) || since.elapsed() >= COMES_WITHIN => {
@@ -128,8 +128,8 @@ fn cannot_listen(error: io::Error) -> Error {
 
 /// Returns the address at which sshd was reached, from `SSH_CONNECTION`: client address, client port, own address, own
 /// port.
-fn own_address(told: &str) -> Option<IpAddr> {
-    let address: IpAddr = told.split(' ').nth(2)?.parse().ok()?;
+fn own_address(connection: &str) -> Option<IpAddr> {
+    let address: IpAddr = connection.split(' ').nth(2)?.parse().ok()?;
     Some(address.to_canonical())
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn own_address_is_parsed_from_ssh_connection() {
-        let own = |told| own_address(told).map(|address| address.to_string());
+        let own = |connection| own_address(connection).map(|address| address.to_string());
         assert_eq!(own("192.0.2.1 50000 192.0.2.2 22"), Some("192.0.2.2".into()));
         assert_eq!(own("2001:db8::1 50000 ::ffff:192.0.2.2 22"), Some("192.0.2.2".into()));
         for none in ["", "UNKNOWN 65535 UNKNOWN 65535", "fe80::1 1 fe80::2%eth0 22", "192.0.2.1"] {

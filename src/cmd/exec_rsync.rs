@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::transport::shell::{self, Asking};
+use crate::transport::shell::{self, RunOptions};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -105,9 +105,9 @@ const VERSION_MAX_BYTES: usize = 64 << 10;
 
 /// Returns whether a program is a sparsync, or a script that calls one.
 fn leads_back(path: &Path, umask: u32) -> bool {
-    let asking = Asking { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
-    let told = shell::run_to_end(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], asking);
-    told.is_ok_and(|(_, told)| told.windows(OWN_NAME.len()).any(|word| word == OWN_NAME))
+    let options = RunOptions { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
+    let version = shell::run_to_end(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], options);
+    version.is_ok_and(|(_, version)| version.windows(OWN_NAME.len()).any(|word| word == OWN_NAME))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const ORIGINAL: &str = "SSH_ORIGINAL_COMMAND";
 /// ancestor, then something on the way has removed it, and may have removed SSH_ORIGINAL_COMMAND as well. The processes on
 /// the way still have the variables with which they were started.
 pub fn evidence(env: &Env) -> Option<&'static str> {
-    let way = WayFromLogin::of_process();
+    let way = LoginAncestry::of_process();
     if env.var(ORIGINAL).is_some() || way.has_original {
         return Some("the login has a forced command");
     }
@@ -25,16 +25,16 @@ pub fn evidence(env: &Env) -> Option<&'static str> {
 }
 
 /// The processes between this one and the sshd that started it.
-struct WayFromLogin {
+struct LoginAncestry {
     /// Whether one of them was started with SSH_ORIGINAL_COMMAND.
     has_original: bool,
     /// Whether sshd is an ancestor, or may be.
     may_begin_at_sshd: bool,
 }
 
-impl WayFromLogin {
-    fn of_process() -> WayFromLogin {
-        let mut way = WayFromLogin { has_original: false, may_begin_at_sshd: true };
+impl LoginAncestry {
+    fn of_process() -> LoginAncestry {
+        let mut way = LoginAncestry { has_original: false, may_begin_at_sshd: true };
         let mut pid = std::os::unix::process::parent_id();
         for _ in 0..ANCESTORS_MAX {
             // The ancestors of a container are not visible.

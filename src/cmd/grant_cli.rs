@@ -45,7 +45,7 @@ pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     let grants = Grants::load(places)?.grants;
     let now = Moment(clock::now_unix().0);
     if json {
-        let told: Vec<_> = grants
+        let grants_json: Vec<_> = grants
             .iter()
             .map(|grant| GrantJson {
                 name: &grant.name,
@@ -59,7 +59,7 @@ pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
                 owner: grant.owner.as_deref(),
             })
             .collect();
-        print_line(env, &to_json(&told)?)?;
+        print_line(env, &to_json(&grants_json)?)?;
         return Ok(Exit::Ok);
     }
     if grants.is_empty() {
@@ -123,8 +123,8 @@ fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
         return Err(Error::usage("sparsync server: --name: expected one line that is not empty"));
     }
     let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
-    let ends = |said: &String| match Moment::read(said, now) {
-        Ok(end) if end <= now => Err(wrong_end(format!("`{said}` is in the past"))),
+    let ends = |text: &String| match Moment::read(text, now) {
+        Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
         read => read.map(Some).map_err(wrong_end),
     };
     let expires = rights.expires.as_ref().map(ends).transpose()?.or(rights.no_expiry.then_some(None));
@@ -143,7 +143,7 @@ impl GrantChange {
         let roots = match (self.roots.as_slice(), known) {
             ([], Some(known)) => known.roots.clone(),
             ([], None) => vec![b"/".to_vec()],
-            (said, _) => said.to_vec(),
+            (given, _) => given.to_vec(),
         };
         Ok(Grant {
             pin: self.pin,
@@ -206,9 +206,9 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
         let others = others.iter().filter(|_| put == Put::New).map(another_key);
         let lines = limits.into_iter().chain(unreachable_roots(&new)).chain(others);
-        let told: String = lines.map(|line| format!("sparsync: warning: {line}\n")).collect();
+        let text: String = lines.map(|line| format!("sparsync: warning: {line}\n")).collect();
         // The grant is stored, whether or not its warnings can be printed.
-        let _ = env.stderr.write_all(told.as_bytes());
+        let _ = env.stderr.write_all(text.as_bytes());
     }
     if json {
         let granted = match put {
@@ -227,8 +227,8 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
         let grant = granted;
-        let told = Introduction { version, pin, port, addresses, grant, rights, rights_before, server, is_limited };
-        print_line(env, &told.to_json())?;
+        let reply = Introduction { version, pin, port, addresses, grant, rights, rights_before, server, is_limited };
+        print_line(env, &reply.to_json())?;
         return Ok(Exit::Ok);
     }
     match put {

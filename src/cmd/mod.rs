@@ -66,7 +66,7 @@ pub fn run(env: &mut Env) -> Exit {
     }
     let ended = match cli::read(&call) {
         Ok(Request::Copy(wanted)) => match &env.no_cwd {
-            Some(error) if wanted.names_from_here() => {
+            Some(error) if wanted.has_relative_local_path() => {
                 let words = [b"rsync: [Receiver] getcwd(): ".as_slice(), &errno_words(error)].concat();
                 Err(Error::new(Exit::FileSelect, words).by("Receiver"))
             }
@@ -80,7 +80,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Version { json: true }) => write_text(&mut env.stdout, cli::rsync_version_json().as_bytes()),
         Ok(Request::Version { json: false }) => write_text(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
-        Ok(Request::Serve(asked)) => return server_session::run(env, asked),
+        Ok(Request::Serve(serve)) => return server_session::run(env, serve),
         Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
             // The installed rsync could do what is not supported here: add the hint that none was found.
             Some(error) => Error { hint: none.hint, ..error },

@@ -2,7 +2,7 @@
 
 use crate::env;
 use crate::proto::decode_greeting;
-use crate::transport::net::server::Guest;
+use crate::transport::net::server::AcceptedClient;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::io::{self, BufRead, Read, Write};
@@ -46,11 +46,16 @@ pub enum ProxyEnd {
 /// `may_begin` is called with the key of the client's greeting before the session receives the first byte. If it
 /// returns `false`, the session ends without having done anything. The session rejects a client that sends no valid
 /// greeting.
-pub fn carry(guest: Guest, session: &UnixStream, bytes: &Bytes, may_begin: impl Fn(RunKey) -> bool + Sync) -> ProxyEnd {
-    let Guest { mut reader, writer, parting, hang_up, .. } = guest;
+pub fn carry(
+    client: AcceptedClient,
+    session: &UnixStream,
+    bytes: &Bytes,
+    may_begin: impl Fn(RunKey) -> bool + Sync,
+) -> ProxyEnd {
+    let AcceptedClient { mut reader, writer, parting, hang_up, .. } = client;
     let has_said_all = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let started = thread(env::GUEST).spawn_scoped(scope, || {
+        let started = thread(env::CLIENT_THREAD).spawn_scoped(scope, || {
             let mut to_session = session;
             let (first, key) = read_greeting(&mut *reader);
             bytes.from_client.fetch_add(first.len() as u64, Ordering::Relaxed);

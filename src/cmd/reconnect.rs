@@ -52,7 +52,7 @@ pub fn is_broken(error: &Error) -> bool {
 pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
     let mut problems = reported.clone();
     if !server_sends {
-        problems.failed_there = std::mem::take(&mut problems.failed);
+        problems.failed_at_peer = std::mem::take(&mut problems.failed);
     }
     problems
 }

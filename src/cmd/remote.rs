@@ -23,13 +23,13 @@ use crate::fs::sys;
 use crate::options::{ArgStyle, CheckMode, FilesFrom, Transport};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
-use crate::proto::{Setup, Speech};
+use crate::proto::{ProtocolSupport, Setup};
 use crate::report::Tally;
 use crate::report::event::Wants;
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Aim, EARLY_IS_GOOD_FOR, Early};
+use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
 use crate::transport::link::FAREWELL;
@@ -75,7 +75,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         return near.copy_with_daemon(env, port, since);
     }
     let Some(rules) = near.prefetch_rules(env) else { return near.copy(env, None, since) };
-    let (cwd, stop, asked) = (env.cwd.clone(), env.stop.clone(), env.asked.clone());
+    let (cwd, stop, stop_requested) = (env.cwd.clone(), env.stop.clone(), env.stop_requested.clone());
     let terms = Terms {
         options: &near.options,
         rules: &rules,
@@ -84,18 +84,18 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         stop: &stop,
         threads: copy::threads(),
         repeats: false,
-        interrupted: &asked,
+        interrupted: &stop_requested,
     };
     let key = near.key;
     let ended = match near.guess(env) {
         None if near.far.server_sends => Ok(near.copy(env, None, since)),
         None => {
-            let aim = Aim::early(terms, &near.sources, key, near.is_likely_super());
-            aim.look(|looking| near.copy(env, Some(Early::Source(Box::new(looking))), since))
+            let params = PrefetchParams::early(terms, &near.sources, key, near.is_likely_super());
+            params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
         }
         Some((whole, dest)) => {
             let guess = Guess { terms, dest, whole, key, good_for: EARLY_IS_GOOD_FOR };
-            guess.look(|glance| near.copy(env, glance.map(Early::Dest), since))
+            guess.look(|prescan| near.copy(env, prescan.map(Early::Dest), since))
         }
     };
     ended.unwrap_or_else(|error| fail(env, &error))
@@ -122,14 +122,14 @@ enum Carrier {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Paths {
     /// Inside the session, in `Setup`.
-    Told,
+    InSetup,
     /// From its command line.
     OnCommandLine,
 }
 
 /// Returns the protocol versions and features of this program.
-fn speech() -> Speech {
-    Speech::ours(compression_choice::features(None))
+fn support() -> ProtocolSupport {
+    ProtocolSupport::ours(compression_choice::features(None))
 }
 
 /// Limits the capacity of a link, in tests.
@@ -239,8 +239,8 @@ impl RemoteCopy {
     ) -> Result<Option<OpenedSession>, Error> {
         let may_have_taken = prepared.is_none();
         let prepare = || copy::prepare(env, &self.options, self.far.server_sends);
-        let (carrier, link, said) = match reached {
-            ReachedProgram::Native(carrier, link, said) => (carrier, link, said),
+        let (carrier, link, first_words) = match reached {
+            ReachedProgram::Native(carrier, link, first_words) => (carrier, link, first_words),
             ReachedProgram::Stock(carrier, link) => {
                 let prepared = prepared.map_or_else(prepare, Ok)?;
                 return Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) }));
@@ -248,7 +248,7 @@ impl RemoteCopy {
             ReachedProgram::Rsync => return Ok(None),
         };
         let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
-        let (why, peer) = match (self.open(env, (&carrier, link, said), &prepared, early), &carrier) {
+        let (why, peer) = match (self.open(env, (&carrier, link, first_words), &prepared, early), &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
             (opened, _) => {
                 let opened = Opened::Native(opened.map(Box::new));
@@ -256,8 +256,8 @@ impl RemoteCopy {
             }
         };
         match self.fall_back_to_shell(env, &why, peer)? {
-            ReachedProgram::Native(carrier, link, said) => {
-                let opened = self.open(env, (&carrier, link, said), &prepared, early);
+            ReachedProgram::Native(carrier, link, first_words) => {
+                let opened = self.open(env, (&carrier, link, first_words), &prepared, early);
                 Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Native(opened.map(Box::new)) }))
             }
             ReachedProgram::Stock(carrier, link) => {
@@ -276,7 +276,7 @@ impl RemoteCopy {
     fn open(
         &self,
         env: &Env,
-        (carrier, link, said): (&Carrier, Link, Option<Box<FirstWords>>),
+        (carrier, link, first_words): (&Carrier, Link, Option<Box<FirstWords>>),
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
@@ -284,7 +284,11 @@ impl RemoteCopy {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        self.near(env, (rules, listed), wants, self.paths_by(carrier)).open(link, said.map(|said| *said), early)
+        self.near(env, (rules, listed), wants, self.paths_by(carrier)).open(
+            link,
+            first_words.map(|first_words| *first_words),
+            early,
+        )
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
@@ -294,10 +298,10 @@ impl RemoteCopy {
         prepared: &mut Option<Prepared>,
         early: Option<&Early<'_>>,
     ) -> Result<ReachedProgram, Error> {
-        let cannot_hear = |error: io::Error| {
+        let no_signals = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
-        env.handle_signals().map_err(cannot_hear)?;
+        env.handle_signals().map_err(no_signals)?;
         let places = Places::of(env);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
@@ -326,7 +330,7 @@ impl RemoteCopy {
             }
             RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
-                let first = self.first_words(env, (prepared, early), (Paths::Told, asks_first));
+                let first = self.first_words(env, (prepared, early), (Paths::InSetup, asks_first));
                 let server = ServerRoute { peer: &peer, kinds, or_shell };
                 Ok(match via_server::reach(self, env, &places?, &server, &first)? {
                     ServerOrShell::Server(redial, link) => {
@@ -344,9 +348,9 @@ impl RemoteCopy {
     }
 
     fn connect_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<ReachedProgram, Error> {
-        let mut said = HeldOutput::default();
-        let found = ByShell::new(self, env, known).connect(false, &mut said);
-        said.print(env);
+        let mut held = HeldOutput::default();
+        let found = ByShell::new(self, env, known).connect(false, &mut held);
+        held.print(env);
         found.map(ReachedProgram::from)
     }
 
@@ -381,23 +385,23 @@ impl RemoteCopy {
             matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
         // Errors are reported when the files are read again for the session.
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
-        let speech = Speech { features: speech().features | features, ..speech() };
+        let support = ProtocolSupport { features: support().features | features, ..support() };
         let Some(Prepared { rules, listed, log }) = prepared else {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
-            return FirstWords::greeting(&speech, &self.options, self.key, early);
+            return FirstWords::greeting(&support, &self.options, self.key, early);
         };
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        Client { speech, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
+        Client { support, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
     }
 
     /// Returns how a remote side that a remote shell starts learns its paths.
     fn paths_by_shell(&self) -> Paths {
-        if self.options.connect.args == ArgStyle::Secluded { Paths::Told } else { Paths::OnCommandLine }
+        if self.options.connect.args == ArgStyle::Secluded { Paths::InSetup } else { Paths::OnCommandLine }
     }
 
     fn paths_by(&self, carrier: &Carrier) -> Paths {
-        if matches!(carrier, Carrier::Net(_)) { Paths::Told } else { self.paths_by_shell() }
+        if matches!(carrier, Carrier::Net(_)) { Paths::InSetup } else { self.paths_by_shell() }
     }
 
     /// Returns the client's end of the session.
@@ -413,8 +417,8 @@ impl RemoteCopy {
         Client {
             key: self.key,
             options: &self.options,
-            speech: speech(),
-            setup: self.setup(rules, listed, wants, profile, paths == Paths::Told, env.umask),
+            support: support(),
+            setup: self.setup(rules, listed, wants, profile, paths == Paths::InSetup, env.umask),
             rules: rules.clone().rules(&self.options),
             listed: listed.clone().filter(|_| sends),
             sources: self.sources_at_sender(),
@@ -424,7 +428,7 @@ impl RemoteCopy {
             stop: &env.stop,
             threads: copy::threads(),
             repeats: false,
-            interrupted: &env.asked,
+            interrupted: &env.stop_requested,
             is_net: false,
         }
     }
@@ -456,17 +460,17 @@ impl RemoteCopy {
             (lacking, why) => (lacking.unwrap_or("this"), why),
         };
         let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let (words, hint) = match self.far.daemon.is_some() {
-            true => {
-                (format!("sparsync: {lacking} is not supported with the rsync daemon of {host}"), "install rsync here")
-            }
-            false => {
-                let words = format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync");
-                (words, "install rsync here or sparsync there")
-            }
+        let is_daemon = self.far.daemon.is_some();
+        let words = match is_daemon {
+            true => format!("sparsync: {lacking} is not supported with the rsync daemon of {host}"),
+            false => format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync"),
         };
         let words = [words.into_bytes()].into_iter().chain(why.map(|why| why.message)).collect::<Vec<_>>();
-        Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role()).with_hint(hint)
+        let error = Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role());
+        match is_daemon {
+            true => error.with_hint("install rsync here"),
+            false => error.with_hint("install rsync here or sparsync there"),
+        }
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -563,7 +567,7 @@ impl RemoteCopy {
         listed: &Option<Vec<Vec<u8>>>,
         wants: Wants,
         profile: bool,
-        paths_are_told: bool,
+        paths_in_setup: bool,
         umask: u32,
     ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
@@ -578,7 +582,7 @@ impl RemoteCopy {
             cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
             cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
             listed: listed.clone().filter(|_| self.far.server_sends),
-            operands: if paths_are_told { self.far_paths().to_vec() } else { Vec::new() },
+            operands: if paths_in_setup { self.far_paths().to_vec() } else { Vec::new() },
             wants,
             profile,
             umask,

@@ -57,10 +57,10 @@ impl RemoteCopy {
     }
 
     /// Prints the chosen route and the reason for it, under `-vv`.
-    pub fn print_route(&self, env: &mut Env, way: &str) {
+    pub fn print_route(&self, env: &mut Env, route: &str) {
         if self.prints_route() {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {way}", route::named(&self.far));
+            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));
         }
     }
 

@@ -69,7 +69,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
-        Transport::Auto if connect.shell_was_said => Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
+        Transport::Auto if connect.shell_was_given => Ok(RoutePlan::Shell(known.map(|_| "-e or RSYNC_RSH is set"))),
         Transport::Auto if is_other_program => {
             Ok(RoutePlan::Shell(Some("--rsync-path names another program than that of the server")))
         }
@@ -184,10 +184,10 @@ mod tests {
 
     #[test]
     fn explicit_shell_selects_the_shell_route() {
-        let said = Connect { shell_was_said: true, ..Connect::default() };
-        assert!(matches!(planned("box", None, &said, None), Ok(RoutePlan::Shell(Some(_)))));
-        assert!(matches!(planned("other", None, &said, None), Ok(RoutePlan::Shell(None))));
-        let quic = Connect { transport: Transport::Quic, ..said };
+        let with_shell = Connect { shell_was_given: true, ..Connect::default() };
+        assert!(matches!(planned("box", None, &with_shell, None), Ok(RoutePlan::Shell(Some(_)))));
+        assert!(matches!(planned("other", None, &with_shell, None), Ok(RoutePlan::Shell(None))));
+        let quic = Connect { transport: Transport::Quic, ..with_shell };
         assert_eq!(kinds(planned("box", None, &quic, None)), (vec![Route::Quic], false, 28792));
     }
 

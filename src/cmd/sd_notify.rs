@@ -26,7 +26,7 @@ impl Supervisor {
     }
 
     /// Returns whether there is a supervisor.
-    pub fn is_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.0.is_some()
     }
 
@@ -50,8 +50,8 @@ impl Supervisor {
             Some(name) => SocketAddr::from_abstract_name(name),
             None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name)),
         };
-        let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address));
-        if let Err(error) = told {
+        let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address));
+        if let Err(error) = sent {
             warn!("cannot send {word} to the supervisor at {SOCKET}: {error}");
         }
     }

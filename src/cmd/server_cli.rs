@@ -28,7 +28,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         env::name_process();
     }
     if let Some(reach) = &server.host {
-        return there(env, reach, &server.action);
+        return run_on_host(env, reach, &server.action);
     }
     let done = Places::of(env).and_then(|places| match server.action {
         ServerAction::Start(start) => server_process::start(env, &places, &start),
@@ -50,7 +50,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
 }
 
 /// Runs the same subcommand on a host, through a remote shell.
-fn there(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
+fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit {
     // If the list of hosts cannot be read, the remote shell finds the program, or reports that it cannot.
     let places = Places::of(env);
     let peers = places.as_ref().ok().and_then(|places| Peers::load(places).ok()).unwrap_or_default();
@@ -98,15 +98,15 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
     let identity = Identity::load_or_make(places)?;
     let patience = Patience::default();
     let cannot = |error: std::io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input: {error}"));
-    let mut here = stdio::link(patience.clone()).map_err(cannot)?;
+    let mut local = stdio::link(patience.clone()).map_err(cannot)?;
     let dial = Dial::new(tls::client_config(&identity, pin), START_MAX, patience);
     let won = race(&[address], &NetTransport::BOTH, &dial)
         .map_err(|trouble| Error::new(Exit::StartClient, format!("sparsync: cannot reach {address}: {trouble}")))?;
     let mut link = won.link;
     let mut writer = link.writer;
     // Not joined: it ends with the process, because the server needs no more input once it has closed the connection.
-    std::thread::spawn(move || std::io::copy(&mut here.reader, &mut writer));
-    std::io::copy(&mut link.reader, &mut here.writer)
+    std::thread::spawn(move || std::io::copy(&mut local.reader, &mut writer));
+    std::io::copy(&mut link.reader, &mut local.writer)
         .map_err(|error| Error::new(Exit::SocketIo, format!("sparsync: connection to {address} lost: {error}")))?;
     Ok(Exit::Ok)
 }
@@ -170,7 +170,7 @@ fn lasted(secs: u64) -> String {
 mod tests {
     #[test]
     fn durations_have_their_two_largest_units() {
-        let told = [0, 59, 60, 1411, 3600, 86_399, 90_000].map(super::lasted);
-        assert_eq!(told, ["0 s", "59 s", "1 min 0 s", "23 min 31 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]);
+        let lasted_texts = [0, 59, 60, 1411, 3600, 86_399, 90_000].map(super::lasted);
+        assert_eq!(lasted_texts, ["0 s", "59 s", "1 min 0 s", "23 min 31 s", "1 h 0 min", "23 h 59 min", "1 d 1 h"]);
     }
 }

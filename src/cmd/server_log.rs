@@ -23,7 +23,7 @@ pub const FILE: &str = "server.log";
 /// A longer log is renamed to `server.log.old`, and a new one begins.
 const MAX_BYTES: u64 = 4 << 20;
 /// The target of messages about rejected clients. Anyone can cause them.
-pub const STRANGERS: &str = "sparsync::strangers";
+pub const REJECTED_CLIENTS: &str = "sparsync::rejected";
 
 /// Opens the log of a server in the background for appending. A log that is too long is renamed first.
 pub fn open(places: &Places) -> Result<OwnedFd> {
@@ -108,7 +108,7 @@ impl Subscriber for Lines {
             (_, level) => format!("{} {level:>5} {text}\n", Moment(clock::now_unix().0)),
         };
         let dated = format!("{} {text}", Moment(clock::now_unix().0));
-        if event.metadata().target() == STRANGERS {
+        if event.metadata().target() == REJECTED_CLIENTS {
             self.errors.record_rejected(dated);
         } else if level <= Level::WARN {
             self.errors.push(dated);

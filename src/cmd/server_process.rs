@@ -48,7 +48,7 @@ pub fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
         });
     }
     if start.foreground {
-        if Supervisor::of(env).is_there()
+        if Supervisor::of(env).is_present()
             && let Some(status) = at_work(env, places)?
         {
             return Err(not_the_supervisors(status.pid));
@@ -126,9 +126,9 @@ fn matches_request(status: &Status, start: &Start) -> Result<()> {
         return Err(Error::new(Exit::Ipc, words).with_hint(hint));
     }
     let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
-    let said: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
+    let given: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
     let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
-    let is_place = said.is_empty() || said == all.map(|at| at.ip()).collect();
+    let is_place = given.is_empty() || given == all.map(|at| at.ip()).collect();
     if is_port && is_place {
         return Ok(());
     }
@@ -200,17 +200,17 @@ fn in_background(env: &Env, places: &Places, start: &Start) -> Result<bool> {
         return Err(failed("read from", std::io::ErrorKind::BrokenPipe.into()));
     };
     let patience = Patience { idle: Some(START_MAX), stop: env.stop.clone(), ..Patience::default() };
-    let mut told = Vec::new();
-    let heard = PatientReader::new(stdout, patience).take(64 << 10).read_to_end(&mut told);
-    if told == READY {
+    let mut output = Vec::new();
+    let read = PatientReader::new(stdout, patience).take(64 << 10).read_to_end(&mut output);
+    if output == READY {
         return Ok(true);
     }
-    heard.map_err(|error| failed("read from", error))?;
+    read.map_err(|error| failed("read from", error))?;
     let status = child.wait().map_err(|error| failed("wait for", error))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     match code {
         Some(0) => Ok(false),
-        Some(code) => Err(Error::of_text(Exit::of_code(code).unwrap_or(Exit::Other(code)), &told)),
+        Some(code) => Err(Error::of_text(Exit::of_code(code).unwrap_or(Exit::Other(code)), &output)),
         None => {
             Err(Error::new(Exit::Crashed, format!("sparsync: cannot start the server: it ended at once: {status}")))
         }
@@ -249,8 +249,8 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
         return Ok(Exit::Ok);
     };
     let (question, now) = (now.unwrap_or(Question::Drain), now.is_some());
-    let told = if now { Ok(None) } else { control_socket::status(places) };
-    let status = match told {
+    let answer = if now { Ok(None) } else { control_socket::status(places) };
+    let status = match answer {
         Err(error) if error.exit == Exit::Ipc => return Err(error),
         // An unreadable status must not prevent the stop.
         status => status.ok().flatten(),
@@ -290,8 +290,8 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
 /// running server cannot be asked.
 pub fn at_its_port(places: &Places) -> String {
     let port = daemon::port_of(places, &Start::default());
-    let told = |holder| format!(" with its state in {}; port {port} is in use by {holder}", places.state.display());
-    port_owner::of_port(port).map_or_else(String::new, told)
+    let hint = |holder| format!(" with its state in {}; port {port} is in use by {holder}", places.state.display());
+    port_owner::of_port(port).map_or_else(String::new, hint)
 }
 
 /// Returns the command that controls the systemd of this user.
@@ -385,13 +385,13 @@ mod tests {
 
     #[test]
     fn wildcard_address_maps_to_loopback_addresses() {
-        let told = |address: &str| {
+        let addresses = |address: &str| {
             let own = own_addresses(address.parse().unwrap());
             own.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(told("[::]:28792"), ["[::1]:28792", "127.0.0.1:28792"]);
-        assert_eq!(told("0.0.0.0:28792"), ["127.0.0.1:28792"]);
-        assert_eq!(told("192.0.2.7:28792"), ["192.0.2.7:28792"]);
-        assert_eq!(told("[2001:db8::7]:28792"), ["[2001:db8::7]:28792"]);
+        assert_eq!(addresses("[::]:28792"), ["[::1]:28792", "127.0.0.1:28792"]);
+        assert_eq!(addresses("0.0.0.0:28792"), ["127.0.0.1:28792"]);
+        assert_eq!(addresses("192.0.2.7:28792"), ["192.0.2.7:28792"]);
+        assert_eq!(addresses("[2001:db8::7]:28792"), ["[2001:db8::7]:28792"]);
     }
 }

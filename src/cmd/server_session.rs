@@ -13,7 +13,7 @@ use crate::fs::{glob, ids, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
 use crate::proto::message::ASKS_FIRST;
-use crate::proto::{Setup, Speech};
+use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::errno_words;
 use crate::session;
 use crate::session::compression_choice;
@@ -58,10 +58,10 @@ impl Authority<'_> {
 }
 
 /// Serves one client that connected through a remote shell.
-pub fn run(env: &mut Env, asked: cli::Serve) -> Exit {
-    let secs = u64::from(asked.timeout_secs);
+pub fn run(env: &mut Env, request: cli::Serve) -> Exit {
+    let secs = u64::from(request.timeout_secs);
     let idle = (secs > 0).then(|| Duration::from_secs(secs));
-    converse(env, idle, &Authority::CommandLine(&asked))
+    converse(env, idle, &Authority::CommandLine(&request))
 }
 
 /// Serves one client that a server admitted, within the grant of its key.
@@ -140,7 +140,7 @@ pub fn can_limit() -> Result<(), Error> {
     })
 }
 
-fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exit {
+fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) -> Exit {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
     let link = match env.handle_signals().and_then(|()| stdio::link(patience.clone())) {
         Ok(link) => link,
@@ -149,26 +149,26 @@ fn converse(env: &mut Env, idle: Option<Duration>, asked: &Authority<'_>) -> Exi
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
-    let server_stops = match asked {
+    let server_stops = match authority {
         Authority::Grant(_) => env.handle_server_stop().unwrap_or_default(),
         Authority::CommandLine(_) | Authority::Nothing(_) => Arc::default(),
     };
     let settle = |setup: &Setup| {
-        let settled = settle(setup, asked, env)?;
+        let settled = settle(setup, authority, env)?;
         if settled.options.connect.timeout_secs > 0 {
             let _ = patience.requested.set(Duration::from_secs(settled.options.connect.timeout_secs.into()));
         }
         Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })
     };
-    let asks_first = if asked.is_limited() { ASKS_FIRST } else { 0 };
-    let speech = Speech::ours(
+    let asks_first = if authority.is_limited() { ASKS_FIRST } else { 0 };
+    let support = ProtocolSupport::ours(
         compression_choice::features(cli::supported_compressions(listed.as_bytes()).as_deref()) | asks_first,
     );
-    let serve = |link| session::serve(link, &speech, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
-    if !matches!(asked, Authority::CommandLine(_)) {
+    let serve = |link| session::serve(link, &support, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
+    if !matches!(authority, Authority::CommandLine(_)) {
         return serve(link);
     }
-    let played = handshake::greet(link, &speech).and_then(|opening| match opening {
+    let played = handshake::greet(link, &support).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
         Opening::Meeting(client) => {
             let (once, link) = Once::open(env, client, &patience)?;
@@ -186,19 +186,19 @@ fn cannot_serve(error: &io::Error) -> Error {
 }
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
-fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetup, Refusal> {
-    if let Authority::CommandLine(asked) = asked {
-        same_as_approved(setup, asked)?;
+fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<SettledSetup, Refusal> {
+    if let Authority::CommandLine(serve) = authority {
+        same_as_approved(setup, serve)?;
     }
-    let said = (&setup.words[..], &setup.remote_words[..]);
+    let words = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
-    let options = match asked {
-        Authority::CommandLine(asked) => cli::settle_session(asked, said, setup.umask, now_unix_secs)?,
-        Authority::Grant(_) => cli::settle(said.0, said.1, setup.umask, now_unix_secs)?,
+    let options = match authority {
+        Authority::CommandLine(serve) => cli::settle_session(serve, words, setup.umask, now_unix_secs)?,
+        Authority::Grant(_) => cli::settle(words.0, words.1, setup.umask, now_unix_secs)?,
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
-    if let Authority::Grant(granted) = asked {
+    if let Authority::Grant(granted) = authority {
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !sandbox::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
@@ -213,14 +213,14 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
-        [] => match asked {
-            Authority::CommandLine(asked) => asked.operands.clone(),
+        [] => match authority {
+            Authority::CommandLine(serve) => serve.operands.clone(),
             Authority::Grant(_) | Authority::Nothing(_) => return Err(rejected_request("no path given").into()),
         },
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
-    let beyond = asked.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
+    let beyond = authority.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),
         (None, Some(from @ FilesFrom::File(_))) => {
@@ -231,8 +231,8 @@ fn settle(setup: &Setup, asked: &Authority<'_>, env: &Env) -> Result<SettledSetu
         (None, _) => None,
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
-    let repeats = matches!(asked, Authority::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
-    let ceiling = match asked {
+    let repeats = matches!(authority, Authority::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
+    let ceiling = match authority {
         Authority::Grant(granted) => {
             granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()
         }
@@ -247,11 +247,11 @@ fn rejected_request(words: &str) -> Error {
 }
 
 /// Checks that the session requests nothing beyond the command line, which a forced command may have approved.
-fn same_as_approved(setup: &Setup, asked: &cli::Serve) -> Result<(), Error> {
-    if setup.server_sends != asked.sends {
+fn same_as_approved(setup: &Setup, serve: &cli::Serve) -> Result<(), Error> {
+    if setup.server_sends != serve.sends {
         return Err(rejected_request("the direction differs from the command line of this server"));
     }
-    if !setup.operands.is_empty() && !asked.operands.is_empty() {
+    if !setup.operands.is_empty() && !serve.operands.is_empty() {
         return Err(rejected_request("the paths differ from the command line of this server"));
     }
     Ok(())

@@ -49,9 +49,9 @@ impl Lifeline {
     /// path after the shell's connection is lost. Returns `false` if the shell has ended already.
     pub fn guard(&self, peer: HangUp) -> bool {
         let mut guarded = self.state.peer.lock();
-        let is_there = !self.state.cut.load(Ordering::Relaxed);
-        *guarded = Some(peer).filter(|_| is_there);
-        is_there
+        let is_present = !self.state.cut.load(Ordering::Relaxed);
+        *guarded = Some(peer).filter(|_| is_present);
+        is_present
     }
 }
 

@@ -83,12 +83,12 @@ fn directory_variables(
     is_root: bool,
 ) -> Result<Vec<(&'static str, String)>> {
     const OVERALL: &str = "SPARSYNC_CONFIG_DIR";
-    let said = |name: &str| var(name).filter(|value| !value.is_empty());
-    if said(OVERALL).is_some() {
+    let non_empty = |name: &str| var(name).filter(|value| !value.is_empty());
+    if non_empty(OVERALL).is_some() {
         return Ok(vec![(OVERALL, plain(&places.config, OVERALL)?.to_owned())]);
     }
     let by_user = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].into_iter().filter(|_| !is_root);
-    let dirs = by_user.filter_map(|name| Some((name, said(name).map(PathBuf::from)?)));
+    let dirs = by_user.filter_map(|name| Some((name, non_empty(name).map(PathBuf::from)?)));
     let dirs = dirs.filter(|(_, dir)| dir.is_absolute());
     dirs.map(|(name, dir)| Ok((name, plain(&dir, name)?.to_owned()))).collect()
 }
@@ -165,19 +165,19 @@ mod tests {
     #[test]
     fn unit_sets_the_directories_of_its_installer() {
         let places = Places { config: "/work/x".into(), state: "/work/x/state".into() };
-        let said = |vars: &[(&str, &str)], is_root| {
+        let lines_for = |vars: &[(&str, &str)], is_root| {
             let var =
                 |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
             directory_variables(var, &places, is_root)
-                .map(|said| said.iter().map(|(name, at)| format!("{name}={at}")).collect())
+                .map(|lines| lines.iter().map(|(name, at)| format!("{name}={at}")).collect())
         };
-        let of = |vars: &[(&str, &str)], is_root| -> Vec<String> { said(vars, is_root).unwrap() };
+        let of = |vars: &[(&str, &str)], is_root| -> Vec<String> { lines_for(vars, is_root).unwrap() };
         let xdg = [("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")];
         assert_eq!(of(&xdg, false), ["XDG_CONFIG_HOME=/c", "XDG_STATE_HOME=/s"]);
         assert!(of(&xdg, true).is_empty(), "root does not use the XDG directories");
         assert!(of(&[("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", "")], false).is_empty());
         let overall = [("SPARSYNC_CONFIG_DIR", "x"), xdg[0]];
         assert_eq!([of(&overall, false), of(&overall, true)], [["SPARSYNC_CONFIG_DIR=/work/x"]; 2]);
-        assert!(said(&[("XDG_STATE_HOME", "/a b")], false).is_err());
+        assert!(lines_for(&[("XDG_STATE_HOME", "/a b")], false).is_err());
     }
 }

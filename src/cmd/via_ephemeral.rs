@@ -12,7 +12,7 @@ use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::proto::{Meeting, Speech};
+use crate::proto::{Meeting, ProtocolSupport};
 use crate::session::FirstWords;
 use crate::session::{compression_choice, handshake};
 use crate::transport::Link;
@@ -57,9 +57,9 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
     let host = route::named(&side.far);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
-    let mut said = HeldOutput::default();
-    let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut said);
-    said.print(env);
+    let mut held = HeldOutput::default();
+    let found = ByShell::new(side, env, None).for_sparsync().connect(false, &mut held);
+    held.print(env);
     let failed = |exit, words: String| Error::new(exit, format!("sparsync: {words}")).by(side.role());
     let lacking = |exit, what: &str| {
         let hint = format!("`sparsync enroll --install {host}` installs it; --rsync-path=PROGRAM names another path");
@@ -76,11 +76,14 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
         Err(error) => return Err(error),
     };
     let own = Meeting { pin: identity.pin.0, port: 0, addresses: Vec::new() };
-    let (place, link) =
-        match handshake::request_other_endpoint(link, &Speech::ours(compression_choice::features(None)), own) {
-            Ok(met) => met,
-            Err(error) => return Err(broken_off(side, env, &mut shell, error)),
-        };
+    let (place, link) = match handshake::request_other_endpoint(
+        link,
+        &ProtocolSupport::ours(compression_choice::features(None)),
+        own,
+    ) {
+        Ok(met) => met,
+        Err(error) => return Err(broken_off(side, env, &mut shell, error)),
+    };
     let lifeline = Lifeline::hold(link);
     let peer = peer_of(&host, &facts.hostname, &place);
     let beaten = lifeline.cut();
@@ -141,9 +144,9 @@ fn broken_off(side: &RemoteCopy, env: &Env, shell: &mut Shell, error: Error) -> 
 
 /// Returns the server as a peer to dial: at the host name that ssh connects to, and at the addresses that it reported.
 fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
-    let told = place.addresses.iter().map(IpAddr::to_string);
+    let shown = place.addresses.iter().map(IpAddr::to_string);
     let mut addresses = vec![hostname.to_owned()];
-    addresses.extend(told.filter(|told| told != hostname));
+    addresses.extend(shown.filter(|shown| shown != hostname));
     Peer {
         name: host.to_owned(),
         ssh: host.to_owned(),

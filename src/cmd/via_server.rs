@@ -12,7 +12,7 @@ use crate::transport::link::Patience;
 use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, Floor, race};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::transport::net::{NetTransport, Trouble};
-use crate::transport::shell::{self, Asking};
+use crate::transport::shell::{self, RunOptions};
 use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
@@ -81,7 +81,7 @@ pub fn reach(
     first: &FirstWords,
 ) -> Result<ServerOrShell> {
     let identity = Identity::load_or_make(places)?;
-    let (tell, came) = channel();
+    let (tx, came) = channel();
     let met = Arc::new(OnceLock::new());
     // The thread of a losing attempt ends by itself and is not joined.
     let dial = Dial {
@@ -90,20 +90,20 @@ pub fn reach(
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
     let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
-    let (kinds, peer, told) = (server.kinds.clone(), server.peer.clone(), tell.clone());
+    let (kinds, peer, sender) = (server.kinds.clone(), server.peer.clone(), tx.clone());
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
-        let _ = told.send(ShellArrival::OfServer(dial_all(&peer, &kinds, &dial)));
+        let _ = sender.send(ShellArrival::OfServer(dial_all(&peer, &kinds, &dial)));
     });
 
     let shell_lost = Arc::new(AtomicBool::new(false));
     let by_shell = ByShell::new(side, env, Some(server.peer)).unless(shell_lost.clone());
     let stop = env.stop.clone();
-    let attempt = |tell: Sender<ShellArrival>, is_quiet| {
-        let mut said = HeldOutput::default();
-        let found = by_shell.connect(is_quiet, &mut said);
+    let attempt = |tx: Sender<ShellArrival>, is_quiet| {
+        let mut held = HeldOutput::default();
+        let found = by_shell.connect(is_quiet, &mut held);
         // A send fails only if the server has won and the receiver is gone.
-        let _ = tell.send(ShellArrival::OfShell(found, said));
+        let _ = tx.send(ShellArrival::OfShell(found, held));
     };
     let mut contest = Contest { side, server, floor, met, shells: Shells::default(), no_server: None, spare: None };
     let won = std::thread::scope(|scope| {
@@ -116,8 +116,8 @@ pub fn reach(
                 break Ok(won);
             }
             if let Some(is_quiet) = contest.next_shell(since.elapsed()) {
-                let (tell, attempt) = (tell.clone(), &attempt);
-                scope.spawn(move || attempt(tell, is_quiet));
+                let (tx, attempt) = (tx.clone(), &attempt);
+                scope.spawn(move || attempt(tx, is_quiet));
             }
             // The channel cannot be closed, because this function holds a sender too: an error is a timeout.
             let Ok(came) = came.recv_timeout(LOOK) else { continue };
@@ -141,7 +141,7 @@ pub fn reach(
             let redial = Redial { identity, peer, kinds, or_shell, lanes, is_refused: false };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
-        RaceWinner::Shell(found, said) => {
+        RaceWinner::Shell(found, held) => {
             // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
             let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
             let why = contest.no_server.map_or_else(
@@ -149,7 +149,7 @@ pub fn reach(
                 |why| format!("no connection to the server: {why}"),
             );
             side.print_route(env, &format!("a remote shell: {why}"));
-            said.print(env);
+            held.print(env);
             if !is_refused {
                 remember(places, server.peer, Route::Ssh);
             }
@@ -213,16 +213,16 @@ impl Contest<'_> {
                 self.no_server = Some(why);
                 Ok(self.spare.take().map(RaceWinner::of_shell))
             }
-            ShellArrival::OfShell(Ok(found), said) if self.no_server.is_some() || self.floor.take() => {
-                Ok(Some(RaceWinner::Shell(found, said)))
+            ShellArrival::OfShell(Ok(found), held) if self.no_server.is_some() || self.floor.take() => {
+                Ok(Some(RaceWinner::Shell(found, held)))
             }
-            ShellArrival::OfShell(Ok(found), said) => {
-                self.spare = Some((found, said));
+            ShellArrival::OfShell(Ok(found), held) => {
+                self.spare = Some((found, held));
                 Ok(None)
             }
             ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
-            ShellArrival::OfShell(Err(error), said) => {
-                said.print(env);
+            ShellArrival::OfShell(Err(error), held) => {
+                held.print(env);
                 Err(error)
             }
         }
@@ -261,8 +261,8 @@ enum RaceWinner {
 }
 
 impl RaceWinner {
-    fn of_shell((found, said): (RemoteProgram, HeldOutput)) -> RaceWinner {
-        RaceWinner::Shell(found, said)
+    fn of_shell((found, held): (RemoteProgram, HeldOutput)) -> RaceWinner {
+        RaceWinner::Shell(found, held)
     }
 }
 
@@ -463,17 +463,17 @@ pub fn ssh_facts(shell: &[Vec<u8>], host: &str, umask: u32) -> SshFacts {
         argv.push(b"ssh".to_vec());
     }
     argv.extend([b"-G".to_vec(), host.into()]);
-    if let Ok((_, told)) =
-        shell::run_to_end(&argv, Asking { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
+    if let Ok((_, output)) =
+        shell::run_to_end(&argv, RunOptions { umask, input: None, is_quiet: true, most_bytes: FACTS_MAX_BYTES })
     {
-        facts.read(&String::from_utf8_lossy(&told));
+        facts.read(&String::from_utf8_lossy(&output));
     }
     facts
 }
 
 impl SshFacts {
-    fn read(&mut self, told: &str) {
-        for (key, value) in told.lines().filter_map(|line| line.split_once(' ')) {
+    fn read(&mut self, output: &str) {
+        for (key, value) in output.lines().filter_map(|line| line.split_once(' ')) {
             match key {
                 "hostname" => self.hostname = value.to_owned(),
                 "proxyjump" | "proxycommand" => self.is_proxied |= value != "none",

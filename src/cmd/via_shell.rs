@@ -117,7 +117,7 @@ impl<'a> ByShell<'a> {
     }
 
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
-    pub fn connect(&self, is_quiet: bool, said: &mut HeldOutput) -> Result<RemoteProgram, Error> {
+    pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
         let side = self.side;
         let now = Moment(clock::now_unix().0);
         let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
@@ -158,11 +158,11 @@ impl<'a> ByShell<'a> {
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
-                said.stderr.append(&mut noise);
+                held.stderr.append(&mut noise);
             }
             // The installed rsync prints its own command.
             if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock() {
-                self.log_command(&argv, said);
+                self.log_command(&argv, held);
             }
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
@@ -221,12 +221,12 @@ impl<'a> ByShell<'a> {
         words
     }
 
-    fn log_command(&self, argv: &[Vec<u8>], said: &mut HeldOutput) {
+    fn log_command(&self, argv: &[Vec<u8>], held: &mut HeldOutput) {
         let output = &self.side.options.output;
         if output.debug.cmd == 0 || output.quiet {
             return;
         }
-        let to = if output.stderr == StderrMode::All { &mut said.stderr } else { &mut said.stdout };
+        let to = if output.stderr == StderrMode::All { &mut held.stderr } else { &mut held.stdout };
         escape::put(to, &shell::shown("opening connection using", argv), self.charset);
         to.push(b'\n');
     }

@@ -244,8 +244,8 @@ proptest! {
         for bytes in [&bytes[..], &rest] {
             if let Ok(signature) = Signature::decode(bytes) {
                 let source = random(3000, covered);
-                let mut told = 0;
-                search(&signature, 3000, false, &mut |piece| io::Read::read(&mut &source[told..], piece).inspect(|n| told += n), &mut |_| Ok(())).unwrap();
+                let mut emitted = 0;
+                search(&signature, 3000, false, &mut |piece| io::Read::read(&mut &source[emitted..], piece).inspect(|n| emitted += n), &mut |_| Ok(())).unwrap();
             }
         }
     }
@@ -410,7 +410,7 @@ fn long_copy_is_emitted_in_pieces() {
     let basis = random(LEN as usize, 1);
     let signature = Signature::of(LEN, 4096, 2, &read_at(&basis)).unwrap();
     let read_bytes = std::cell::Cell::new(0);
-    let (mut told, mut lens) = (0, Vec::new());
+    let (mut emitted, mut lens) = (0, Vec::new());
     let mut read = |piece: &mut [u8]| {
         let len = io::Read::read(&mut &basis[read_bytes.get() as usize..], piece)?;
         read_bytes.set(read_bytes.get() + len as u64);
@@ -418,15 +418,15 @@ fn long_copy_is_emitted_in_pieces() {
     };
     let mut emit = |op: Op<'_>| {
         let Op::Copy { offset_bytes, len_bytes } = op else { panic!("expected only copies") };
-        assert_eq!(offset_bytes, told);
-        told += len_bytes;
+        assert_eq!(offset_bytes, emitted);
+        emitted += len_bytes;
         lens.push(len_bytes);
         // The search reads at most one window ahead of what it has emitted.
-        assert!(read_bytes.get() <= told + (1 << 20), "{} bytes read, {told} told", read_bytes.get());
+        assert!(read_bytes.get() <= emitted + (1 << 20), "{} bytes read, {emitted} told", read_bytes.get());
         Ok(())
     };
     search(&signature, LEN, false, &mut read, &mut emit).unwrap();
-    assert!(told == LEN && lens.len() >= 3, "{lens:?}");
+    assert!(emitted == LEN && lens.len() >= 3, "{lens:?}");
     assert!(lens.iter().all(|len| *len < RANGE_BYTES + (1 << 20)), "{lens:?}");
 }
 

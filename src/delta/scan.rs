@@ -158,8 +158,8 @@ impl<'a> BlockScanner<'a> {
 
     /// Returns the first position from `from` on at which a full block is expected.
     fn due(&self, stretch: Stretch<'_>, from: usize) -> usize {
-        let here = i128::from(stretch.offset) + from as i128;
-        let to_the_next = |shift: i64| (-(here + i128::from(shift))).rem_euclid(self.block_len as i128) as usize;
+        let position = i128::from(stretch.offset) + from as i128;
+        let to_the_next = |shift: i64| (-(position + i128::from(shift))).rem_euclid(self.block_len as i128) as usize;
         from + self.shifts.map(to_the_next).into_iter().min().unwrap_or(0)
     }
 
@@ -177,13 +177,13 @@ impl<'a> BlockScanner<'a> {
             self.credit -= self.block_len as i64;
             blocks = self.index.narrow(blocks, nth, self.tag(Sum::of(bytes)));
         }
-        let here = stretch.offset + at as u64;
+        let position = stretch.offset + at as u64;
         let from = |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
-        let allowed = if self.in_place { from(here) } else { 0 };
+        let allowed = if self.in_place { from(position) } else { 0 };
         // Among identical blocks, prefers the next one behind the last match: what follows is more likely to match.
         let block = *blocks.get(allowed.max(from(self.basis_end))).or(blocks.get(allowed))? as usize;
         self.credit += ((self.index.row() - 1) * self.block_len) as i64;
-        Some(BlockMatch { block, shift: self.offset_of(block) as i64 - here as i64 })
+        Some(BlockMatch { block, shift: self.offset_of(block) as i64 - position as i64 })
     }
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by

@@ -145,8 +145,8 @@ pub(super) fn search_at_by(
             let SearchSegment { offset, bytes, done, mut parts, is_end } = segment?;
             // The last match of the previous segment may extend into this one; this segment's thread could not know
             // that.
-            let told = (emitter.emitted_bytes() - offset) as usize;
-            emit_parts(&mut emitter, &bytes[told.min(done)..done], told, &mut parts)?;
+            let emitted_len = (emitter.emitted_bytes() - offset) as usize;
+            emit_parts(&mut emitter, &bytes[emitted_len.min(done)..done], emitted_len, &mut parts)?;
             if is_end {
                 break;
             }

@@ -228,7 +228,7 @@ impl Chain {
         self.verdict(side, path, is_dir) == Verdict::Include
     }
 
-    fn first(&self, side: Side, path: &[u8], is_dir: bool, doomed: bool) -> Option<&Compiled> {
+    fn first(&self, side: Side, path: &[u8], is_dir: bool, in_deleted_dir: bool) -> Option<&Compiled> {
         let rules = match side {
             Side::Sender => &self.0.sender,
             Side::Receiver => &self.0.receiver,
@@ -237,7 +237,10 @@ impl Chain {
             return None;
         }
         let subject = Subject::new(path, is_dir, &self.0.options.root_abs);
-        rules.iter().find(|found| !(doomed && found.rule.perishable) && found.matches(&subject)).map(|found| &**found)
+        rules
+            .iter()
+            .find(|found| !(in_deleted_dir && found.rule.perishable) && found.matches(&subject))
+            .map(|found| &**found)
     }
 
     /// Returns whether [`Chain::enter`] can change anything.
@@ -358,12 +361,12 @@ mod tests {
     #[test]
     fn perishable_rules_do_not_apply_in_a_deleted_directory() {
         let chain = chain(&["-p a", "+p b", "- b", "-p c", "- c"]);
-        let doomed = |path: &[u8]| chain.verdict_in_deleted_dir(Side::Receiver, path, false);
+        let in_deleted_dir = |path: &[u8]| chain.verdict_in_deleted_dir(Side::Receiver, path, false);
         let perishable = Verdict::Exclude { perishable: true };
         assert_eq!(chain.verdict(Side::Receiver, b"a", false), perishable);
-        assert_eq!(doomed(b"a"), Verdict::Include);
-        assert_eq!(doomed(b"b"), Verdict::Exclude { perishable: false });
-        assert_eq!(doomed(b"c"), Verdict::Exclude { perishable: false });
+        assert_eq!(in_deleted_dir(b"a"), Verdict::Include);
+        assert_eq!(in_deleted_dir(b"b"), Verdict::Exclude { perishable: false });
+        assert_eq!(in_deleted_dir(b"c"), Verdict::Exclude { perishable: false });
     }
 
     #[test]

@@ -383,10 +383,10 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
     let argument = text.get(at + 1..).unwrap_or_default();
     let Mods { absolute, negate, perishable, xattr, cvs, .. } = mods;
     let from_file = *place != RuleSource::Given;
-    if mods.sides_said && inherited.sides != Sides::Unsaid {
+    if mods.sides_given && inherited.sides != Sides::Unsaid {
         return Err(Complaint::SidesTwice);
     }
-    let sides = if mods.sides_said { mods.sides } else { inherited.sides };
+    let sides = if mods.sides_given { mods.sides } else { inherited.sides };
     let merges = matches!(name, RuleName::Merge | RuleName::DirMerge);
     let include = matches!(name, RuleName::Include | RuleName::Show | RuleName::Risk);
     if cvs && !merges {
@@ -423,7 +423,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
 #[derive(Default)]
 struct Mods {
     sides: Sides,
-    sides_said: bool,
+    sides_given: bool,
     absolute: bool,
     negate: bool,
     perishable: bool,
@@ -447,7 +447,7 @@ impl Mods {
         let mut mods = Mods {
             absolute: inherited.absolute,
             perishable: inherited.perishable,
-            sides_said: one_sided.is_some(),
+            sides_given: one_sided.is_some(),
             sides: one_sided.map_or(Sides::Unsaid, |side| Sides::Unsaid.with(side)),
             ..Mods::default()
         };
@@ -462,7 +462,7 @@ impl Mods {
                 b's' | b'r' if one_sided.is_none() => {
                     let side = if letter == b's' { Side::Sender } else { Side::Receiver };
                     mods.sides = mods.sides.with(side);
-                    mods.sides_said = true;
+                    mods.sides_given = true;
                 }
                 b'C' if one_sided.is_none() && plain && !mods.cvs => {
                     mods.cvs = true;

@@ -97,7 +97,7 @@ pub struct Extra {
     /// Whether, under `--fake-super`, the file or its stored attributes are not as they would be written now.
     pub is_unsettled: bool,
     /// Owner and group in the source, if they are mapped to others here and an output format prints them.
-    pub told_ids: Option<(u32, u32)>,
+    pub source_ids: Option<(u32, u32)>,
 }
 
 /// An entry of a tree, with the attributes that the run needs. Its name is stored in its [`DirList`].

@@ -26,9 +26,9 @@ pub fn compare_paths(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
             (a_part, b_part) => return a_part.is_some().cmp(&b_part.is_some()),
         };
         let (a_is_dir, b_is_dir) = (a.1 || a_parts.peek().is_some(), b.1 || b_parts.peek().is_some());
-        let here = compare((a_part, a_is_dir), (b_part, b_is_dir));
-        if here != Ordering::Equal {
-            return here;
+        let ordering = compare((a_part, a_is_dir), (b_part, b_is_dir));
+        if ordering != Ordering::Equal {
+            return ordering;
         }
     }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn path_order_is_depth_first() {
-        let told: [(&[u8], bool); 9] = [
+        let entries: [(&[u8], bool); 9] = [
             (b"b", false),
             (b"d", false),
             (b"a-b", true),
@@ -72,8 +72,8 @@ mod tests {
             (b"d", true),
             (b"d/a", false),
         ];
-        for (at, one) in told.iter().enumerate() {
-            for (other_at, other) in told.iter().enumerate() {
+        for (at, one) in entries.iter().enumerate() {
+            for (other_at, other) in entries.iter().enumerate() {
                 assert_eq!(compare_paths(*one, *other), at.cmp(&other_at), "{one:?} {other:?}");
             }
         }

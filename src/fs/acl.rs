@@ -324,12 +324,12 @@ pub fn from_fake(bytes: &[u8], which: Which, mode: u32) -> Result<Box<[u8]>, Bad
     if bytes.len() < 16 || !bytes.len().is_multiple_of(8) {
         return Err(BadAcl);
     }
-    let said = |at: usize| match u32_at(bytes, at) {
+    let perms_at = |at: usize| match u32_at(bytes, at) {
         FAKE_NONE => Ok(None),
         perm @ 0..=7 => Ok(Some(perm as u8)),
         _ => Err(BadAcl),
     };
-    let (owner, group, mask, other) = (said(0)?, said(4)?, said(8)?, said(12)?);
+    let (owner, group, mask, other) = (perms_at(0)?, perms_at(4)?, perms_at(8)?, perms_at(12)?);
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for entry in bytes[16..].chunks_exact(8) {
         let (id, access) = (u32_at(entry, 0), u32_at(entry, 4));
@@ -456,8 +456,8 @@ mod tests {
     #[test]
     fn acls_are_set_and_removed_on_disk() {
         let Some(dir) = crate::fs::xattr::tests::scratch() else { return };
-        let here = std::fs::File::open(dir.path()).unwrap();
-        let at = At::Fd(here.as_fd());
+        let opened_dir = std::fs::File::open(dir.path()).unwrap();
+        let at = At::Fd(opened_dir.as_fd());
         let wanted = acl(7, 5, Some(7), 1, &[(5, 7)], &[]).encode();
         match apply_default(at, &wanted) {
             Err(e) if e.error.raw_os_error() == Some(libc::EOPNOTSUPP) => return eprintln!("skipped: no ACLs here"),
@@ -467,12 +467,12 @@ mod tests {
         let found = read(at, true).unwrap();
         assert_eq!(&*found.default, wanted);
         assert_eq!(&*found.access, acl(7, 5, Some(5), 0, &[(5, 7)], &[]).encode());
-        assert_eq!(here.metadata().unwrap().permissions().mode() & 0o777, 0o750);
+        assert_eq!(opened_dir.metadata().unwrap().permissions().mode() & 0o777, 0o750);
         apply_default(at, b"").unwrap();
         apply_default(at, b"").unwrap();
         apply_access(at, b"", 0o705).unwrap();
         assert_eq!(read(at, true).unwrap(), Acls::default());
-        assert_eq!(here.metadata().unwrap().permissions().mode() & 0o777, 0o705);
+        assert_eq!(opened_dir.metadata().unwrap().permissions().mode() & 0o777, 0o705);
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl<'a> Copier<'a> {
         (sparse, max_bytes): (bool, u64),
     ) -> Result<Changed, CopyError> {
         self.room_for(2 * SMALL_BYTES);
-        let (wanted, there) = self.buffer.split_at_mut(SMALL_BYTES);
+        let (wanted, existing) = self.buffer.split_at_mut(SMALL_BYTES);
         let mut changed = Changed::default();
         let mut at = 0;
         loop {
@@ -264,17 +264,17 @@ impl<'a> Copier<'a> {
             if got == 0 {
                 break;
             }
-            let known = read_until(over, &mut there[..got], at).map_err(CopyError::Write)?;
+            let known = read_until(over, &mut existing[..got], at).map_err(CopyError::Write)?;
             let block_end = |start: usize| got.min(start + BLOCK_BYTES);
-            let is_there = |start: usize| {
+            let is_equal = |start: usize| {
                 let end = block_end(start);
-                end <= known && wanted[start..end] == there[start..end]
+                end <= known && wanted[start..end] == existing[start..end]
             };
             let mut start = 0;
             while start < got {
-                let stays = is_there(start);
+                let stays = is_equal(start);
                 let mut end = block_end(start);
-                while end < got && is_there(end) == stays {
+                while end < got && is_equal(end) == stays {
                     end = block_end(end);
                 }
                 let bytes = &wanted[start..end];

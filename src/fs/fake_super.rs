@@ -239,8 +239,8 @@ mod tests {
     fn stored_fake_stat_replaces_the_real_one() {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
-        let here = File::open(dir.path()).unwrap();
-        let named = At::Name { dir: here.as_fd(), name: b"f" };
+        let opened_dir = File::open(dir.path()).unwrap();
+        let named = At::Name { dir: opened_dir.as_fd(), name: b"f" };
         for at in [At::Fd(file.as_fd()), named] {
             let real = || sys::fstat(file.as_fd()).unwrap();
             let (uid, gid) = (real().uid, real().gid);
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn fake_super_stores_acls_in_attributes() {
         let Some(dir) = scratch() else { return };
-        let here = File::open(dir.path()).unwrap();
-        let at = At::Fd(here.as_fd());
+        let opened_dir = File::open(dir.path()).unwrap();
+        let at = At::Fd(opened_dir.as_fd());
         let users = vec![(5, 7)];
         let acl = acl::Acl { owner: 7, group: 5, mask: Some(1), other: 0, users, groups: Vec::new() }.encode();
         store_acl(at, Which::Access, &acl).unwrap();

@@ -71,9 +71,9 @@ impl Wanted<'_> {
     pub fn adopt(&self, entry: &mut Entry) {
         if let Some((_, dest)) = &self.xattrs
             && let Some(extra) = &mut entry.extra
-            && let Some(told) = extra.xattrs.take()
+            && let Some(sent) = extra.xattrs.take()
         {
-            let stored = dest.stored(&told);
+            let stored = dest.stored(&sent);
             extra.xattrs = (!stored.is_empty()).then(|| Arc::new(stored));
         }
         (self.map)(entry);
@@ -142,8 +142,8 @@ impl Wanted<'_> {
             entry.extra_mut().atime = Some(stat.atime);
         }
         // For most entries, one listing of names shows that there is nothing to read.
-        let asks = self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
-        let names = if asks { name.names() } else { Ok(None) };
+        let needs_names = self.xattrs.is_some() || (self.acls && kind != Kind::Symlink && !self.fake_super);
+        let names = if needs_names { name.names() } else { Ok(None) };
         let has_acl = !matches!(&names, Ok(names) if !names_acl(names.as_deref()));
         if self.acls && kind != Kind::Symlink && (has_acl || self.fake_super) {
             let acls = if self.fake_super {
@@ -213,13 +213,13 @@ impl Names {
     /// Returns whether the listing is complete.
     pub fn list_while(&mut self, dir: &Dir, wants_more: impl Fn(usize) -> bool) -> io::Result<bool> {
         let count = Cell::new(self.items.len());
-        let tell = |entry: Dirent<'_>| {
+        let visit = |entry: Dirent<'_>| {
             let at = u32::try_from(self.bytes.len()).expect("names of one directory stay below 4 GiB");
             self.items.push(ListedName { at, len: entry.name.len() as u16, is_dir: entry.is_dir });
             self.bytes.extend_from_slice(entry.name);
             count.set(count.get() + 1);
         };
-        sys::list_while(dir.fd(), tell, || wants_more(count.get()))
+        sys::list_while(dir.fd(), visit, || wants_more(count.get()))
     }
 
     /// Returns the name of an item.
@@ -233,19 +233,19 @@ impl Names {
     }
 }
 
-/// Calls `tell` for the names in a directory, at most `enough` of them. Returns whether those were all. If there are
+/// Calls `visit` for the names in a directory, at most `enough` of them. Returns whether those were all. If there are
 /// many more, does not read the whole directory.
-pub fn names(dir: &Dir, enough: usize, mut tell: impl FnMut(Dirent<'_>)) -> io::Result<bool> {
+pub fn names(dir: &Dir, enough: usize, mut visit: impl FnMut(Dirent<'_>)) -> io::Result<bool> {
     let count = Cell::new(0usize);
     // Listing moves the position of the descriptor, which may have been listed before.
     sys::seek_to(dir.fd(), 0)?;
-    let tell = |entry: Dirent<'_>| {
+    let visit = |entry: Dirent<'_>| {
         count.set(count.get() + 1);
         if count.get() <= enough {
-            tell(entry);
+            visit(entry);
         }
     };
-    let is_all = sys::list_while(dir.fd(), tell, || count.get() <= enough)?;
+    let is_all = sys::list_while(dir.fd(), visit, || count.get() <= enough)?;
     Ok(is_all && count.get() <= enough)
 }
 

@@ -97,14 +97,14 @@ impl Root {
             return Ok(self.dir.clone());
         }
         let mut rest = path.as_bytes();
-        let mut here: Option<OwnedFd> = None;
+        let mut current: Option<OwnedFd> = None;
         while rest.len() > STEP_BYTES {
             let cut = rest[..STEP_BYTES].iter().rposition(|&b| b == b'/').ok_or(io::ErrorKind::InvalidFilename)?;
-            let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
-            here = Some(sys::open_dir_to_search(from, &rest[..cut], self.follow)?);
+            let from = current.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
+            current = Some(sys::open_dir_to_search(from, &rest[..cut], self.follow)?);
             rest = &rest[cut + 1..];
         }
-        let from = here.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
+        let from = current.as_ref().map_or(self.dir.fd(), |fd| fd.as_fd());
         Ok(Dir::new(open(from, rest, self.follow)?))
     }
 
@@ -200,11 +200,11 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let root = root_of(top.path(), Follow::Never);
         let mut path = RelPath::root();
-        let mut here = root.dir().clone();
+        let mut current = root.dir().clone();
         let name = [b'x'; 200];
         for _ in 0..30 {
-            sys::mkdir(here.fd(), &name, 0o755).unwrap();
-            here = Dir::new(sys::open_dir(here.fd(), &name, Follow::Never).unwrap());
+            sys::mkdir(current.fd(), &name, 0o755).unwrap();
+            current = Dir::new(sys::open_dir(current.fd(), &name, Follow::Never).unwrap());
             path = path.join(&name);
         }
         assert!(path.as_bytes().len() > sys::PATH_MAX);

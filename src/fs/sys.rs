@@ -249,18 +249,18 @@ fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags)
 
 /// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
 pub(super) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
-    let mut here: Option<OwnedFd> = None;
+    let mut current: Option<OwnedFd> = None;
     let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
     while let Some(part) = parts.next() {
         if part == b".." {
             return Err(Errno::LOOP.into());
         }
-        let from = here.as_ref().map_or(at, |fd| fd.as_fd());
+        let from = current.as_ref().map_or(at, |fd| fd.as_fd());
         // Directories on the way need only be searchable, not readable.
         let flags = if parts.peek().is_some() { SEARCH_FLAGS } else { last };
-        here = Some(fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
+        current = Some(fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
     }
-    here.ok_or_else(|| Errno::NOENT.into())
+    current.ok_or_else(|| Errno::NOENT.into())
 }
 
 /// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::trusted_path`].
@@ -445,16 +445,16 @@ pub struct Dirent<'a> {
     pub is_dir: Option<bool>,
 }
 
-/// Calls `tell` for every name in an open directory.
-pub fn list(dir: BorrowedFd<'_>, tell: impl FnMut(Dirent<'_>)) -> io::Result<()> {
-    list_while(dir, tell, || true).map(|_| ())
+/// Calls `visit` for every name in an open directory.
+pub fn list(dir: BorrowedFd<'_>, visit: impl FnMut(Dirent<'_>)) -> io::Result<()> {
+    list_while(dir, visit, || true).map(|_| ())
 }
 
-/// Calls `tell` for names in an open directory from its current position, while `wants_more` returns true. Checks that
+/// Calls `visit` for names in an open directory from its current position, while `wants_more` returns true. Checks that
 /// once per few hundred names. Returns whether the listing is complete; if not, another call continues it.
 pub fn list_while(
     dir: BorrowedFd<'_>,
-    mut tell: impl FnMut(Dirent<'_>),
+    mut visit: impl FnMut(Dirent<'_>),
     wants_more: impl Fn() -> bool,
 ) -> io::Result<bool> {
     let mut buffer = [const { std::mem::MaybeUninit::<u8>::uninit() }; 32 * 1024];
@@ -480,7 +480,7 @@ pub fn list_while(
             fs::FileType::Unknown => None,
             kind => Some(kind == fs::FileType::Directory),
         };
-        tell(Dirent { name, is_dir });
+        visit(Dirent { name, is_dir });
     }
 }
 
@@ -1322,7 +1322,7 @@ pub struct TcpStanding {
     /// How many retransmissions or probes in a row had no answer.
     pub repeats: u8,
     /// Whether sent data is not yet acknowledged.
-    pub is_owed: bool,
+    pub has_unacknowledged: bool,
     /// The retransmission timeout.
     pub repeats_after: std::time::Duration,
     /// The round trip time.
@@ -1353,7 +1353,7 @@ pub fn tcp_standing(socket: BorrowedFd<'_>) -> io::Result<TcpStanding> {
     Ok(TcpStanding {
         silent: Duration::from_millis(info.tcpi_last_ack_recv.into()),
         repeats: info.tcpi_retransmits.max(info.tcpi_probes),
-        is_owed: info.tcpi_unacked > 0,
+        has_unacknowledged: info.tcpi_unacked > 0,
         repeats_after: Duration::from_micros(info.tcpi_rto.into()),
         rtt: Duration::from_micros(info.tcpi_rtt.into()),
     })

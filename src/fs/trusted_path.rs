@@ -51,19 +51,19 @@ pub fn with_refusal(error: &io::Error, line: Vec<u8>) -> Vec<u8> {
 }
 
 /// Splits the result of [`with_refusal`] into its lines. Other newlines are part of a name.
-pub fn lines(told: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let rest = told.strip_prefix(REFUSAL).and_then(|rest| rest.strip_prefix(b"\n"));
-    rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(told)])
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let rest = text.strip_prefix(REFUSAL).and_then(|rest| rest.strip_prefix(b"\n"));
+    rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(text)])
 }
 
 /// Opens a directory, like [`sys::open_dir_path`].
 pub fn open_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
-    open_from_here(path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
+    open_from_cwd(path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
 }
 
 /// Like [`open_dir`], for a directory that may not be listed.
 pub fn open_dir_to_search(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
-    open_from_here(path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
+    open_from_cwd(path, (Call::OpenDir, TO_SEARCH, Mode::empty()), owners)
 }
 
 /// Like [`open_dir`], for a path relative to `dir`.
@@ -75,12 +75,12 @@ pub fn open_dir_in(dir: BorrowedFd<'_>, path: &[u8], owners: LinkOwners) -> io::
 pub fn open_append(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     sys::may_write()?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-    open_from_here(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
+    open_from_cwd(path, (Call::Open, flags, Mode::from_raw_mode(mode)), owners)
 }
 
 /// Reads a whole file, like [`sys::read_path`].
 pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Result<Vec<u8>> {
-    let fd = open_from_here(path, (Call::Open, sys::whole_flags(), Mode::empty()), owners)?;
+    let fd = open_from_cwd(path, (Call::Open, sys::whole_flags(), Mode::empty()), owners)?;
     sys::read_whole(fd.as_fd(), max_bytes)
 }
 
@@ -125,7 +125,7 @@ const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 /// The call to count, and the flags and mode for opening the last element of a path.
 type How = (Call, OFlags, Mode);
 
-fn open_from_here(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
+fn open_from_cwd(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
     open_trusted(fs::CWD, path, how, owners)
 }
 
@@ -404,8 +404,8 @@ mod tests {
         for path in ["to_a", "to_a/", "to_a/f", "a/to_f", "absolute/f", "dangling", "loop", "a/../to_a/nothing"] {
             let error = open_as(STRANGER, top.path(), path, false).unwrap_err();
             assert!(is_refused(&error), "{path}: {error}");
-            let told = with_refusal(&error, b"x\ny".to_vec());
-            assert_eq!(lines(&told).collect::<Vec<_>>(), [REFUSAL, b"x\ny"]);
+            let text = with_refusal(&error, b"x\ny".to_vec());
+            assert_eq!(lines(&text).collect::<Vec<_>>(), [REFUSAL, b"x\ny"]);
         }
         assert!(open_as(STRANGER, top.path(), "a/deep/../f", false).is_ok());
         let error = open_as(STRANGER, top.path(), "nothing", false).unwrap_err();

@@ -376,8 +376,8 @@ mod tests {
         pending.place(&dir, b"f").unwrap();
         let names: Vec<_> =
             std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        let there = std::fs::metadata(scratch.path().join("f")).unwrap();
-        assert_eq!((names, there.uid(), there.gid()), (vec!["f".into()], 7, 8));
+        let meta = std::fs::metadata(scratch.path().join("f")).unwrap();
+        assert_eq!((names, meta.uid(), meta.gid()), (vec!["f".into()], 7, 8));
     }
 
     #[test]
@@ -402,19 +402,19 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let temp = std::ffi::OsString::from_vec(temp_name(b"f"));
-        let there = || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names_in_dir = || std::fs::read_dir(top.path()).unwrap().map(|entry| entry.unwrap().file_name());
         std::fs::write(top.path().join(&temp), "half").unwrap();
         let pending = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
-        assert_eq!(there().collect::<Vec<_>>(), std::slice::from_ref(&temp));
+        assert_eq!(names_in_dir().collect::<Vec<_>>(), std::slice::from_ref(&temp));
         let other = Pending::begin(&dir, b"f", 0o644, true, None).unwrap();
-        assert_eq!(there().count(), 2, "a locked temporary file is kept");
+        assert_eq!(names_in_dir().count(), 2, "a locked temporary file is kept");
         drop((pending, other));
 
         std::os::unix::fs::symlink("nowhere", top.path().join(&temp)).unwrap();
         put_over(&dir, b"f", |temp| sys::symlink(b"x", dir.fd(), temp)).unwrap();
         link_over(&dir, b"f", &dir, b"g").unwrap();
         link_over(&dir, b"f", &dir, b"g").unwrap();
-        let mut names: Vec<_> = there().collect();
+        let mut names: Vec<_> = names_in_dir().collect();
         names.sort();
         assert_eq!(names, ["f", "g"]);
     }

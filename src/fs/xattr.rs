@@ -161,8 +161,8 @@ impl<'a> XattrPolicy<'a> {
 
     /// Converts received attributes into the form that this side stores: filtered by its rules, renamed where only
     /// `user.*` may be written, and sorted. The result is compared with [`read_listed`] of the destination.
-    pub fn stored(&self, told: &Xattrs) -> Xattrs {
-        let mut local: Xattrs = told
+    pub fn stored(&self, sent: &Xattrs) -> Xattrs {
+        let mut local: Xattrs = sent
             .iter()
             .filter(|(name, _)| self.rules.is_none_or(|rules| rules(name)))
             .map(|(name, value)| match self.who {
@@ -343,8 +343,8 @@ pub(super) mod tests {
     fn apply_sets_and_removes_only_visible_xattrs() {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
-        let here = File::open(dir.path()).unwrap();
-        let (at, named) = (At::Fd(file.as_fd()), At::Name { dir: here.as_fd(), name: b"f" });
+        let opened_dir = File::open(dir.path()).unwrap();
+        let (at, named) = (At::Fd(file.as_fd()), At::Name { dir: opened_dir.as_fd(), name: b"f" });
         for (name, value) in [("user.old", "1"), ("user.same", "2"), ("user.new", "x"), ("user.rsync.%stat", "s")] {
             named.set(name.as_bytes(), value.as_bytes()).unwrap();
         }
@@ -366,9 +366,9 @@ pub(super) mod tests {
         let Some(dir) = scratch() else { return };
         let file = File::create(dir.path().join("f")).unwrap();
         file.set_permissions(std::fs::Permissions::from_mode(0o444)).unwrap();
-        let here = File::open(dir.path()).unwrap();
+        let opened_dir = File::open(dir.path()).unwrap();
         let policy = XattrPolicy::receiver(Who::User, None);
-        for (at, value) in [(At::Fd(file.as_fd()), "1"), (At::Name { dir: here.as_fd(), name: b"f" }, "2")] {
+        for (at, value) in [(At::Fd(file.as_fd()), "1"), (At::Name { dir: opened_dir.as_fd(), name: b"f" }, "2")] {
             let wanted = list(&[("user.a", value), ("user.b", value)]);
             apply(at, &wanted, &read(at, &policy).unwrap()).unwrap();
             assert_eq!(read(at, &policy).unwrap(), wanted);
@@ -380,8 +380,8 @@ pub(super) mod tests {
     fn xattr_errors_have_rsyncs_text_and_are_all_reported() {
         let Some(dir) = scratch() else { return };
         std::os::unix::fs::symlink("nowhere", dir.path().join("l")).unwrap();
-        let here = File::open(dir.path()).unwrap();
-        let at = At::Name { dir: here.as_fd(), name: b"l" };
+        let opened_dir = File::open(dir.path()).unwrap();
+        let at = At::Name { dir: opened_dir.as_fd(), name: b"l" };
         assert_eq!(read(at, &XattrPolicy::receiver(Who::User, None)).unwrap(), Xattrs::new());
         let errors = apply(at, &list(&[("user.a", "1"), ("user.b", "1")]), &Xattrs::new()).unwrap_err();
         let texts: Vec<_> = errors.iter().map(|e| String::from_utf8(e.text(b"/d/l", true)).unwrap()).collect();

@@ -58,7 +58,7 @@ pub struct Connect {
     /// `--transport`
     pub transport: Transport,
     /// Whether `-e` or `RSYNC_RSH` names a remote shell, which must then be used.
-    pub shell_was_said: bool,
+    pub shell_was_given: bool,
     /// `-e` or `RSYNC_RSH`, split into words; empty: ssh.
     pub shell: Vec<Vec<u8>>,
     /// `--rsync-path`, a text for the remote shell; `None`: the same name as this program was called by.

@@ -79,9 +79,9 @@ impl Compress {
                 let ours = self.list.as_deref().unwrap_or(&METHODS);
                 let found = ours.iter().copied().find(|&method| takes(method));
                 found.map(Some).ok_or_else(|| {
-                    let there = names(&mut METHODS.into_iter().filter(|&method| takes(method)));
-                    let here = names(&mut ours.iter().copied());
-                    format!("Failed to negotiate a compress choice.\nServer list: {there}\nClient list: {here}")
+                    let theirs = names(&mut METHODS.into_iter().filter(|&method| takes(method)));
+                    let own = names(&mut ours.iter().copied());
+                    format!("Failed to negotiate a compress choice.\nServer list: {theirs}\nClient list: {own}")
                 })
             }
             Some(method) if method != Compression::No && !takes(method) => {

@@ -162,7 +162,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
     } = output;
     let Connect {
         transport: _,
-        shell_was_said: _,
+        shell_was_given: _,
         shell: _,
         program: _,
         args: _,

@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn name_distances_match_rsync() {
         // Output of rsync 3.5.0 with --debug=fuzzy2.
-        let told = "hello ello 1.00000 | hello llo 2.00000 | hello 1hello 1.00000 | hello 12hello 2.00000 | \
+        let expected = "hello ello 1.00000 | hello llo 2.00000 | hello 1hello 1.00000 | hello 12hello 2.00000 | \
             hello xello 1.00016 | ello hello 1.00000 | hello heo 2.00216 | hello hxexlo 2.00132 | abcdef fedcba 6.00018 | \
             a.txt b.verylongsuffixhere 188.17810 | a.txt a.t1 22.02057 | a.txt a.1 33.03333 | a.txt a.~1~ 43.04071 | \
             a.txt a.txt.~1~ 4.00347 | a.txt a.txt.1 2.00095 | a.txt a.txt.tmp 24.00533 | a.txt a.txt.orig 5.00479 | \
@@ -178,7 +178,7 @@ mod tests {
             kitten sitting 3.00115 | a.txt.~1~~ a.txt 35.01383 | x.aa.1.~2~ x.bb.1.~2~ 22.00022 | \
             x.aa.~2~.1 x.bb.~2~.1 2.00002 | a.x.~3~ a.y.~3~ 11.00011 | a.x.~123~ a.y.~123~ 1.00001 | \
             a.xxx.~1234~ a.yyy.~1234~ 33.00033 | a.x.123~ a.y.123~ 11.00011";
-        for line in told.split(" | ") {
+        for line in expected.split(" | ") {
             let words: Vec<&str> = line.split_whitespace().collect();
             assert_eq!(far(words[0], words[1]), words[2], "{line}");
         }
@@ -187,7 +187,7 @@ mod tests {
     fn file(spec: &str) -> FuzzyCandidate {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().as_bytes().into();
-        let mut number = |unsaid: i64| parts.next().map_or(unsaid, |part| part.parse().expect("a number"));
+        let mut number = |fallback: i64| parts.next().map_or(fallback, |part| part.parse().expect("a number"));
         let len_bytes = number(50) as u64;
         FuzzyCandidate { name, len_bytes, mtime: Time { secs: number(7), nanos: 0 } }
     }

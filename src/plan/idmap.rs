@@ -254,13 +254,13 @@ mod tests {
     /// Sender: 5 games, 7 lp, 9 moved. Receiver: root 0, daemon 1, games 5, moved 90.
     #[derive(Default)]
     struct Two {
-        asked: Cell<usize>,
+        lookups: Cell<usize>,
     }
 
     impl IdNames for Two {
         fn source_name(&self, _: IdClass, id: u32) -> Option<Vec<u8>> {
             assert_ne!(id, 0, "the name of id 0 is never looked up");
-            self.asked.set(self.asked.get() + 1);
+            self.lookups.set(self.lookups.get() + 1);
             [(5, "games"), (7, "lp"), (9, "moved")].iter().find(|(i, _)| *i == id).map(|(_, n)| n.as_bytes().to_vec())
         }
 
@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(mapper.map(IdClass::User, 9, &names), 90);
             assert_eq!(mapper.map(IdClass::User, 0, &names), 0);
         }
-        assert_eq!(names.asked.get(), 1);
+        assert_eq!(names.lookups.get(), 1);
     }
 
     #[test]

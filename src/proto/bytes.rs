@@ -367,8 +367,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an optional value if its flag is set.
-    pub fn when<T>(&mut self, is_there: bool, get: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
-        is_there.then(|| get(self)).transpose()
+    pub fn when<T>(&mut self, is_present: bool, get: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+        is_present.then(|| get(self)).transpose()
     }
 
     pub fn path(&mut self, field: &'static str) -> Result<RelPath> {

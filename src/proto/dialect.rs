@@ -34,7 +34,7 @@ pub trait Dialect: Encoder {
 
 /// The protocol versions and features of this program, and their encoding.
 #[derive(Debug, Clone)]
-pub struct Speech {
+pub struct ProtocolSupport {
     /// The supported versions; `dialect` accepts each of them.
     pub versions: RangeInclusive<u16>,
     /// See [`Greeting::features`].
@@ -43,7 +43,7 @@ pub struct Speech {
     pub dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
 }
 
-impl Speech {
+impl ProtocolSupport {
     /// Returns the greeting to send. The key must not be predictable.
     pub fn greeting(&self, key: [u8; 16]) -> Greeting {
         let (oldest, newest) = (*self.versions.start(), *self.versions.end());

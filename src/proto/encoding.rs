@@ -6,7 +6,7 @@ use super::enum_values::{event, rule, seen};
 use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
-use super::message::{IdName, Meeting, Roots, Seen, Setup, Told, ToldSub};
+use super::message::{DirListing, IdName, Meeting, Roots, Seen, Setup, SubdirFlags};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule};
 use crate::flist::DirList;
@@ -327,9 +327,9 @@ pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<Seen>> {
     })
 }
 
-pub(super) fn put_listing(w: &mut Writer, told: &Told) -> Result<()> {
-    let Told { id, path, itself, list, subs, may_delete, is_named, with_data, more, .. } = told;
-    let Told { problems, notes, ids, shown, renamed_from, .. } = told;
+pub(super) fn put_listing(w: &mut Writer, listing: &DirListing) -> Result<()> {
+    let DirListing { id, path, itself, list, subs, may_delete, is_named, with_data, more, .. } = listing;
+    let DirListing { problems, notes, ids, shown, renamed_from, .. } = listing;
     w.flags(&[*may_delete, *is_named, *with_data, *more, renamed_from.is_some()]);
     w.varint(*id);
     w.path("path", path)?;
@@ -342,7 +342,7 @@ pub(super) fn put_listing(w: &mut Writer, told: &Told) -> Result<()> {
     put_piece(w, list, subs, problems, notes)
 }
 
-pub(super) fn get_listing(r: &mut Reader) -> Result<Told> {
+pub(super) fn get_listing(r: &mut Reader) -> Result<DirListing> {
     let [may_delete, is_named, with_data, more, is_renamed] = r.flags::<5>("directory flags")?;
     let id = r.varint("id")?;
     let path = r.path("path")?;
@@ -351,15 +351,16 @@ pub(super) fn get_listing(r: &mut Reader) -> Result<Told> {
     let ids = get_ids(r)?;
     let shown = r.strings("shown", LINES_MAX, PATH_MAX_BYTES)?;
     let (list, subs, problems, notes) = get_piece(r)?;
-    let told = Told { id, path, itself, list, subs, may_delete, is_named, with_data, more, ..Told::default() };
-    Ok(Told { problems, notes, ids, shown, renamed_from, ..told })
+    let listing =
+        DirListing { id, path, itself, list, subs, may_delete, is_named, with_data, more, ..DirListing::default() };
+    Ok(DirListing { problems, notes, ids, shown, renamed_from, ..listing })
 }
 
 /// Writes entries of a directory, the flags of each subdirectory among them, and problems and notes.
 pub(super) fn put_piece(
     w: &mut Writer,
     list: &DirList,
-    subs: &[ToldSub],
+    subs: &[SubdirFlags],
     problems: &[Problem],
     notes: &[Vec<u8>],
 ) -> Result<()> {
@@ -369,21 +370,21 @@ pub(super) fn put_piece(
         let what = format_args!("are {} for {dirs} directories in the list", subs.len());
         return Err(w.refuse("subdirectories", what));
     }
-    for ToldSub { is_walked, is_implied } in subs {
+    for SubdirFlags { is_walked, is_implied } in subs {
         w.flags(&[*is_walked, *is_implied]);
     }
     put_problems(w, problems, notes)
 }
 
 /// The values that [`put_piece`] writes.
-type Piece = (DirList, Vec<ToldSub>, Vec<Problem>, Vec<Vec<u8>>);
+type Piece = (DirList, Vec<SubdirFlags>, Vec<Problem>, Vec<Vec<u8>>);
 
 pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
     let list = list::get(r, EntryNames::Elements)?;
     let mut subs = Vec::with_capacity(dirs_of(&list));
     for _ in 0..dirs_of(&list) {
         let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;
-        subs.push(ToldSub { is_walked, is_implied });
+        subs.push(SubdirFlags { is_walked, is_implied });
     }
     let (problems, notes) = get_problems(r)?;
     Ok((list, subs, problems, notes))
@@ -407,14 +408,14 @@ fn get_kinds(r: &mut Reader) -> Result<Kinds> {
 pub(super) fn put_tally(w: &mut Writer, tally: &Tally) {
     let Tally { listed, created, deleted, transferred, total_bytes, transferred_bytes, literal_bytes, .. } = tally;
     let Tally { matched_bytes, name_bytes, list_generation_ms, list_transfer_ms, source_errors, .. } = tally;
-    let Tally { failed, failed_there, vanished, delete_limit_reached, .. } = tally;
+    let Tally { failed, failed_at_peer, vanished, delete_limit_reached, .. } = tally;
     w.flags(&[*delete_limit_reached]);
     [listed, created, deleted].into_iter().for_each(|kinds| put_kinds(w, kinds));
     w.amount(*transferred, COUNT_MAX);
     for bytes in [total_bytes, transferred_bytes, literal_bytes, matched_bytes, name_bytes] {
         w.amount(*bytes, TOTAL_MAX_BYTES);
     }
-    let failed = failed.saturating_add(*failed_there);
+    let failed = failed.saturating_add(*failed_at_peer);
     for count in [*list_generation_ms, *list_transfer_ms, *source_errors, failed, *vanished] {
         w.amount(count, COUNT_MAX);
     }
@@ -442,7 +443,7 @@ pub(super) fn get_tally(r: &mut Reader) -> Result<Tally> {
         list_transfer_ms: count()?,
         source_errors: count()?,
         failed: 0,
-        failed_there: count()?,
+        failed_at_peer: count()?,
         vanished: count()?,
         delete_limit_reached,
     })

@@ -35,7 +35,7 @@ macro_rules! numbers {
     };
 }
 
-numbers!(Lane { Lane::Early = 0, Lane::Asked = 1, Lane::Again = 2, });
+numbers!(Lane { Lane::Early = 0, Lane::Requested = 1, Lane::Again = 2, });
 
 numbers!(Class {
     Class::Digests = 0,
@@ -43,7 +43,7 @@ numbers!(Class {
     Class::Wants = 2,
     Class::Events = 3,
     Class::Early = 4,
-    Class::Asked = 5,
+    Class::Requested = 5,
     Class::Again = 6,
 });
 

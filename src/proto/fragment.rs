@@ -2,7 +2,7 @@
 
 use super::limits::{DIR_ENTRIES_MAX, LINES_MAX, LIST_ENTRIES_MAX, LIST_FRAME_BYTES, XATTRS_MAX};
 use super::list::{likely_len, twin};
-use super::message::{Message, Told, ToldSub};
+use super::message::{DirListing, Message, SubdirFlags};
 use super::message_kinds::name_of;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -13,7 +13,7 @@ use crate::report::event::Problem;
 #[derive(Default)]
 struct ListingPiece {
     list: DirList,
-    subs: Vec<ToldSub>,
+    subs: Vec<SubdirFlags>,
     problems: Vec<Problem>,
     notes: Vec<Vec<u8>>,
     /// Approximate length on the wire.
@@ -42,17 +42,17 @@ const LINE_OVERHEAD_BYTES: usize = 8;
 
 /// Emits a directory listing as one [`Message::Dir`] and, if it is long, as many [`Message::More`] as needed.
 ///
-/// `told.list` must be sorted and `told.subs` must have one value for each directory in it; `told.more` is ignored.
+/// `listing.list` must be sorted and `listing.subs` must have one value for each directory in it; `listing.more` is ignored.
 /// Entries, problems and notes each keep their order.
-pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
-    if fits(&told) {
-        told.more = false;
-        return tell(Message::Dir(Box::new(told)));
+pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
+    if fits(&listing) {
+        listing.more = false;
+        return emit(Message::Dir(Box::new(listing)));
     }
-    let mut whole = std::mem::take(&mut told.list);
-    let mut subs = std::mem::take(&mut told.subs).into_iter();
-    let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
-    let mut cutter = Cutter { told: Some(told), piece: ListingPiece::default(), tell };
+    let mut whole = std::mem::take(&mut listing.list);
+    let mut subs = std::mem::take(&mut listing.subs).into_iter();
+    let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
+    let mut cutter = Cutter { listing: Some(listing), piece: ListingPiece::default(), emit };
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
         let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
@@ -77,20 +77,20 @@ pub fn cut(mut told: Told, tell: &mut dyn FnMut(Message)) {
 }
 
 /// Returns whether one message is enough.
-fn fits(told: &Told) -> bool {
-    let entries = told.list.entries.iter();
-    let entries = entries.map(|entry| (likely_len(told.list.name(entry), entry), entry.xattrs().len()));
+fn fits(listing: &DirListing) -> bool {
+    let entries = listing.list.entries.iter();
+    let entries = entries.map(|entry| (likely_len(listing.list.name(entry), entry), entry.xattrs().len()));
     let (entries_len, xattrs) = entries.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let lines = told.problems.iter().map(|problem| &problem.line).chain(&told.notes);
+    let lines = listing.problems.iter().map(|problem| &problem.line).chain(&listing.notes);
     let lines_len = lines.map(|line| line.len() + LINE_OVERHEAD_BYTES).sum::<usize>();
-    entries_len + lines_len <= LIST_FRAME_BYTES && told.list.len() <= LIST_ENTRIES_MAX && xattrs <= XATTRS_MAX
+    entries_len + lines_len <= LIST_FRAME_BYTES && listing.list.len() <= LIST_ENTRIES_MAX && xattrs <= XATTRS_MAX
 }
 
 struct Cutter<'a> {
     /// The fields that only the first message has; `None` once it was emitted.
-    told: Option<Told>,
+    listing: Option<DirListing>,
     piece: ListingPiece,
-    tell: &'a mut dyn FnMut(Message),
+    emit: &'a mut dyn FnMut(Message),
 }
 
 impl Cutter<'_> {
@@ -104,8 +104,8 @@ impl Cutter<'_> {
 
     fn flush(&mut self, last: bool) {
         let ListingPiece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
-        (self.tell)(match self.told.take() {
-            Some(told) => Message::Dir(Box::new(Told { list, subs, problems, notes, more: !last, ..told })),
+        (self.emit)(match self.listing.take() {
+            Some(listing) => Message::Dir(Box::new(DirListing { list, subs, problems, notes, more: !last, ..listing })),
             None => Message::More { list, subs, problems, notes, last },
         });
     }
@@ -114,18 +114,18 @@ impl Cutter<'_> {
 /// Joins directory listings that arrive in pieces.
 #[derive(Default)]
 pub struct Joiner {
-    open: Option<Box<Told>>,
+    open: Option<Box<DirListing>>,
 }
 
 impl Joiner {
     /// The path of the directory that is not complete yet; empty if there is none.
     pub fn path(&self) -> &[u8] {
-        self.open.as_ref().map_or(b"", |told| told.path.as_bytes())
+        self.open.as_ref().map_or(b"", |listing| listing.path.as_bytes())
     }
 
     /// The memory that the entries of this directory take, in bytes.
     pub fn held_bytes(&self) -> u64 {
-        self.open.as_ref().map_or(0, |told| told.list.held_bytes())
+        self.open.as_ref().map_or(0, |listing| listing.list.held_bytes())
     }
 
     /// Checks at [`Message::DirsEnd`] that no listing is incomplete.
@@ -140,12 +140,12 @@ impl Joiner {
     /// `more` unset.
     ///
     /// Fails if pieces are out of order or do not fit together, and on any other message.
-    pub fn push(&mut self, message: Message) -> Result<Option<Box<Told>>> {
+    pub fn push(&mut self, message: Message) -> Result<Option<Box<DirListing>>> {
         let name = name_of(&message);
         match (message, self.open.take()) {
-            (Message::Dir(told), None) if !told.more => Ok(Some(told)),
-            (Message::Dir(told), None) => {
-                self.open = Some(told);
+            (Message::Dir(listing), None) if !listing.more => Ok(Some(listing)),
+            (Message::Dir(listing), None) => {
+                self.open = Some(listing);
                 Ok(None)
             }
             (Message::Dir(_), Some(open)) => Err(refuse(name, &unfinished(&open))),
@@ -173,7 +173,7 @@ impl Joiner {
     }
 }
 
-fn unfinished(open: &Told) -> String {
+fn unfinished(open: &DirListing) -> String {
     format!("it comes before the end of directory {:?}", String::from_utf8_lossy(open.path.as_bytes()))
 }
 

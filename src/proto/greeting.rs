@@ -101,8 +101,8 @@ pub fn decode_greeting(input: &[u8]) -> Result<Option<(Greeting, usize)>> {
 /// Decodes the guess after the program name.
 fn guess(rest: &[u8]) -> Result<Option<RelPath>> {
     let ends = || refuse("it ends inside the guess");
-    let (&is_there, rest) = rest.split_first().ok_or_else(ends)?;
-    if is_there == 0 {
+    let (&has_guess, rest) = rest.split_first().ok_or_else(ends)?;
+    if has_guess == 0 {
         return Ok(None);
     }
     let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(ends)?;
@@ -127,7 +127,7 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
         return Ok(version);
     }
     let we_are_old = ours.newest < theirs.oldest;
-    let told = |who: &str, greeting: &Greeting| {
+    let supports = |who: &str, greeting: &Greeting| {
         let program = String::from_utf8_lossy(&greeting.program);
         // The name comes from the peer: control characters must not reach a terminal.
         let program: String = program.chars().filter(|c| !c.is_control()).collect();
@@ -138,8 +138,8 @@ pub fn agree(ours: &Greeting, theirs: &Greeting) -> Result<u16> {
         format!("{who} ({program}) supports {versions}")
     };
     let advice = if we_are_old { "upgrade sparsync here" } else { "upgrade sparsync there" };
-    let (here, there) = (told("this program", ours), told("the peer", theirs));
-    let words = format!("sparsync: no common protocol version: {here}, {there}");
+    let (local, remote) = (supports("this program", ours), supports("the peer", theirs));
+    let words = format!("sparsync: no common protocol version: {local}, {remote}");
     Err(Error::new(Exit::Protocol, words).with_hint(advice))
 }
 

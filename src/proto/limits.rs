@@ -7,7 +7,7 @@ pub const FRAME_MAX_BYTES: usize = 16 << 20;
 /// [`super::Message::Roots`].
 pub const OPENING_MAX_BYTES: usize = 1 << 30;
 /// The longest frame with text for the user: events, files that are not sent, the end of the run.
-pub const TELLING_MAX_BYTES: usize = 512 << 10;
+pub const REPORT_MAX_BYTES: usize = 512 << 10;
 /// The longest frame with only a few numbers.
 pub const SHORT_MAX_BYTES: usize = 512;
 /// Approximate length of the frames into which entries and attributes of a listing are cut.
@@ -77,6 +77,6 @@ pub const INITIAL_WINDOWS: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 8 << 
 pub const WINDOWS_MAX: [u64; 7] = [1 << 20, 4 << 20, 4 << 20, 1 << 20, 64 << 20, 64 << 20, 1 << 20];
 
 /// Returns the maximum number of content bytes of a file with this listed length. The sender stops there.
-pub fn content_max_bytes(told_bytes: u64) -> u64 {
-    told_bytes.saturating_mul(2).saturating_add(GROWTH_MAX_BYTES)
+pub fn content_max_bytes(listed_bytes: u64) -> u64 {
+    listed_bytes.saturating_mul(2).saturating_add(GROWTH_MAX_BYTES)
 }

@@ -202,7 +202,7 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
         default_acl,
         digest,
         is_mount_point,
-        told_ids: _,
+        source_ids: _,
         is_unsettled: _,
         takes_content: _,
     } = extra;

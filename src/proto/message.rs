@@ -151,7 +151,7 @@ pub type DirId = u64;
 
 /// The listing of a source directory that differs from the destination, or that could not be compared.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct DirListing {
     /// The number of this listing.
     pub id: DirId,
     /// Its path in the transfer.
@@ -161,7 +161,7 @@ pub struct Told {
     /// The entries, sorted. Long listings continue in [`Message::More`].
     pub list: DirList,
     /// One value for each directory in `list`, in the same order.
-    pub subs: Vec<ToldSub>,
+    pub subs: Vec<SubdirFlags>,
     /// The directory was read completely, so extra entries can be deleted.
     pub may_delete: bool,
     /// The list has only the entries that the arguments name.
@@ -184,7 +184,7 @@ pub struct Told {
 
 /// What a listing says about a subdirectory besides its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ToldSub {
+pub struct SubdirFlags {
     /// Its content is part of the transfer: its listing is sent, or both sides have the same.
     pub is_walked: bool,
     /// It is only a leading path element under `-R`.
@@ -212,7 +212,7 @@ pub enum Lane {
     /// Data that follows a directory listing without a request.
     Early,
     /// Requested data.
-    Asked,
+    Requested,
     /// Data that was requested a second time.
     Again,
 }
@@ -250,8 +250,8 @@ pub enum Class {
     Events,
     /// Data of [`Lane::Early`].
     Early,
-    /// Data of [`Lane::Asked`].
-    Asked,
+    /// Data of [`Lane::Requested`].
+    Requested,
     /// Data of [`Lane::Again`].
     Again,
 }
@@ -259,13 +259,13 @@ pub enum Class {
 impl Class {
     /// All classes; the index of a class is its number on the wire.
     pub const ALL: [Class; 7] =
-        [Class::Digests, Class::Dirs, Class::Wants, Class::Events, Class::Early, Class::Asked, Class::Again];
+        [Class::Digests, Class::Dirs, Class::Wants, Class::Events, Class::Early, Class::Requested, Class::Again];
 
     /// Returns the class of a lane's data.
     pub fn of(lane: Lane) -> Class {
         match lane {
             Lane::Early => Class::Early,
-            Lane::Asked => Class::Asked,
+            Lane::Requested => Class::Requested,
             Lane::Again => Class::Again,
         }
     }
@@ -281,13 +281,13 @@ pub enum Message {
     /// R to S: the state of destination directories.
     Digests(Vec<Seen>),
     /// S to R: a directory listing.
-    Dir(Box<Told>),
+    Dir(Box<DirListing>),
     /// S to R: further entries of the last listing.
     More {
         /// Sorted, and after all earlier entries.
         list: DirList,
         /// One value for each directory in `list`.
-        subs: Vec<ToldSub>,
+        subs: Vec<SubdirFlags>,
         /// Further problems in this directory.
         problems: Vec<Problem>,
         /// Further lines for stdout.
@@ -301,7 +301,7 @@ pub enum Message {
     Want {
         /// The requested file.
         file: FileId,
-        /// The lane for the answer: [`Lane::Asked`] or [`Lane::Again`].
+        /// The lane for the answer: [`Lane::Requested`] or [`Lane::Again`].
         lane: Lane,
         /// What the receiver already has of it.
         basis: Basis,
@@ -386,7 +386,7 @@ pub enum Message {
     Bye(Box<Tally>),
     /// C to V instead of [`Message::Setup`]: move the session to another connection; V to C: where to connect.
     Meet(Meeting),
-    /// Either side, if both set [`TELLS_BLOCKED`]: the window of this class is used up, and the transport has accepted
+    /// Either side, if both set [`REPORTS_BLOCKED`]: the window of this class is used up, and the transport has accepted
     /// everything.
     Blocked(Class),
     /// V to C after [`Message::Setup`], if both set [`ASKS_FIRST`]: whether the server permits the request.

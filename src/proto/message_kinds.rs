@@ -1,7 +1,7 @@
 //! The message kinds: number, name, longest frame.
 
 use super::limits::WHOLE_MAX_BYTES;
-use super::limits::{DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, SHORT_MAX_BYTES, TELLING_MAX_BYTES};
+use super::limits::{DATA_MAX_BYTES, FRAME_MAX_BYTES, OPENING_MAX_BYTES, REPORT_MAX_BYTES, SHORT_MAX_BYTES};
 use super::message::{Class, Message};
 
 pub(super) const SETUP: u8 = 1;
@@ -63,15 +63,15 @@ pub(super) const ROWS: [Row; 24] = [
     row(DATA, "Data", DATA_MAX_BYTES + AROUND_DATA_BYTES),
     row(COPY, "Copy", SHORT_MAX_BYTES),
     row(END, "End", SHORT_MAX_BYTES),
-    row(UNSENT, "Unsent", TELLING_MAX_BYTES),
-    row(EVENT, "Event", TELLING_MAX_BYTES),
+    row(UNSENT, "Unsent", REPORT_MAX_BYTES),
+    row(EVENT, "Event", REPORT_MAX_BYTES),
     row(GRANT, "Grant", SHORT_MAX_BYTES),
     row(PING, "Ping", SHORT_MAX_BYTES),
-    row(FAIL, "Fail", TELLING_MAX_BYTES),
+    row(FAIL, "Fail", REPORT_MAX_BYTES),
     row(BYE, "Bye", SHORT_MAX_BYTES),
     row(MEET, "Meet", SHORT_MAX_BYTES),
     row(BLOCKED, "Blocked", SHORT_MAX_BYTES),
-    row(VERDICT, "Verdict", TELLING_MAX_BYTES),
+    row(VERDICT, "Verdict", REPORT_MAX_BYTES),
 ];
 
 /// Returns the row of a number; `None` for a kind that does not exist.

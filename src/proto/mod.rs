@@ -14,7 +14,7 @@ pub mod native;
 #[allow(dead_code, reason = "the server's end, daemons, batch files and older protocols are not used yet")]
 pub mod rsync;
 
-pub use dialect::{Dialect, Encoder, Speech};
+pub use dialect::{Dialect, Encoder, ProtocolSupport};
 pub use fragment::{Joiner, cut};
 #[allow(unused_imports, reason = "for code that reads first bytes without `sniff`")]
 pub use greeting::{MAGIC, VERSIONS};
@@ -25,8 +25,8 @@ pub use message_kinds::{class_of, name_of};
 pub use native::Native;
 
 pub use message::{
-    Basis, Class, ContentDigest, DirId, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told,
-    ToldSub,
+    Basis, Class, ContentDigest, DirId, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen,
+    Setup, SubdirFlags,
 };
 
 #[cfg(test)]

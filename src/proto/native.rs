@@ -1,7 +1,7 @@
 //! The native dialect: one frame per message. docs/PROTOCOL.md specifies every byte.
 
 use super::bytes::{Reader, Writer, put_varint, varint_at, varint_len};
-use super::dialect::{Dialect, Encoder, Speech};
+use super::dialect::{Dialect, Encoder, ProtocolSupport};
 use super::encoding;
 use super::enum_values::{Role, basis};
 use super::greeting::VERSIONS;
@@ -17,10 +17,10 @@ pub struct Native {
     version: u16,
 }
 
-impl Speech {
+impl ProtocolSupport {
     /// Returns what this program supports, with these features.
-    pub fn ours(features: u64) -> Speech {
-        Speech { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
+    pub fn ours(features: u64) -> ProtocolSupport {
+        ProtocolSupport { versions: VERSIONS, features, dialect: |version| Box::new(Native::new(version)) }
     }
 }
 
@@ -132,7 +132,7 @@ fn likely_len(message: &Message) -> usize {
         Message::Whole { data, .. } => data.len() + 24,
         Message::Data { data, .. } => data.len() + 1,
         Message::Want { basis: Basis::Blocks(blocks), .. } => blocks.len() + 8,
-        Message::Dir(told) => 64 + 20 * told.list.len(),
+        Message::Dir(listing) => 64 + 20 * listing.list.len(),
         Message::More { list, .. } => 16 + 20 * list.len(),
         Message::Digests(seen) => 18 * seen.len(),
         _ => 0,
@@ -144,7 +144,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         Message::Setup(setup) => encoding::put_setup(w, setup)?,
         Message::Roots(roots) => encoding::put_roots(w, roots)?,
         Message::Digests(seen) => encoding::put_digests(w, seen)?,
-        Message::Dir(told) => encoding::put_listing(w, told)?,
+        Message::Dir(listing) => encoding::put_listing(w, listing)?,
         Message::More { list, subs, problems, notes, last } => {
             w.flags(&[*last]);
             encoding::put_piece(w, list, subs, problems, notes)?;

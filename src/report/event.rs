@@ -57,7 +57,7 @@ pub struct Item {
 
 /// The process that rsync would name in an error line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Voice {
+pub enum ErrorRole {
     /// Walks and reads the source.
     Sender,
     /// Decides and deletes.
@@ -70,15 +70,15 @@ pub enum Voice {
     Client,
 }
 
-impl Voice {
+impl ErrorRole {
     /// Returns the word in the brackets.
     pub fn word(self) -> &'static str {
         match self {
-            Voice::Sender => "sender",
-            Voice::Generator => "generator",
-            Voice::Receiver => "receiver",
-            Voice::MainReceiver => "Receiver",
-            Voice::Client => "client",
+            ErrorRole::Sender => "sender",
+            ErrorRole::Generator => "generator",
+            ErrorRole::Receiver => "receiver",
+            ErrorRole::MainReceiver => "Receiver",
+            ErrorRole::Client => "client",
         }
     }
 }
@@ -107,18 +107,18 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Formats `rsync: [voice] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
-    pub fn failed(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
-        let mut line = format!("rsync: [{}] {what} \"", voice.word()).into_bytes();
+    /// Formats `rsync: [role] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
+    pub fn failed(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
+        let mut line = format!("rsync: [{}] {what} \"", role.word()).into_bytes();
         line.extend_from_slice(path);
         line.extend_from_slice(b"\" failed: ");
         line.extend_from_slice(&errno_words(error));
         Problem { line, weight: Weight::Failed }
     }
 
-    /// Formats `rsync: [voice] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
-    pub fn about(voice: Voice, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
-        let head = format!("rsync: [{}] {what} \"", voice.word());
+    /// Formats `rsync: [role] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
+    pub fn about(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
+        let head = format!("rsync: [{}] {what} \"", role.word());
         Problem::new([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
     }
 

@@ -45,17 +45,17 @@ impl Choice {
     }
 
     fn line_for(self, update: Update, kind: Kind, changed: bool, transfer: bool, linked: bool) -> LineKind {
-        let here = matches!(update, Update::Local | Update::HardLink);
+        let is_local = matches!(update, Update::Local | Update::HardLink);
         let dir = kind == Kind::Dir;
         // A new hard link gets a line although nothing differs: its first name was replaced.
         let done = transfer || linked && update == Update::HardLink;
-        if done || changed && (self.itemizes || here || dir) || self.itemizes && self.unchanged {
+        if done || changed && (self.itemizes || is_local || dir) || self.itemizes && self.unchanged {
             LineKind::Full
         } else if self.itemizes || self.name < 2 {
             LineKind::Nothing
         } else if changed {
             LineKind::Name
-        } else if dir && !here {
+        } else if dir && !is_local {
             LineKind::Nothing
         } else {
             LineKind::UpToDate

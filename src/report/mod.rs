@@ -14,6 +14,6 @@ pub mod tally;
 pub mod text;
 pub mod times;
 
-pub use event::{Event, Item, Problem, Reporter, Update, Voice, Wants, Weight};
+pub use event::{ErrorRole, Event, Item, Problem, Reporter, Update, Wants, Weight};
 pub use tally::Tally;
 pub use text::{Banner, RunFacts, TextReporter};

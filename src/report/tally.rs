@@ -86,7 +86,7 @@ pub struct Tally {
     /// Other problems with single entries on this side; in a local copy, at the source.
     pub failed: u64,
     /// The same on the other side; in a local copy, at the destination.
-    pub failed_there: u64,
+    pub failed_at_peer: u64,
     /// Source entries that vanished.
     pub vanished: u64,
     /// Whether `--max-delete` stopped deletions.
@@ -139,17 +139,17 @@ impl Tally {
     /// Moves up to `failed` failures from the other side's count to this side's: this side reported them to the other
     /// one, which counted them as its own.
     pub fn take_back(&mut self, failed: u64) {
-        let ours = failed.min(self.failed_there);
-        self.failed_there -= ours;
-        self.failed += ours;
+        let moved = failed.min(self.failed_at_peer);
+        self.failed_at_peer -= moved;
+        self.failed += moved;
     }
 
     /// Runs `work`, and attributes the failures that it counts to the other side.
-    pub fn there<T>(&mut self, work: impl FnOnce(&mut Tally) -> T) -> T {
-        let here = self.failed;
+    pub fn at_peer<T>(&mut self, work: impl FnOnce(&mut Tally) -> T) -> T {
+        let own_failed = self.failed;
         let done = work(self);
-        self.failed_there += self.failed - here;
-        self.failed = here;
+        self.failed_at_peer += self.failed - own_failed;
+        self.failed = own_failed;
         done
     }
 
@@ -169,7 +169,7 @@ impl Tally {
             list_transfer_ms,
             source_errors,
             failed,
-            failed_there,
+            failed_at_peer,
             vanished,
             delete_limit_reached,
         } = other;
@@ -186,7 +186,7 @@ impl Tally {
         self.list_transfer_ms += list_transfer_ms;
         self.source_errors += source_errors;
         self.failed += failed;
-        self.failed_there += failed_there;
+        self.failed_at_peer += failed_at_peer;
         self.vanished += vanished;
         self.delete_limit_reached |= delete_limit_reached;
     }
@@ -196,7 +196,7 @@ impl Tally {
     /// Each of rsync's processes has its own exit code. Vanished files therefore take precedence over failures on the
     /// client's side, and failures on the other side over both.
     pub fn exit(&self) -> Exit {
-        if self.source_errors + self.failed_there > 0 {
+        if self.source_errors + self.failed_at_peer > 0 {
             Exit::Partial
         } else if self.vanished > 0 {
             Exit::Vanished
@@ -211,7 +211,7 @@ impl Tally {
 
     /// Returns the same exit code at the server, where the two sides are swapped.
     pub fn exit_of_server(&self) -> Exit {
-        Tally { failed: self.failed_there, failed_there: self.failed, ..self.clone() }.exit()
+        Tally { failed: self.failed_at_peer, failed_at_peer: self.failed, ..self.clone() }.exit()
     }
 
     /// Returns an estimate of the bytes that the source would have sent over a connection: names, about twenty bytes of
@@ -242,10 +242,10 @@ mod tests {
         assert_eq!(tally.exit(), Exit::Partial);
         tally.problem(Weight::Vanished);
         assert_eq!((tally.exit(), tally.exit_of_server()), (Exit::Vanished, Exit::Partial));
-        tally.there(|tally| tally.problem(Weight::Failed));
-        assert_eq!((tally.failed, tally.failed_there, tally.exit()), (1, 1, Exit::Partial));
+        tally.at_peer(|tally| tally.problem(Weight::Failed));
+        assert_eq!((tally.failed, tally.failed_at_peer, tally.exit()), (1, 1, Exit::Partial));
         tally.take_back(2);
-        assert_eq!((tally.failed, tally.failed_there, tally.exit()), (2, 0, Exit::Vanished));
+        assert_eq!((tally.failed, tally.failed_at_peer, tally.exit()), (2, 0, Exit::Vanished));
         let source = Tally { source_errors: 1, ..Tally::default() };
         assert_eq!(source.exit(), Exit::Partial);
     }
@@ -264,12 +264,12 @@ mod tests {
     #[test]
     fn merge_adds_all_counts() {
         let mut one =
-            Tally { failed: 1, failed_there: 3, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
+            Tally { failed: 1, failed_at_peer: 3, name_bytes: 3, delete_limit_reached: true, ..Tally::default() };
         one.created.add(Kind::Device);
         one.transfer(5, 4);
         let mut sum = one.clone();
         sum.merge(&one);
-        assert_eq!(sum.failed_there, 6);
+        assert_eq!(sum.failed_at_peer, 6);
         assert_eq!((sum.failed, sum.name_bytes, sum.transferred, sum.literal_bytes), (2, 6, 2, 8));
         assert!(sum.delete_limit_reached && sum.created.devices == 2);
         let mut same = one.clone();

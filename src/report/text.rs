@@ -92,7 +92,7 @@ pub struct TextReporter {
     /// Whether the first line about the file list was printed.
     has_begun: bool,
     /// Whether `N files to consider` must still be printed.
-    owes_count: bool,
+    count_is_due: bool,
     /// Bytes sent to and received from a peer, if there was one.
     traffic: Option<(u64, u64)>,
     /// Sent, received and total bytes, for the last line of the log if the run fails.
@@ -143,7 +143,7 @@ impl TextReporter {
             times: LocalTimes::local(),
             meter: scope.map(|scope| Meter::new(scope, output.human)),
             has_begun: false,
-            owes_count: false,
+            count_is_due: false,
             traffic: None,
             totals: None,
             problems: Tally::default(),
@@ -199,8 +199,8 @@ impl TextReporter {
             (Banner::Whole, false) if self.output.info.flist >= 2 => b"receiving file list ... ",
             (Banner::Whole, false) => b"receiving file list ... done",
         };
-        self.owes_count = self.counts_list();
-        match (self.owes_count, sends) {
+        self.count_is_due = self.counts_list();
+        match (self.count_is_due, sends) {
             (false, _) => self.screen.print(words),
             (true, true) => {
                 self.screen.print(words);
@@ -226,8 +226,8 @@ impl TextReporter {
         if let Some(meter) = &mut self.meter {
             meter.total = ListTotal { entries, bytes, complete };
         }
-        if complete && self.owes_count {
-            self.owes_count = false;
+        if complete && self.count_is_due {
+            self.count_is_due = false;
             let hundreds = if self.constants.sends { entries.saturating_sub(1) / 100 } else { 0 };
             for hundreds in 1..=hundreds {
                 self.screen.put(format!(" {} files...\r", hundreds * 100).as_bytes());

@@ -72,7 +72,7 @@ fn zlib_level(level: Option<i32>) -> u32 {
 }
 
 /// Returns rsync's line about the chosen method (`--debug=nstr`); `None` if rsync prints none.
-pub fn line(said: Option<Compression>, settled: Option<Compression>, level: Option<i32>) -> Option<String> {
+pub fn line(given: Option<Compression>, settled: Option<Compression>, level: Option<i32>) -> Option<String> {
     let (name, level) = match settled? {
         Compression::No => ("none", level?),
         method @ (Compression::Auto | Compression::Zstd) => (method.name(), zstd_level(level)),
@@ -80,7 +80,7 @@ pub fn line(said: Option<Compression>, settled: Option<Compression>, level: Opti
         Compression::Zlibx | Compression::Zlib if zlib_level(level) == 0 => ("none", 0),
         method @ (Compression::Zlibx | Compression::Zlib) => (method.name(), zlib_level(level) as i32),
     };
-    let how = if said == Some(Compression::Auto) { "negotiated " } else { "" };
+    let how = if given == Some(Compression::Auto) { "negotiated " } else { "" };
     Some(format!("Client {how}compress: {name} (level {level})"))
 }
 
@@ -110,7 +110,7 @@ mod tests {
 
     const ALL: u64 = TAKES_ZSTD | TAKES_LZ4 | TAKES_ZLIBX | TAKES_ZLIB;
 
-    fn asked(choice: Compression, list: Option<&[Compression]>) -> Compress {
+    fn requested(choice: Compression, list: Option<&[Compression]>) -> Compress {
         Compress { choice: Some(choice), list: list.map(<[_]>::to_vec), ..Compress::default() }
     }
 
@@ -131,20 +131,20 @@ mod tests {
             (Some(&[No]), ALL, No),
         ];
         for (ours, theirs, expected) in lists {
-            assert_eq!(agree(&asked(Auto, ours), theirs).unwrap(), Some(expected), "{ours:?}");
+            assert_eq!(agree(&requested(Auto, ours), theirs).unwrap(), Some(expected), "{ours:?}");
         }
-        let error = agree(&asked(Auto, Some(&[Zlib])), features(Some(&[Lz4]))).unwrap_err();
+        let error = agree(&requested(Auto, Some(&[Zlib])), features(Some(&[Lz4]))).unwrap_err();
         let words = "Failed to negotiate a compress choice.\nServer list: lz4\nClient list: zlib";
         assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
-        assert!(agree(&asked(Auto, Some(&[])), ALL).is_err());
+        assert!(agree(&requested(Auto, Some(&[])), ALL).is_err());
     }
 
     #[test]
     fn unsupported_compression_of_the_peer_is_an_error() {
-        let error = agree(&asked(Compression::Lz4, None), features(Some(&[Compression::Zlib]))).unwrap_err();
+        let error = agree(&requested(Compression::Lz4, None), features(Some(&[Compression::Zlib]))).unwrap_err();
         let words = "Your --compress-choice value (lz4) was refused by the server.";
         assert_eq!((error.exit, error.message), (Exit::Unsupported, words.into()));
-        assert_eq!(agree(&asked(Compression::No, None), 0).unwrap(), Some(Compression::No));
+        assert_eq!(agree(&requested(Compression::No, None), 0).unwrap(), Some(Compression::No));
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn compression_levels_match_rsync() {
         // Output of rsync 3.5.0 with --debug=nstr.
-        for (choice, level, told) in [
+        for (choice, level, expected) in [
             (Compression::Auto, None, "negotiated compress: zstd (level 3)"),
             (Compression::Zstd, Some(0), "compress: zstd (level 3)"),
             (Compression::Zstd, Some(23), "compress: zstd (level 22)"),
@@ -184,12 +184,12 @@ mod tests {
             (Compression::Zlibx, Some(10), "compress: zlibx (level 9)"),
             (Compression::Lz4, Some(9), "compress: lz4 (level 0)"),
         ] {
-            let settled = agree(&asked(choice, None), ALL).unwrap();
-            assert_eq!(line(Some(choice), settled, level), Some(format!("Client {told}")));
+            let settled = agree(&requested(choice, None), ALL).unwrap();
+            assert_eq!(line(Some(choice), settled, level), Some(format!("Client {expected}")));
         }
         assert_eq!(line(Some(Compression::No), Some(Compression::No), None), None);
-        let told = "Client compress: none (level 3)";
-        assert_eq!(line(Some(Compression::No), Some(Compression::No), Some(3)).as_deref(), Some(told));
+        let expected = "Client compress: none (level 3)";
+        assert_eq!(line(Some(Compression::No), Some(Compression::No), Some(3)).as_deref(), Some(expected));
         assert_eq!(squeeze(Some(Compression::Zlib), Some(0), ALL), Squeeze::Never);
         assert_eq!(squeeze(Some(Compression::Zlib), Some(99), ALL), Squeeze::Always(Method::Zlib(9)));
         assert_eq!(squeeze(Some(Compression::Zlibx), None, ALL), Squeeze::Always(Method::Zlib(6)));

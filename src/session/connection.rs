@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::{Basis, Class, Dialect, Encoder, Lane, Message, class_of, name_of};
-use crate::session::flow_control::{Credit, Hearing};
+use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
 use crate::transport::compression::AsItIs;
 use crate::transport::link::{Moved, Parting};
@@ -83,7 +83,7 @@ struct Profile {
     messages: BTreeMap<&'static str, CostRow>,
     /// How often a message was received after one was sent.
     round_trips: u64,
-    has_said: bool,
+    has_sent: bool,
     /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
     waited: [[Duration; 4]; 2],
 }
@@ -124,9 +124,9 @@ struct ConnectionState {
     /// The ranges of the buffer that are sent uncompressed, in order.
     as_it_is: Vec<Range<usize>>,
     /// The windows that the peer granted, by class.
-    saying: [Credit; Class::ALL.len()],
+    credits: [Credit; Class::ALL.len()],
     /// The windows that we granted, by class.
-    hearing: [Hearing; Class::ALL.len()],
+    receive_windows: [ReceiveWindow; Class::ALL.len()],
     /// Encoded messages that are sent as soon as the window of [`Class::Wants`] has room; see [`Connection::send_later`].
     later: Vec<u8>,
     /// The length of each message in `later`.
@@ -136,7 +136,7 @@ struct ConnectionState {
     /// Write what is buffered, then end.
     ending: bool,
     /// The peer has stopped reading: it sent [`Message::Fail`] or closed the connection.
-    is_deaf: bool,
+    has_stopped_reading: bool,
     /// The reader waits in [`Connection::take_in`].
     reader_waits: bool,
     /// How many contents were requested again and have not come.
@@ -157,15 +157,16 @@ impl ConnectionState {
     /// Whether an event may still be sent while this end stops the run. The peer must be reading, and there must be
     /// room: nothing waits for room any more.
     fn may_still_report(&self, message: &Message) -> bool {
-        let stops_here = self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.is_deaf;
+        let has_stopped =
+            self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.has_stopped_reading;
         let is_room = self.has_window(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
-        matches!(message, Message::Event(_)) && stops_here && is_room
+        matches!(message, Message::Event(_)) && has_stopped && is_room
     }
 
     /// Whether the window of a message has room for it.
     fn has_window(&self, message: &Message) -> bool {
         match class_of(message) {
-            Some(class) => self.saying[class as usize].has_room(needed_bytes(message)),
+            Some(class) => self.credits[class as usize].has_room(needed_bytes(message)),
             // The last message has no window and must follow the queued ones.
             None => self.later.is_empty(),
         }
@@ -175,7 +176,7 @@ impl ConnectionState {
 /// Returns how much room in its window a message needs, besides the one byte that is enough for any message.
 fn needed_bytes(message: &Message) -> u64 {
     match message {
-        Message::Want { lane: Lane::Asked, basis, .. } => {
+        Message::Want { lane: Lane::Requested, basis, .. } => {
             let len_bytes = if let Basis::Blocks(blocks) = basis { blocks.len() as u64 } else { 0 };
             (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
         }
@@ -251,13 +252,13 @@ impl Connection {
                 encoder,
                 buffer: Vec::new(),
                 as_it_is: Vec::new(),
-                saying: Class::ALL.map(|class| Credit::of(class, false)),
-                hearing: Class::ALL.map(Hearing::of),
+                credits: Class::ALL.map(|class| Credit::of(class, false)),
+                receive_windows: Class::ALL.map(ReceiveWindow::of),
                 later: Vec::new(),
                 later_lens: VecDeque::new(),
                 shut: None,
                 ending: false,
-                is_deaf: false,
+                has_stopped_reading: false,
                 reader_waits: false,
                 repeated: 0,
                 write_error: None,
@@ -297,7 +298,7 @@ impl Connection {
 
     /// Returns the line for a stock rsync, which has no windows.
     pub fn unlimited(self) -> Connection {
-        self.state.lock().saying = Class::ALL.map(Credit::unlimited);
+        self.state.lock().credits = Class::ALL.map(Credit::unlimited);
         self
     }
 
@@ -313,13 +314,13 @@ impl Connection {
 
     /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Connection {
-        self.state.lock().saying = Class::ALL.map(|class| Credit::of(class, true));
+        self.state.lock().credits = Class::ALL.map(|class| Credit::of(class, true));
         self
     }
 
     /// From now on limits a class to what the peer has memory for; see [`Credit::spare`].
     pub fn spare(&self, class: Class) {
-        self.state.lock().saying[class as usize].spare();
+        self.state.lock().credits[class as usize].spare();
     }
 
     /// Returns the flag that is set while the data being written must not be compressed.
@@ -350,7 +351,7 @@ impl Connection {
                 return self.put(&mut state, message, as_it_is);
             }
             if let Some(class) = class_of(message).filter(|_| !has_window) {
-                state.saying[class as usize].want();
+                state.credits[class as usize].want();
                 self.to_write.notify_one();
             }
             let waits = Since::now();
@@ -363,7 +364,7 @@ impl Connection {
     pub fn count_sent_before(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
-            self.state.lock().saying[class as usize].count_sent(bytes, taken_bytes(message, bytes));
+            self.state.lock().credits[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len_bytes);
     }
@@ -394,7 +395,7 @@ impl Connection {
             state.repeated += 1;
             self.room.notify_all();
         }
-        let ConnectionState { encoder, buffer, as_it_is: ranges, saying, .. } = state;
+        let ConnectionState { encoder, buffer, as_it_is: ranges, credits, .. } = state;
         let before = buffer.len();
         encoder.encode(message, buffer)?;
         let len = buffer.len();
@@ -406,7 +407,7 @@ impl Connection {
         }
         if let Some(class) = class_of(message) {
             let bytes = (len - before) as u64;
-            saying[class as usize].count_sent(bytes, taken_bytes(message, bytes));
+            credits[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len - before);
         // The writer takes the whole buffer. It waits for the first byte, and while it gathers, for enough bytes.
@@ -423,7 +424,7 @@ impl Connection {
 
     fn record_sent(&self, message: &Message, len_bytes: usize) {
         let mut profile = self.profile.lock();
-        profile.has_said = true;
+        profile.has_sent = true;
         let row = profile.messages.entry(name_of(message)).or_default();
         row.add(SENT, len_bytes as u64, self.begun.elapsed());
     }
@@ -431,12 +432,12 @@ impl Connection {
     /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
     pub fn consumed(&self, class: Class, bytes: u64) {
         let mut state = self.state.lock();
-        let hearing = &mut state.hearing[class as usize];
-        hearing.consumed(bytes, || self.ceiling.bytes());
+        let window = &mut state.receive_windows[class as usize];
+        window.consumed(bytes, || self.ceiling.bytes());
         if state.reader_waits {
             self.room.notify_all();
         }
-        if state.hearing[class as usize].may_grant() {
+        if state.receive_windows[class as usize].may_grant() {
             drop(state);
             self.to_write.notify_one();
         }
@@ -447,7 +448,7 @@ impl Connection {
     pub fn take_in(&self, class: Class, cost: u64) -> Result<(), Error> {
         let mut state = self.state.lock();
         // The consumer of earlier content may wait for one that was requested again and comes later.
-        while !state.hearing[class as usize].has_room() && state.repeated == 0 {
+        while !state.receive_windows[class as usize].has_room() && state.repeated == 0 {
             state.check()?;
             if state.ending {
                 return Err(Error::new(Exit::Stream, ""));
@@ -456,16 +457,16 @@ impl Connection {
             self.room.wait(&mut state);
         }
         state.reader_waits = false;
-        state.hearing[class as usize].count_received(cost);
+        state.receive_windows[class as usize].count_received(cost);
         Ok(())
     }
 
     /// Counts a received message that must not wait. Returns whether at most `max_bytes` of its class are not consumed
     /// yet.
     pub fn count_queued(&self, class: Class, cost: u64, max_bytes: u64) -> bool {
-        let hearing = &mut self.state.lock().hearing[class as usize];
-        hearing.count_received(cost);
-        hearing.waiting() <= max_bytes
+        let receive_windows = &mut self.state.lock().receive_windows[class as usize];
+        receive_windows.count_received(cost);
+        receive_windows.waiting() <= max_bytes
     }
 
     /// Notes that a content that was requested again has arrived; see [`Connection::take_in`].
@@ -476,7 +477,7 @@ impl Connection {
 
     /// Counts a received message. Fails if it exceeds the window.
     fn count_received(&self, class: Class, cost: u64) -> Result<(), Error> {
-        if self.state.lock().hearing[class as usize].count_received(cost) {
+        if self.state.lock().receive_windows[class as usize].count_received(cost) {
             return Ok(());
         }
         Err(Error::new(Exit::Protocol, format!("sparsync: protocol error: {class:?} messages exceed the window")))
@@ -484,30 +485,30 @@ impl Connection {
 
     /// Notes that the peer waits for a grant.
     fn blocked(&self, class: Class) {
-        self.state.lock().hearing[class as usize].blocked(|| self.ceiling.bytes());
+        self.state.lock().receive_windows[class as usize].blocked(|| self.ceiling.bytes());
         self.to_write.notify_one();
     }
 
     /// Handles a grant of the peer.
     fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
         let mut state = self.state.lock();
-        if !state.saying[class as usize].granted(bytes) {
+        if !state.credits[class as usize].granted(bytes) {
             let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
             return Err(Error::new(Exit::Protocol, message));
         }
-        let ConnectionState { buffer, later, later_lens, saying, .. } = &mut *state;
-        let wants = &mut saying[Class::Wants as usize];
-        let mut said = 0;
+        let ConnectionState { buffer, later, later_lens, credits, .. } = &mut *state;
+        let wants = &mut credits[Class::Wants as usize];
+        let mut sent = 0;
         while wants.has_room(KEPT_BYTES)
             && let Some(len) = later_lens.pop_front()
         {
             wants.count_sent(u64::from(len), 0);
-            said += len as usize;
+            sent += len as usize;
         }
-        buffer.extend(later.drain(..said));
+        buffer.extend(later.drain(..sent));
         drop(state);
         self.room.notify_all();
-        if said > 0 {
+        if sent > 0 {
             self.to_write.notify_one();
         }
         Ok(())
@@ -535,7 +536,7 @@ impl Connection {
     /// without sending anything if the peer failed first or is gone.
     pub fn fail(&self, error: &Error) -> bool {
         let mut state = self.state.lock();
-        if state.is_deaf || state.ending {
+        if state.has_stopped_reading || state.ending {
             return false;
         }
         // If the message is too long, the exit code is sent alone.
@@ -610,7 +611,7 @@ impl Connection {
                 let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
                 let error = Error::new(Exit::Stream, message);
                 let mut state = self.state.lock();
-                state.is_deaf = true;
+                state.has_stopped_reading = true;
                 state.write_error = Some(error.clone());
                 state.has_hung_up = is_hang_up;
                 drop(state);
@@ -641,7 +642,7 @@ impl Connection {
     /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
     /// the peer.
     fn put_grants(&self, state: &mut ConnectionState) {
-        let ConnectionState { encoder, buffer, saying, hearing, ending, .. } = state;
+        let ConnectionState { encoder, buffer, credits, receive_windows, ending, .. } = state;
         // Nothing follows the last message.
         if *ending {
             return;
@@ -649,10 +650,10 @@ impl Connection {
         let is_at_rest = buffer.is_empty();
         for class in Class::ALL {
             // These messages are one or two numbers, so encoding cannot fail.
-            if is_at_rest && saying[class as usize].should_report_blocked() {
+            if is_at_rest && credits[class as usize].should_report_blocked() {
                 let _ = encoder.encode(&Message::Blocked(class), buffer);
             }
-            if let Some(bytes) = hearing[class as usize].grant() {
+            if let Some(bytes) = receive_windows[class as usize].grant() {
                 let _ = encoder.encode(&Message::Grant { class, bytes }, buffer);
             }
         }
@@ -699,7 +700,7 @@ impl Connection {
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
                 let mut profile = self.profile.lock();
-                if std::mem::take(&mut profile.has_said) {
+                if std::mem::take(&mut profile.has_sent) {
                     profile.round_trips += 1;
                 }
                 profile.messages.entry(name_of(&message)).or_default().add(RECEIVED, cost, self.begun.elapsed());
@@ -713,7 +714,7 @@ impl Connection {
                     message => {
                         sys::note_work();
                         if let Message::Fail { .. } = message {
-                            self.state.lock().is_deaf = true;
+                            self.state.lock().has_stopped_reading = true;
                         }
                         if let Some(class) = class_of(&message) {
                             self.count_received(class, cost)?;
@@ -813,16 +814,16 @@ mod tests {
     #[test]
     fn events_are_sent_while_a_signal_ends_the_run() {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
-        let is_told = |exit: Exit, is_deaf| {
+        let sends_failure = |exit: Exit, has_stopped_reading| {
             let line = Connection::new(Box::new(Native::new(1)));
-            line.state.lock().is_deaf = is_deaf;
+            line.state.lock().has_stopped_reading = has_stopped_reading;
             line.shut(Error::new(exit, ""));
-            assert!(line.send(&want(Lane::Asked, 0)).is_err());
+            assert!(line.send(&want(Lane::Requested, 0)).is_err());
             line.send(&event).is_ok()
         };
-        assert!(is_told(Exit::Signal, false));
-        assert!(!is_told(Exit::Signal, true), "the peer requested the stop");
-        assert!(!is_told(Exit::Stream, false), "the peer is gone");
+        assert!(sends_failure(Exit::Signal, false));
+        assert!(!sends_failure(Exit::Signal, true), "the peer requested the stop");
+        assert!(!sends_failure(Exit::Stream, false), "the peer is gone");
     }
 
     #[test]
@@ -830,16 +831,16 @@ mod tests {
         let line = Connection::new(Box::new(Native::new(1)));
         let error = Error::new(Exit::FileIo, "write failed").by("receiver");
         line.shut(error.clone());
-        assert_eq!(line.send(&want(Lane::Asked, 0)), Err(error));
+        assert_eq!(line.send(&want(Lane::Requested, 0)), Err(error));
     }
 
     #[test]
     fn requests_leave_window_for_repeats_and_queued_messages() {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
             let line = Connection::new(Box::new(Native::new(1)));
-            let asked = want(Lane::Asked, len_bytes);
-            while line.state.lock().has_window(&asked) {
-                line.put(&mut line.state.lock(), &asked, false).unwrap();
+            let request = want(Lane::Requested, len_bytes);
+            while line.state.lock().has_window(&request) {
+                line.put(&mut line.state.lock(), &request, false).unwrap();
                 line.state.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
@@ -849,13 +850,13 @@ mod tests {
                 }
             }
             // `send_later` does not block, and repeated requests are sent although it has to queue.
-            let mut said = 0;
+            let mut sent = 0;
             while line.state.lock().later.is_empty() {
-                line.send_later(&Message::Done(said)).unwrap();
+                line.send_later(&Message::Done(sent)).unwrap();
                 line.state.lock().buffer.clear();
-                said += 1;
+                sent += 1;
             }
-            assert!(said > 1000, "{said}");
+            assert!(sent > 1000, "{sent}");
             line.send_later(&Message::Placed(FILE)).unwrap();
             for _ in 0..1000 {
                 line.send(&want(Lane::Again, 0)).unwrap();
@@ -866,9 +867,9 @@ mod tests {
             );
             line.state.lock().buffer.clear();
             line.granted(Class::Wants, 1 << 20).unwrap();
-            let heard = line.state.lock().buffer.clone();
-            let (mut input, mut dialect) = (&heard[..], Native::new(1));
-            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == said - 1));
+            let buffered = line.state.lock().buffer.clone();
+            let (mut input, mut dialect) = (&buffered[..], Native::new(1));
+            assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == sent - 1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
             assert!(input.is_empty() && line.state.lock().has_window(&Message::WantsEnd(Box::default())));
         }

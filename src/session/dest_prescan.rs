@@ -17,8 +17,10 @@ use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::proto::Seen;
 use crate::proto::limits::NAME_MAX_BYTES;
-use crate::report::event::{Problem, Voice};
-use crate::session::digest_exchange::{Foretold, Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
+use crate::report::event::{ErrorRole, Problem};
+use crate::session::digest_exchange::{
+    Half, Known, PredictedDigests, Rest, ScanResults, SeenDir, SeenLists, Survey, SurveyStep,
+};
 use crate::session::dir_digest::Digester;
 use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
@@ -32,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A destination that is scanned without a source.
-pub struct Sight<'a> {
+pub struct ScannedDest<'a> {
     /// Its top directory; `None` if it does not exist (dry run).
     pub root: Option<&'a Root>,
     /// What to read of each entry.
@@ -45,23 +47,23 @@ pub struct Sight<'a> {
     pub is_over: Arc<AtomicBool>,
 }
 
-impl Sight<'_> {
+impl ScannedDest<'_> {
     /// Opens a directory and lists its names. `chain` holds the rules in force in its parent. `Err` has the item to
     /// send in place of its entries.
     fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, Seen> {
         let root = self.root.ok_or(Seen::Absent)?;
         let dir = root.open_dir(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => UNTOLD,
+            io::ErrorKind::PermissionDenied => NO_DIGEST,
             _ => Seen::Absent,
         })?;
         if chain.has_per_dir() {
             // Problems are reported when the directory is decided.
-            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.link_owners).map_err(|_| UNTOLD)?;
+            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.link_owners).map_err(|_| NO_DIGEST)?;
             chain = entered;
         }
         let mut names = Names::default();
         let has_rules = !chain.is_empty();
-        let is_listed = names.list_while(&dir, |count| has_rules || count <= LARGE_NAMES).map_err(|_| UNTOLD)?;
+        let is_listed = names.list_while(&dir, |count| has_rules || count <= LARGE_NAMES).map_err(|_| NO_DIGEST)?;
         Ok(Half { path, chain, dir: Some(dir), names, is_listed, list: DirList::default() })
     }
 
@@ -69,7 +71,7 @@ impl Sight<'_> {
     fn reopen(&self, half: &mut Half) -> Result<Dir, Seen> {
         let root = self.root.ok_or(Seen::Absent)?;
         (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
-        root.open_dir(&half.path).map_err(|_| UNTOLD)
+        root.open_dir(&half.path).map_err(|_| NO_DIGEST)
     }
 
     /// Lists the remaining names until `enough` returns `true`. Returns whether the listing is complete.
@@ -77,7 +79,7 @@ impl Sight<'_> {
         let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
         if !half.is_listed {
             let wants_more = |_| !(enough() || self.is_over.load(Ordering::Relaxed));
-            half.is_listed = half.names.list_while(&dir, wants_more).map_err(|_| UNTOLD)?;
+            half.is_listed = half.names.list_while(&dir, wants_more).map_err(|_| NO_DIGEST)?;
         }
         half.dir = Some(dir);
         Ok(half.is_listed)
@@ -93,19 +95,19 @@ impl Sight<'_> {
         list.reserve(names.items.len() - list.len(), names.len_bytes());
         for block in names.items[list.len()..].chunks(parallel::BLOCK) {
             if self.is_over.load(Ordering::Relaxed) {
-                return Err(UNTOLD);
+                return Err(NO_DIGEST);
             }
             if enough() {
                 return Ok(false);
             }
             let looks = parallel::map(block, self.threads, |&item| sys::stat(dir.fd(), names.name(item), false));
             for (&item, looked) in block.iter().zip(looks) {
-                let stat = looked.map_err(|_| UNTOLD)?;
+                let stat = looked.map_err(|_| NO_DIGEST)?;
                 let name = names.name(item);
                 let entry = list.push(name, &stat);
                 let path = || path.join(name).as_bytes().to_vec();
                 let full = || root.full(&path());
-                self.wanted.complete_dest(entry, &stat, (dir, name), &full, &path).map_err(|_| UNTOLD)?;
+                self.wanted.complete_dest(entry, &stat, (dir, name), &full, &path).map_err(|_| NO_DIGEST)?;
             }
         }
         Ok(true)
@@ -113,7 +115,7 @@ impl Sight<'_> {
 }
 
 /// A directory without a digest, which the sender must list.
-const UNTOLD: Seen = Seen::Dir { digest: None, children: Vec::new() };
+const NO_DIGEST: Seen = Seen::Dir { digest: None, children: Vec::new() };
 
 /// A directory with more entries is not examined before its turn: the sender may not need more than their number.
 /// Examining this many takes a tenth of a second if they are not cached.
@@ -122,7 +124,7 @@ pub const LARGE_NAMES: usize = 8192;
 /// Scans directories of a destination and digests them.
 pub struct SeenLook<'a> {
     /// The destination.
-    pub sight: Sight<'a>,
+    pub scanned: ScannedDest<'a>,
     /// Computes the digests.
     pub digester: Digester<'a>,
 }
@@ -171,7 +173,7 @@ impl Look for SeenLook<'_> {
     type Found = SeenDir;
 
     fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
-        let mut half = match self.sight.begin(path, chain) {
+        let mut half = match self.scanned.begin(path, chain) {
             Ok(half) => Box::new(half),
             Err(seen) => return (SeenDir::bare(seen), Vec::new()),
         };
@@ -180,7 +182,7 @@ impl Look for SeenLook<'_> {
             let seen = Seen::Large(half.names.items.len() as u64);
             return (SeenDir { half: Some(half), ..SeenDir::bare(seen) }, Vec::new());
         }
-        match self.sight.go_on(&mut half, &|| false) {
+        match self.scanned.go_on(&mut half, &|| false) {
             Ok(_) => self.end(*half),
             Err(seen) => (SeenDir::bare(seen), Vec::new()),
         }
@@ -209,18 +211,18 @@ impl Look for SeenLook<'_> {
     }
 }
 
-impl Sights for Scanner<SeenLook<'_>> {
+impl ScanResults for Scanner<SeenLook<'_>> {
     fn take(&self, ticket: Ticket) -> SeenDir {
         Scanner::take(self, ticket)
     }
 
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
         // An error occurs again in the next step and is handled there.
-        let _ = self.walk().sight.list(half, enough);
+        let _ = self.walk().scanned.list(half, enough);
     }
 
     fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
-        match self.walk().sight.go_on(&mut half, enough) {
+        match self.walk().scanned.go_on(&mut half, enough) {
             Ok(true) => {
                 let (mut found, tasks) = self.walk().end(*half);
                 self.add(&mut found, tasks);
@@ -232,11 +234,11 @@ impl Sights for Scanner<SeenLook<'_>> {
     }
 
     fn cut(&self, mut half: Box<Half>, has_none: bool) -> SeenDir {
-        let sight = &self.walk().sight;
+        let scanned = &self.walk().scanned;
         // If the names do not show which of them are directories, the entries must be examined.
         let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
-        if !has_none && (!matches!(sight.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
-            return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(UNTOLD));
+        if !has_none && (!matches!(scanned.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
+            return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(NO_DIGEST));
         }
         let Half { path, chain, names, .. } = *half;
         let mut dirs = DirList::default();
@@ -298,22 +300,22 @@ pub fn guessed_name(argument: &[u8], options: &Options) -> Option<RelPath> {
 impl Guess<'_> {
     /// Scans the destination on separate threads while `body` runs. `body` gets `None` if the destination cannot be
     /// scanned. Fails if no thread can be started.
-    pub fn look<R>(&self, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
+    pub fn look<R>(&self, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
         match trusted_path::open_dir(self.dest, self.terms.options.preserve.link_owners) {
             Ok(fd) => self.look_at(Dir::new(fd), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let sights = Nowhere { may_hold_partials: self.may_hold_partials() };
-                let course = Mutex::new(SurveyProgress::of(Ticket::NONE, self.key));
-                let glance = self.glance(None, &sights, (&course, Arc::default()));
-                glance.predict_digests();
-                Ok(body(Some(glance)))
+                let results = AbsentDest { may_hold_partials: self.may_hold_partials() };
+                let progress = Mutex::new(SurveyProgress::of(Ticket::NONE, self.key));
+                let prescan = self.prescan(None, &results, (&progress, Arc::default()));
+                prescan.predict_digests();
+                Ok(body(Some(prescan)))
             }
             // The error is reported when the session opens the destination.
             Err(_) => Ok(body(None)),
         }
     }
 
-    fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<Glance<'_>>) -> R) -> Result<R, Error> {
+    fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
         let path = arg_path::absolute(self.terms.cwd, self.dest);
         let root = Root::new(dir, path.clone(), Follow::Never);
@@ -321,7 +323,7 @@ impl Guess<'_> {
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
             let look = SeenLook {
-                sight: Sight {
+                scanned: ScannedDest {
                     root: Some(&root),
                     wanted: wanted(),
                     link_owners: options.preserve.link_owners,
@@ -332,33 +334,33 @@ impl Guess<'_> {
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
-            let course = &Mutex::new(SurveyProgress::of(first, self.key));
-            let glance = self.glance(Some(&root), scanner, (course, is_over));
+            let progress = &Mutex::new(SurveyProgress::of(first, self.key));
+            let prescan = self.prescan(Some(&root), scanner, (progress, is_over));
             std::thread::scope(|scope| {
-                let mut foretell = Some((glance.foretold.clone(), course));
+                let mut to_predict = Some((prescan.predicted.clone(), progress));
                 for _ in 0..self.terms.threads {
-                    let foretell = foretell.take();
+                    let to_predict = to_predict.take();
                     spawn(scope, "scan", move || {
-                        if let Some((foretold, course)) = foretell {
-                            course.lock().predict_digests(scanner, &foretold);
+                        if let Some((predicted, progress)) = to_predict {
+                            progress.lock().predict_digests(scanner, &predicted);
                         }
                         scanner.work();
                     })?;
                 }
-                Ok(body(Some(glance)))
+                Ok(body(Some(prescan)))
             })
         })
     }
 
-    fn glance<'l>(
+    fn prescan<'l>(
         &'l self,
         root: Option<&'l Root>,
-        sights: &'l dyn Sights,
-        (course, is_over): (&'l Mutex<SurveyProgress>, Arc<AtomicBool>),
-    ) -> Glance<'l> {
+        results: &'l dyn ScanResults,
+        (progress, is_over): (&'l Mutex<SurveyProgress>, Arc<AtomicBool>),
+    ) -> DestPrescan<'l> {
         let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
-        let foretold = Arc::new(Foretold::of((self.dest.to_vec(), was), self.good_for));
-        Glance { guess: self, root, course, foretold, is_over, sights }
+        let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
+        DestPrescan { guess: self, root, progress, predicted, is_over, results }
     }
 
     /// As [`SeenLook::may_hold_partials`], for a destination that does not exist.
@@ -368,11 +370,11 @@ impl Guess<'_> {
 }
 
 /// A destination that does not exist.
-struct Nowhere {
+struct AbsentDest {
     may_hold_partials: bool,
 }
 
-impl Sights for Nowhere {
+impl ScanResults for AbsentDest {
     fn take(&self, _ticket: Ticket) -> SeenDir {
         let seen = match self.may_hold_partials {
             true => Seen::Dir { digest: None, children: Vec::new() },
@@ -415,23 +417,23 @@ impl SurveyProgress {
         SurveyProgress { survey: Survey::of(first, key), kept: SeenLists::default() }
     }
 
-    /// Adds the first digests to `foretold` until it is closed or full.
-    fn predict_digests(&mut self, sights: &dyn Sights, foretold: &Foretold) {
-        while foretold.is_open()
+    /// Adds the first digests to `predicted` until it is closed or full.
+    fn predict_digests(&mut self, results: &dyn ScanResults, predicted: &PredictedDigests) {
+        while predicted.is_open()
             && let Some(mut next) = self.survey.begin()
         {
             let seen = loop {
                 let found = match next {
                     SurveyStep::Tell(seen) => break seen,
-                    SurveyStep::Take(ticket) => sights.take(ticket),
-                    SurveyStep::GoOn(half) => match sights.go_on(half, &|| !foretold.is_open()) {
+                    SurveyStep::Take(ticket) => results.take(ticket),
+                    SurveyStep::GoOn(half) => match results.go_on(half, &|| !predicted.is_open()) {
                         Ok(found) => found,
                         Err(half) => return self.survey.put_back(SurveyStep::GoOn(half)),
                     },
                 };
                 next = self.survey.took(found, &mut |path, list| self.kept.keep(path, list));
             };
-            if let Err(seen) = foretold.push(seen) {
+            if let Err(seen) = predicted.push(seen) {
                 return self.survey.put_back(SurveyStep::Tell(seen));
             }
         }
@@ -439,35 +441,35 @@ impl SurveyProgress {
 }
 
 /// A scan of the destination in progress. Dropping it ends the scan.
-pub struct Glance<'l> {
+pub struct DestPrescan<'l> {
     guess: &'l Guess<'l>,
     /// `None` if the destination does not exist.
     root: Option<&'l Root>,
-    course: &'l Mutex<SurveyProgress>,
-    foretold: Arc<Foretold>,
+    progress: &'l Mutex<SurveyProgress>,
+    predicted: Arc<PredictedDigests>,
     is_over: Arc<AtomicBool>,
-    sights: &'l dyn Sights,
+    results: &'l dyn ScanResults,
 }
 
-impl Glance<'_> {
+impl DestPrescan<'_> {
     /// Returns the directory of the transfer that is scanned.
     pub fn whole(&self) -> &RelPath {
         &self.guess.whole
     }
 
     /// Returns the digests that may be sent before the sender has listed its arguments.
-    pub fn foretold(&self) -> &Arc<Foretold> {
-        &self.foretold
+    pub fn predicted(&self) -> &Arc<PredictedDigests> {
+        &self.predicted
     }
 
     /// Returns how many entries were examined so far.
     #[cfg(test)]
     pub fn seen(&self) -> u64 {
-        self.sights.seen()
+        self.results.seen()
     }
 
     fn predict_digests(&self) {
-        self.course.lock().predict_digests(self.sights, &self.foretold);
+        self.progress.lock().predict_digests(self.results, &self.predicted);
     }
 
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
@@ -476,7 +478,7 @@ impl Glance<'_> {
         let inode = |root: &Root| match sys::fstat(root.dir().fd()) {
             Ok(stat) => Ok((stat.dev, stat.ino)),
             Err(error) => {
-                let problem = Problem::failed(Voice::MainReceiver, "stat", &root.path, &error);
+                let problem = Problem::failed(ErrorRole::MainReceiver, "stat", &root.path, &error);
                 Err(Error::new(Exit::FileSelect, problem.line).by("Receiver"))
             }
         };
@@ -486,7 +488,7 @@ impl Glance<'_> {
             (Some(looked_at), Some(root)) => inode(root)? == inode(looked_at)? && root.path == looked_at.path,
         };
         let is_guessed = *whole == [self.guess.whole.clone()];
-        let said = self.foretold.close();
+        let digests = self.predicted.close();
         if !is_guessed || !fits {
             // The results so far are not needed.
             self.is_over.store(true, Ordering::Relaxed);
@@ -495,12 +497,12 @@ impl Glance<'_> {
             let line = "sparsync: the destination directory was replaced while the copy started: run the command again";
             return Err(Error::new(Exit::FileSelect, line).by("Receiver"));
         }
-        let SurveyProgress { survey, kept } = std::mem::take(&mut *self.course.lock());
-        Ok(match said {
-            Some(said) if is_guessed && fits => {
-                self.sights.end_early();
-                let first = if known.beginning { Vec::new() } else { said };
-                Rest { first, survey, sights: Some(self.sights), passed: 1, kept }
+        let SurveyProgress { survey, kept } = std::mem::take(&mut *self.progress.lock());
+        Ok(match digests {
+            Some(digests) if is_guessed && fits => {
+                self.results.end_early();
+                let first = if known.beginning { Vec::new() } else { digests };
+                Rest { first, survey, results: Some(self.results), passed: 1, kept }
             }
             // The sender skips what it received about a wrong guess.
             Some(_) if !is_guessed && known.beginning => Rest { first: survey.cut_short(), ..Rest::default() },
@@ -510,11 +512,11 @@ impl Glance<'_> {
     }
 }
 
-impl Drop for Glance<'_> {
+impl Drop for DestPrescan<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        self.foretold.close();
-        self.sights.close();
+        self.predicted.close();
+        self.results.close();
     }
 }
 

@@ -9,7 +9,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::proto::{Message, Seen, Told};
+use crate::proto::{DirListing, Message, Seen};
 use crate::walk::Ticket;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
@@ -54,7 +54,7 @@ pub struct Half {
 }
 
 /// The results of a scan of the destination, taken in order.
-pub trait Sights: Sync {
+pub trait ScanResults: Sync {
     /// Takes the result for a directory. Scans it now if no worker has started on it.
     fn take(&self, ticket: Ticket) -> SeenDir;
     /// Lists the names of a directory until `enough` returns `true`.
@@ -212,19 +212,19 @@ impl Survey {
 
     /// Handles a listing of the sender. Subdirectories that the sender lacks are then sent as absent and need not be
     /// scanned; see [`Survey::needless`].
-    pub fn heed(&mut self, told: &Told) {
-        if told.is_named {
+    pub fn handle_listing(&mut self, listing: &DirListing) {
+        if listing.is_named {
             return;
         }
         let has = || -> HashSet<u32> {
-            let dirs = told.list.entries.iter().filter(|entry| entry.is_dir());
-            dirs.map(|dir| digest::keyed_name(&self.key, told.list.name(dir))).collect()
+            let dirs = listing.list.entries.iter().filter(|entry| entry.is_dir());
+            dirs.map(|dir| digest::keyed_name(&self.key, listing.list.name(dir))).collect()
         };
-        if let Some(now) = self.now.as_mut().filter(|now| now.path.as_ref() == Some(&told.path)) {
+        if let Some(now) = self.now.as_mut().filter(|now| now.path.as_ref() == Some(&listing.path)) {
             now.has = Some(has());
             now.is_settled.store(true, Ordering::Relaxed);
         }
-        let Some(at) = self.levels.iter().position(|level| level.path == told.path) else { return };
+        let Some(at) = self.levels.iter().position(|level| level.path == listing.path) else { return };
         let has = has();
         let (above, below) = self.levels.split_at_mut(at + 1);
         above[at].drop_tickets(&mut self.needless, |name| has.contains(&name));
@@ -288,42 +288,42 @@ impl SeenLists {
 }
 
 /// The maximum size of the digests sent before the sender has listed its arguments: some 1,800 directories.
-pub const FORETOLD_MAX_BYTES: usize = 32 << 10;
+pub const PREDICTED_MAX_BYTES: usize = 32 << 10;
 
 /// The first digests of a survey, collected until they are sent.
-pub struct Foretold {
-    state: Mutex<ForetoldState>,
+pub struct PredictedDigests {
+    state: Mutex<PredictedState>,
     /// The destination as given, and its device and inode when it was opened. `None`: it did not exist.
     dest: (Vec<u8>, Option<(u64, u64)>),
     begun: Since,
     good_for: Duration,
 }
 
-enum ForetoldState {
+enum PredictedState {
     /// The digests so far, and an upper bound of their encoded size.
     Growing(Vec<Seen>, usize),
     /// The digests to send; `None` if they are out of date.
     Closed(Option<Vec<Seen>>),
 }
 
-impl Foretold {
+impl PredictedDigests {
     /// Creates an empty collection. It is valid for `good_for`, and while `dest` is still the same directory.
-    pub fn of(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> Foretold {
-        let state = Mutex::new(ForetoldState::Growing(Vec::new(), 0));
-        Foretold { state, dest, begun: Since::now(), good_for }
+    pub fn of(dest: (Vec<u8>, Option<(u64, u64)>), good_for: Duration) -> PredictedDigests {
+        let state = Mutex::new(PredictedState::Growing(Vec::new(), 0));
+        PredictedDigests { state, dest, begun: Since::now(), good_for }
     }
 
     /// Whether digests can still be added.
     pub fn is_open(&self) -> bool {
-        matches!(*self.state.lock(), ForetoldState::Growing(..))
+        matches!(*self.state.lock(), PredictedState::Growing(..))
     }
 
     /// Returns the number of directories.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         match &*self.state.lock() {
-            ForetoldState::Growing(all, _) => all.len(),
-            ForetoldState::Closed(said) => said.as_ref().map_or(0, Vec::len),
+            PredictedState::Growing(all, _) => all.len(),
+            PredictedState::Closed(digests) => digests.as_ref().map_or(0, Vec::len),
         }
     }
 
@@ -331,12 +331,12 @@ impl Foretold {
     /// must not add more then.
     pub fn push(&self, seen: Seen) -> Result<(), Seen> {
         match &mut *self.state.lock() {
-            ForetoldState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= FORETOLD_MAX_BYTES => {
+            PredictedState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= PREDICTED_MAX_BYTES => {
                 *len_bytes += most_bytes(&seen);
                 all.push(seen);
                 return Ok(());
             }
-            ForetoldState::Growing(..) | ForetoldState::Closed(_) => {}
+            PredictedState::Growing(..) | PredictedState::Closed(_) => {}
         }
         Err(seen)
     }
@@ -345,24 +345,24 @@ impl Foretold {
     /// destination has changed.
     pub fn close(&self) -> Option<Vec<Seen>> {
         let mut state = self.state.lock();
-        if let ForetoldState::Growing(all, _) = &mut *state {
-            let is_good = self.begun.elapsed() <= self.good_for && self.is_there();
-            *state = ForetoldState::Closed(is_good.then(|| std::mem::take(all)));
+        if let PredictedState::Growing(all, _) = &mut *state {
+            let is_good = self.begun.elapsed() <= self.good_for && self.is_unchanged();
+            *state = PredictedState::Closed(is_good.then(|| std::mem::take(all)));
         }
         match &*state {
-            ForetoldState::Closed(said) => said.clone(),
-            ForetoldState::Growing(..) => None,
+            PredictedState::Closed(digests) => digests.clone(),
+            PredictedState::Growing(..) => None,
         }
     }
 
-    /// As [`Foretold::close`], as a message if there are any digests.
+    /// As [`PredictedDigests::close`], as a message if there are any digests.
     pub fn digests_message(&self) -> Option<Message> {
-        self.close().filter(|said| !said.is_empty()).map(Message::Digests)
+        self.close().filter(|digests| !digests.is_empty()).map(Message::Digests)
     }
 
     /// Whether the destination is still the same directory. If it did not exist before, it may exist now: reporting it
     /// as absent only makes the sender send more.
-    fn is_there(&self) -> bool {
+    fn is_unchanged(&self) -> bool {
         let (dest, was) = &self.dest;
         let is = || sys::stat_path(dest, true).ok().map(|stat| (stat.dev, stat.ino));
         was.is_none() || *was == is()
@@ -396,7 +396,7 @@ pub struct Rest<'m> {
     /// The survey to continue after that.
     pub survey: Survey,
     /// The scan that the survey uses; `None` if there is nothing to continue.
-    pub sights: Option<&'m dyn Sights>,
+    pub results: Option<&'m dyn ScanResults>,
     /// How many of the directories that the sender requests are complete then.
     pub passed: usize,
     /// The listings kept so far.
@@ -445,16 +445,16 @@ mod tests {
         }
 
         /// Returns the sender's listing of a directory in which it has these subdirectories.
-        fn listing(&self, path: &str, has: impl Fn(u64) -> bool) -> Told {
-            let mut told = Told { path: RelPath::parse(path.as_bytes()).unwrap(), ..Told::default() };
-            told.list.push_name(b"file", false);
-            self.below(path).filter(|&at| has(at)).for_each(|at| told.list.push_name(self.name(at), true));
-            told.list.push_name(b"new", true);
-            told
+        fn listing(&self, path: &str, has: impl Fn(u64) -> bool) -> DirListing {
+            let mut listing = DirListing { path: RelPath::parse(path.as_bytes()).unwrap(), ..DirListing::default() };
+            listing.list.push_name(b"file", false);
+            self.below(path).filter(|&at| has(at)).for_each(|at| listing.list.push_name(self.name(at), true));
+            listing.list.push_name(b"new", true);
+            listing
         }
     }
 
-    impl Sights for Tree {
+    impl ScanResults for Tree {
         fn take(&self, ticket: Ticket) -> SeenDir {
             let at = (0..).find(|&at| Ticket::of(at) == ticket).unwrap();
             assert!(self.taken.lock().insert(at), "once");
@@ -505,19 +505,19 @@ mod tests {
     }
 
     /// Returns the number of items if they form a complete survey.
-    fn survey_len(said: &[Seen]) -> Option<usize> {
+    fn survey_len(digests: &[Seen]) -> Option<usize> {
         let mut open: usize = 1;
-        for seen in said {
+        for seen in digests {
             open = open.checked_sub(1).expect("nothing follows the end");
             if let Seen::Dir { children, .. } = seen {
                 open += children.len();
             }
         }
-        (open == 0).then_some(said.len())
+        (open == 0).then_some(digests.len())
     }
 
-    /// Returns the next item. While the large directory is examined, the sender sends the listing `told`.
-    fn next(survey: &mut Survey, tree: &Tree, told: Option<&Told>) -> Option<Seen> {
+    /// Returns the next item. While the large directory is examined, the sender sends the listing `listing`.
+    fn next(survey: &mut Survey, tree: &Tree, listing: Option<&DirListing>) -> Option<Seen> {
         let mut next = survey.begin()?;
         loop {
             let found = match next {
@@ -525,7 +525,7 @@ mod tests {
                 SurveyStep::Take(ticket) => tree.take(ticket),
                 SurveyStep::GoOn(half) => {
                     let is_settled = survey.is_settled();
-                    told.iter().for_each(|told| survey.heed(told));
+                    listing.iter().for_each(|listing| survey.handle_listing(listing));
                     let found = tree.go_on(half, &|| is_settled.load(Ordering::Relaxed));
                     found.unwrap_or_else(|half| tree.cut(half, survey.has_none()))
                 }
@@ -541,23 +541,26 @@ mod tests {
     fn cut(steps: usize, has: &[&str]) -> (Vec<Seen>, Tree, Vec<Ticket>) {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
-        let mut said: Vec<Seen> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
-        survey.heed(&tree.listing("", |at| has.contains(&DIRS[at as usize])));
+        let mut digests: Vec<Seen> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
+        survey.handle_listing(&tree.listing("", |at| has.contains(&DIRS[at as usize])));
         let needless = survey.needless();
-        said.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
-        (said, tree, needless)
+        digests.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
+        (digests, tree, needless)
     }
 
     #[test]
     fn survey_skips_directories_that_the_sender_lacks() {
-        let (said, tree, needless) = cut(1, &["e"]);
+        let (digests, tree, needless) = cut(1, &["e"]);
         assert_eq!(tree.taken(), ["", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
-        assert_eq!((survey_len(&said), said[1].clone(), said[7].clone()), (Some(8), Seen::Absent, Seen::Absent));
+        assert_eq!(
+            (survey_len(&digests), digests[1].clone(), digests[7].clone()),
+            (Some(8), Seen::Absent, Seen::Absent)
+        );
         assert_eq!(needless, [Ticket::of(10), Ticket::of(1)]);
         // A directory that turns out not to be needed halfway is cut short.
-        let (said, tree, needless) = cut(3, &["e"]);
+        let (digests, tree, needless) = cut(3, &["e"]);
         assert_eq!(tree.taken(), ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
-        assert_eq!(survey_len(&said), Some(11));
+        assert_eq!(survey_len(&digests), Some(11));
         assert_eq!(needless, [Ticket::of(10), Ticket::of(4), Ticket::of(3)]);
     }
 
@@ -567,7 +570,7 @@ mod tests {
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
         let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("the survey continues") };
-        survey.heed(&tree.listing("", |_| false));
+        survey.handle_listing(&tree.listing("", |_| false));
         let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("not needed"));
         assert!(matches!(seen, SurveyStep::Tell(Seen::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
@@ -581,8 +584,8 @@ mod tests {
         let tree = Tree { large, ..Tree::of(&DIRS) };
         let mut survey = Survey::of(Ticket::of(0), KEY);
         (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
-        let told = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
-        let seen = next(&mut survey, &tree, told.as_ref());
+        let listing = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
+        let seen = next(&mut survey, &tree, listing.as_ref());
         while next(&mut survey, &tree, None).is_some() {}
         let taken = tree.taken().into_iter().map(str::to_owned).collect();
         (taken, matches!(seen, Some(Seen::Dir { digest: Some(_), .. })))
@@ -603,7 +606,7 @@ mod tests {
         let tree = Tree::of(&DIRS);
         let mut survey = Survey::of(Ticket::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        survey.heed(&Told { is_named: true, ..tree.listing("", |_| false) });
+        survey.handle_listing(&DirListing { is_named: true, ..tree.listing("", |_| false) });
         assert_eq!(survey.needless(), []);
     }
 
@@ -611,8 +614,8 @@ mod tests {
         #[test]
         fn survey_completes_wherever_a_listing_cuts_it(steps in 1usize..14, has in prop::collection::btree_set(0usize..12, 0..12)) {
             let has: Vec<&str> = has.into_iter().map(|at| DIRS[at]).collect();
-            let (said, tree, needless) = cut(steps, &has);
-            prop_assert_eq!(survey_len(&said), Some(said.len()));
+            let (digests, tree, needless) = cut(steps, &has);
+            prop_assert_eq!(survey_len(&digests), Some(digests.len()));
             // All that the sender has at the top level was scanned completely.
             let top = |dir: &str| dir.split('/').next().unwrap().to_owned();
             let taken: BTreeSet<&str> = tree.taken().into_iter().collect();

@@ -323,10 +323,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pass_to_finds_the_next_child_of_a_name(names in prop::collection::vec(0u32..6, 0..12), asked in prop::collection::vec(0u32..6, 0..12)) {
+        fn pass_to_finds_the_next_child_of_a_name(names in prop::collection::vec(0u32..6, 0..12), queried in prop::collection::vec(0u32..6, 0..12)) {
             let mut children = Children::new(names.clone());
             let mut rest = &names[..];
-            for name in asked {
+            for name in queried {
                 let ahead = rest.iter().position(|&n| n == name);
                 prop_assert_eq!(children.pass_to(name), ahead);
                 rest = &rest[ahead.map_or(0, |ahead| ahead + 1)..];

@@ -26,13 +26,13 @@ impl EventSink for SharedReporter<'_, '_> {
 }
 
 /// Sends the events of a server to its client.
-pub(super) struct Afar<'a> {
+pub(super) struct RemoteReporter<'a> {
     pub(super) line: &'a Connection,
     /// The exit code once events can no longer be sent.
     pub(super) lost: Option<Exit>,
 }
 
-impl EventSink for Afar<'_> {
+impl EventSink for RemoteReporter<'_> {
     fn report(&mut self, event: &Event) {
         if let Err(error) = self.line.send(&Message::Event(event.clone())) {
             self.lost.get_or_insert(error.exit);
@@ -47,12 +47,12 @@ impl EventSink for Afar<'_> {
 /// The receiver's events, queued for the reporter of a client that sends.
 #[derive(Default)]
 pub(super) struct EventQueue {
-    state: Mutex<ToldState>,
+    state: Mutex<EventQueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct ToldState {
+struct EventQueueState {
     /// Each with its cost in the window of its class.
     events: VecDeque<(Event, u64)>,
     has_ended: bool,
@@ -109,39 +109,39 @@ impl EventQueue {
 
 /// The message handler of a client that sends: queues the receiver's events for reporting.
 pub(super) struct SenderHandler<'a> {
-    pub(super) heard: &'a sender::SenderInbox,
-    pub(super) told: &'a EventQueue,
+    pub(super) inbox: &'a sender::SenderInbox,
+    pub(super) events: &'a EventQueue,
 }
 
 impl MessageHandler for SenderHandler<'_> {
     fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
         match message {
             Message::Event(event) => {
-                self.told.push(event, cost);
+                self.events.push(event, cost);
                 Ok(())
             }
-            message => self.heard.handle(message, cost),
+            message => self.inbox.handle(message, cost),
         }
     }
 
     fn handle_end(&self, error: Error) {
-        self.heard.handle_end(error);
+        self.inbox.handle_end(error);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Speech;
+    use crate::proto::ProtocolSupport;
 
     #[test]
     fn relay_reports_the_loss_of_the_client() {
-        let line = Connection::new((Speech::ours(0).dialect)(1));
-        let mut afar = Afar { line: &line, lost: None };
-        afar.report(&Event::Note(b"heard".to_vec()));
-        assert_eq!(afar.delivery_failure(), None);
+        let line = Connection::new((ProtocolSupport::ours(0).dialect)(1));
+        let mut remote_reporter = RemoteReporter { line: &line, lost: None };
+        remote_reporter.report(&Event::Note(b"sent".to_vec()));
+        assert_eq!(remote_reporter.delivery_failure(), None);
         line.shut(Error::new(Exit::Stream, "gone"));
-        afar.report(&Event::Note(b"unheard".to_vec()));
-        assert_eq!(afar.delivery_failure(), Some(Exit::Stream));
+        remote_reporter.report(&Event::Note(b"lost".to_vec()));
+        assert_eq!(remote_reporter.delivery_failure(), Some(Exit::Stream));
     }
 }

@@ -21,16 +21,16 @@ const NOTED_BYTES: u64 = 64 << 10;
 /// A window that has grown shrinks by the least amount that was waiting while one window was consumed, divided by this.
 const SHRINK_PART: u64 = 2;
 
-/// The receiving end of a class. The peer may send the part of the window that is neither `waiting` nor `owed`.
+/// The receiving end of a class. The peer may send the part of the window that is neither `waiting` nor `ungranted`.
 #[derive(Debug)]
-pub struct Hearing {
+pub struct ReceiveWindow {
     initial: u64,
     max: u64,
     window: u64,
     /// Bytes received but not consumed.
     waiting: u64,
     /// Bytes that the peer may send but was not granted yet.
-    owed: u64,
+    ungranted: u64,
     /// The peer has used up its window and waits.
     is_blocked: bool,
     /// Bytes that are not granted again when they are consumed.
@@ -40,16 +40,16 @@ pub struct Hearing {
     least_waiting: u64,
 }
 
-impl Hearing {
+impl ReceiveWindow {
     /// Creates the state of a class before anything is received.
-    pub fn of(class: Class) -> Hearing {
+    pub fn of(class: Class) -> ReceiveWindow {
         let initial = INITIAL_WINDOWS[class as usize];
-        Hearing {
+        ReceiveWindow {
             initial,
             max: WINDOWS_MAX[class as usize],
             window: initial,
             waiting: 0,
-            owed: 0,
+            ungranted: 0,
             is_blocked: false,
             excess: 0,
             judged_in: initial,
@@ -70,16 +70,16 @@ impl Hearing {
     /// Counts a received message. Returns `false` if it exceeds the window.
     pub fn count_received(&mut self, cost: u64) -> bool {
         // The one message that goes below zero may still be sent.
-        let may_say = self.has_room();
+        let may_send = self.has_room();
         self.waiting = self.waiting.saturating_add(cost);
         self.is_blocked = false;
-        may_say
+        may_send
     }
 
     /// Counts consumed bytes. `most` returns how far the window may grow at this moment.
     pub fn consumed(&mut self, cost: u64, most: impl Fn() -> u64) {
         self.waiting = self.waiting.saturating_sub(cost);
-        self.owed += cost;
+        self.ungranted += cost;
         self.grow(&most);
         self.least_waiting = self.least_waiting.min(self.waiting);
         self.judged_in = self.judged_in.saturating_sub(cost);
@@ -88,14 +88,14 @@ impl Hearing {
             self.excess = (self.least_waiting / SHRINK_PART).max(beyond).min(self.window - self.initial);
             (self.judged_in, self.least_waiting) = (self.window, u64::MAX);
         }
-        let less = self.owed.min(self.excess);
+        let less = self.ungranted.min(self.excess);
         self.window -= less;
-        self.owed -= less;
+        self.ungranted -= less;
         self.excess -= less;
     }
 
     /// Notes that the peer has used up its window and waits, with nothing else in flight. `most` as in
-    /// [`Hearing::consumed`].
+    /// [`ReceiveWindow::consumed`].
     pub fn blocked(&mut self, most: impl Fn() -> u64) {
         self.is_blocked = true;
         self.grow(&most);
@@ -107,7 +107,7 @@ impl Hearing {
             (self.is_blocked, self.excess) = (false, 0);
             let more = self.window.min(self.most(most).saturating_sub(self.window));
             self.window += more;
-            self.owed += more;
+            self.ungranted += more;
         }
     }
 
@@ -116,14 +116,14 @@ impl Hearing {
         if self.max == self.initial { self.max } else { most().clamp(self.initial, self.max) }
     }
 
-    /// Whether enough is owed for a grant.
+    /// Whether there are enough bytes for a grant.
     pub fn may_grant(&self) -> bool {
-        self.owed >= self.initial / GRANT_PART
+        self.ungranted >= self.initial / GRANT_PART
     }
 
     /// Takes the bytes to grant now, if there are enough. The caller must send the grant.
     pub fn grant(&mut self) -> Option<u64> {
-        self.may_grant().then(|| std::mem::take(&mut self.owed))
+        self.may_grant().then(|| std::mem::take(&mut self.ungranted))
     }
 }
 
@@ -140,13 +140,13 @@ pub struct Credit {
     /// The peer has no windows: only the transport slows us down.
     is_unlimited: bool,
     /// What the peer may not have consumed yet, oldest first: bytes, and the additional memory that they take there.
-    there: VecDeque<(u64, u64)>,
-    /// The sums of `there`.
-    there_bytes: u64,
+    in_flight: VecDeque<(u64, u64)>,
+    /// The sums of `in_flight`.
+    in_flight_bytes: u64,
     taken_bytes: u64,
     /// Whether a thread waits for room, and whether the peer was informed. Both are reset by the next grant.
     is_wanting: bool,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Credit {
@@ -162,11 +162,11 @@ impl Credit {
             grows,
             spares: false,
             is_unlimited: false,
-            there: VecDeque::new(),
-            there_bytes: 0,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
             taken_bytes: 0,
             is_wanting: false,
-            is_told: false,
+            is_reported: false,
         }
     }
 
@@ -189,7 +189,7 @@ impl Credit {
     /// Whether the bytes in flight are few but take much memory. The peer may have consumed less than a grant without
     /// reporting it.
     fn is_much(&self) -> bool {
-        self.spares && self.taken_bytes >= TAKEN_MAX_BYTES && self.there_bytes >= self.initial / SMALL_PART
+        self.spares && self.taken_bytes >= TAKEN_MAX_BYTES && self.in_flight_bytes >= self.initial / SMALL_PART
     }
 
     /// Counts a sent message, which takes `taken_bytes` of additional memory at the other end.
@@ -198,11 +198,11 @@ impl Credit {
             return;
         }
         self.credit = self.credit.saturating_sub_unsigned(bytes);
-        self.there_bytes = self.there_bytes.saturating_add(bytes);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
         self.taken_bytes = self.taken_bytes.saturating_add(taken_bytes);
-        match self.there.back_mut().filter(|last| last.0 < NOTED_BYTES) {
+        match self.in_flight.back_mut().filter(|last| last.0 < NOTED_BYTES) {
             Some(last) => *last = (last.0.saturating_add(bytes), last.1.saturating_add(taken_bytes)),
-            None => self.there.push_back((bytes, taken_bytes)),
+            None => self.in_flight.push_back((bytes, taken_bytes)),
         }
     }
 
@@ -214,8 +214,8 @@ impl Credit {
 
     /// Whether to inform the peer that a thread waits: once until the next grant, and only if the window can grow.
     pub fn should_report_blocked(&mut self) -> bool {
-        let should = self.grows && self.is_wanting && !self.is_told;
-        self.is_told |= should;
+        let should = self.grows && self.is_wanting && !self.is_reported;
+        self.is_reported |= should;
         should
     }
 
@@ -223,7 +223,7 @@ impl Credit {
     pub fn granted(&mut self, bytes: u64) -> bool {
         // A peer that grants bytes that were never sent could cause an overflow.
         let more = self.credit.checked_add_unsigned(bytes).filter(|&more| more <= self.max);
-        (self.is_wanting, self.is_told) = (false, false);
+        (self.is_wanting, self.is_reported) = (false, false);
         self.consumed(bytes);
         more.map(|more| self.credit = more).is_some()
     }
@@ -231,16 +231,16 @@ impl Credit {
     /// Notes that the peer has consumed bytes, presumably the oldest.
     fn consumed(&mut self, mut bytes: u64) {
         // A grant that grows the window includes bytes that were never sent.
-        bytes = bytes.min(self.there_bytes);
-        self.there_bytes -= bytes;
-        while let Some((oldest, taken)) = self.there.front_mut().filter(|_| bytes > 0) {
+        bytes = bytes.min(self.in_flight_bytes);
+        self.in_flight_bytes -= bytes;
+        while let Some((oldest, taken)) = self.in_flight.front_mut().filter(|_| bytes > 0) {
             let part = bytes.min(*oldest);
             let of_taken = if part == *oldest { *taken } else { taken.saturating_mul(part) / *oldest };
             (*oldest, *taken) = (*oldest - part, *taken - of_taken);
             self.taken_bytes -= of_taken;
             bytes -= part;
             if *oldest == 0 {
-                self.there.pop_front();
+                self.in_flight.pop_front();
             }
         }
     }
@@ -257,10 +257,10 @@ mod tests {
 
     /// Both ends of a class with endless data, and what is in flight between them.
     struct Ends {
-        saying: Credit,
-        hearing: Hearing,
+        credit: Credit,
+        receive_window: ReceiveWindow,
         /// What was sent in each turn and not received yet, and whether the sender was blocked after it.
-        there: Vec<(u64, bool)>,
+        outbound: Vec<(u64, bool)>,
         /// What was granted in each turn and not received yet.
         back: Vec<u64>,
         /// How often the sender reported that it was blocked.
@@ -272,49 +272,52 @@ mod tests {
     /// The result of some turns.
     #[derive(Debug, PartialEq)]
     struct Came {
-        heard: u64,
+        received: u64,
         window: u64,
         most_waiting: u64,
     }
 
     impl Ends {
         fn new(grows: bool) -> Ends {
-            let (saying, hearing) = (Credit::of(Class::Early, grows), Hearing::of(Class::Early));
-            Ends { saying, hearing, there: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
+            let (credit, receive_window) = (Credit::of(Class::Early, grows), ReceiveWindow::of(Class::Early));
+            Ends { credit, receive_window, outbound: Vec::new(), back: Vec::new(), blocked: 0, most: ALL }
         }
 
         /// Simulates `turns` turns. In each, the link carries `link` bytes and the consumer takes `consumer` bytes. One
         /// way takes `way` turns.
         fn play(&mut self, turns: usize, link: u64, consumer: u64, way: usize) -> Came {
-            let (mut heard, mut most_waiting, most) = (0, 0, self.most);
+            let (mut received, mut most_waiting, most) = (0, 0, self.most);
             for _ in 0..turns {
                 let granted = if self.back.len() > way { self.back.remove(0) } else { 0 };
-                assert!(granted == 0 || self.saying.granted(granted));
-                let mut said = 0;
-                while said < link && self.saying.has_room(0) {
-                    self.saying.count_sent(FRAME, FRAME);
-                    said += FRAME;
+                assert!(granted == 0 || self.credit.granted(granted));
+                let mut sent = 0;
+                while sent < link && self.credit.has_room(0) {
+                    self.credit.count_sent(FRAME, FRAME);
+                    sent += FRAME;
                 }
-                if !self.saying.has_room(0) {
-                    self.saying.want();
+                if !self.credit.has_room(0) {
+                    self.credit.want();
                 }
                 // If the link is full, not everything that was sent is in flight.
-                let is_blocked = said < link && self.saying.should_report_blocked();
+                let is_blocked = sent < link && self.credit.should_report_blocked();
                 self.blocked += usize::from(is_blocked);
-                self.there.push((said, is_blocked));
-                if self.there.len() > way {
-                    let (said, is_blocked) = self.there.remove(0);
-                    assert!((0..said / FRAME).all(|_| self.hearing.count_received(FRAME)), "never above the maximum");
-                    heard += said;
-                    most_waiting = most_waiting.max(self.hearing.waiting);
+                self.outbound.push((sent, is_blocked));
+                if self.outbound.len() > way {
+                    let (sent, is_blocked) = self.outbound.remove(0);
+                    assert!(
+                        (0..sent / FRAME).all(|_| self.receive_window.count_received(FRAME)),
+                        "never above the maximum"
+                    );
+                    received += sent;
+                    most_waiting = most_waiting.max(self.receive_window.waiting);
                     if is_blocked {
-                        self.hearing.blocked(|| most);
+                        self.receive_window.blocked(|| most);
                     }
                 }
-                self.hearing.consumed(self.hearing.waiting.min(consumer), || most);
-                self.back.push(self.hearing.grant().unwrap_or(0));
+                self.receive_window.consumed(self.receive_window.waiting.min(consumer), || most);
+                self.back.push(self.receive_window.grant().unwrap_or(0));
             }
-            Came { heard, window: self.hearing.window, most_waiting }
+            Came { received, window: self.receive_window.window, most_waiting }
         }
     }
 
@@ -327,7 +330,7 @@ mod tests {
         ends.play(100, 2 * MIB, ALL, 5);
         assert_eq!(
             ends.play(100, 2 * MIB, ALL, 5),
-            Came { heard: 200 * MIB, window: 4 * INITIAL, most_waiting: 2 * MIB }
+            Came { received: 200 * MIB, window: 4 * INITIAL, most_waiting: 2 * MIB }
         );
         // The sender was blocked twice and never again.
         assert_eq!(ends.blocked, 2);
@@ -335,7 +338,7 @@ mod tests {
         fixed.play(100, 2 * MIB, ALL, 5);
         let came = fixed.play(110, 2 * MIB, ALL, 5);
         assert_eq!((came.window, fixed.blocked), (INITIAL, 0));
-        assert!(came.heard <= 80 * MIB + MIB, "one window per round trip: {came:?}");
+        assert!(came.received <= 80 * MIB + MIB, "one window per round trip: {came:?}");
     }
 
     #[test]
@@ -355,7 +358,7 @@ mod tests {
         ends.play(1000, 16 * MIB, ALL, 20);
         let came = ends.play(410, 16 * MIB, ALL, 20);
         assert_eq!(came.window, MAX);
-        assert!(came.heard > 9 * MAX && came.heard <= 11 * MAX, "about ten round trips: {came:?}");
+        assert!(came.received > 9 * MAX && came.received <= 11 * MAX, "about ten round trips: {came:?}");
     }
 
     #[test]
@@ -370,7 +373,7 @@ mod tests {
     #[test]
     fn slow_link_does_not_grow_the_window() {
         let mut ends = Ends::new(true);
-        assert_eq!(ends.play(500, FRAME, ALL, 5), Came { heard: 495 * FRAME, window: INITIAL, most_waiting: FRAME });
+        assert_eq!(ends.play(500, FRAME, ALL, 5), Came { received: 495 * FRAME, window: INITIAL, most_waiting: FRAME });
         assert_eq!(ends.blocked, 0);
     }
 
@@ -382,7 +385,7 @@ mod tests {
         assert!(came.most_waiting <= MAX, "{came:?}");
         assert_eq!(
             ends.play(100, 8 * MIB, MIB / 2, 5),
-            Came { heard: 50 * MIB, window: INITIAL, most_waiting: 3 * MIB }
+            Came { received: 50 * MIB, window: INITIAL, most_waiting: 3 * MIB }
         );
         // It grows again when the consumer is fast again.
         assert_eq!(ends.play(500, 8 * MIB, ALL, 5).window, MAX);
@@ -391,14 +394,14 @@ mod tests {
     #[test]
     fn small_messages_in_flight_are_limited_by_memory() {
         for (len, taken) in [(24, 256), (100, 256), (1000, 256), (300_000, 0)] {
-            let (mut saying, mut hearing) = (Credit::of(Class::Early, true), Hearing::of(Class::Early));
-            let (mut waiting, mut said) = (0, 0);
-            saying.spare();
-            while said < 100 * MIB {
-                while saying.has_room(0) {
-                    saying.count_sent(len, taken);
-                    (waiting, said) = (waiting + len, said + len);
-                    assert!(hearing.count_received(len));
+            let (mut credit, mut receive_window) = (Credit::of(Class::Early, true), ReceiveWindow::of(Class::Early));
+            let (mut waiting, mut sent) = (0, 0);
+            credit.spare();
+            while sent < 100 * MIB {
+                while credit.has_room(0) {
+                    credit.count_sent(len, taken);
+                    (waiting, sent) = (waiting + len, sent + len);
+                    assert!(receive_window.count_received(len));
                 }
                 let most = (INITIAL / GRANT_PART)
                     .max((TAKEN_MAX_BYTES * len).checked_div(taken).map_or(INITIAL, |most| most.min(INITIAL)));
@@ -406,12 +409,12 @@ mod tests {
                     waiting <= most + len + 2 * NOTED_BYTES,
                     "{waiting} bytes of {len} each are in flight, {most} fit"
                 );
-                saying.want();
-                assert_eq!(saying.should_report_blocked(), most == INITIAL, "a larger window would not help");
-                hearing.consumed(waiting, || ALL);
+                credit.want();
+                assert_eq!(credit.should_report_blocked(), most == INITIAL, "a larger window would not help");
+                receive_window.consumed(waiting, || ALL);
                 waiting = 0;
                 assert!(
-                    hearing.grant().is_some_and(|granted| saying.granted(granted)),
+                    receive_window.grant().is_some_and(|granted| credit.granted(granted)),
                     "a blocked sender is granted more"
                 );
             }
@@ -420,12 +423,12 @@ mod tests {
 
     #[test]
     fn messages_and_grants_beyond_the_window_are_rejected() {
-        let mut hearing = Hearing::of(Class::Early);
+        let mut receive_window = ReceiveWindow::of(Class::Early);
         assert!(
-            hearing.count_received(INITIAL - 1) && hearing.count_received(u64::MAX),
+            receive_window.count_received(INITIAL - 1) && receive_window.count_received(u64::MAX),
             "one message may exceed the window"
         );
-        assert!(!hearing.count_received(1));
+        assert!(!receive_window.count_received(1));
         for (grows, longest) in [(false, INITIAL), (true, MAX)] {
             let granted = |bytes| Credit::of(Class::Early, grows).granted(bytes);
             assert!(granted(longest - INITIAL) && !granted(longest - INITIAL + 1) && !granted(u64::MAX), "{grows}");

@@ -5,7 +5,9 @@ use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::limits::OPENING_MAX_BYTES;
 use crate::proto::message::ACTS_AS_SUPER;
-use crate::proto::{Dialect, Greeting, Meeting, Message, Setup, Speech, agree, decode_greeting, encode_greeting};
+use crate::proto::{
+    Dialect, Greeting, Meeting, Message, ProtocolSupport, Setup, agree, decode_greeting, encode_greeting,
+};
 use crate::session::connection::cannot_read;
 use crate::transport::Link;
 use std::io::{self, Read, Write};
@@ -27,7 +29,7 @@ pub struct Begun {
     /// The negotiated version.
     pub version: u16,
     /// The dialect and features of this end.
-    pub speech: Speech,
+    pub support: ProtocolSupport,
     /// The link behind the client's `Setup`.
     pub link: Link,
 }
@@ -41,10 +43,10 @@ pub struct EndpointRequest {
     dialect: Box<dyn Dialect + Send>,
 }
 
-/// Greets a client and reads its request. `speech` describes this end.
-pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
+/// Greets a client and reads its request. `support` describes this end.
+pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening, Error> {
     // The greeting is sent before the request is known, so it states what this process is able to do.
-    let mut ours = speech.greeting(sys::random());
+    let mut ours = support.greeting(sys::random());
     if sys::ids().0 == 0 {
         ours.features |= ACTS_AS_SUPER;
     }
@@ -53,13 +55,13 @@ pub fn greet(mut link: Link, speech: &Speech) -> Result<Opening, Error> {
     send(&mut *link.writer, &flight)?;
     let (theirs, link) = receive_greeting(link)?;
     let version = agree(&ours, &theirs)?;
-    let (message, link) = receive_first_message(link, (speech.dialect)(version))?;
+    let (message, link) = receive_first_message(link, (support.dialect)(version))?;
     match message {
         Message::Setup(setup) => {
-            Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, speech: speech.clone(), link })))
+            Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, support: support.clone(), link })))
         }
         Message::Meet(client) => {
-            Ok(Opening::Meeting(EndpointRequest { client, link, dialect: (speech.dialect)(version) }))
+            Ok(Opening::Meeting(EndpointRequest { client, link, dialect: (support.dialect)(version) }))
         }
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")),
     }
@@ -80,8 +82,12 @@ impl EndpointRequest {
 
 /// Requests another endpoint from the server at the other end of a link. The returned link must stay open while the
 /// session lasts.
-pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> Result<(Meeting, Link), Error> {
-    let ours = speech.greeting(sys::random());
+pub fn request_other_endpoint(
+    link: Link,
+    support: &ProtocolSupport,
+    client: Meeting,
+) -> Result<(Meeting, Link), Error> {
+    let ours = support.greeting(sys::random());
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
     let (theirs, mut link) = receive_greeting(link)?;
@@ -89,9 +95,9 @@ pub fn request_other_endpoint(link: Link, speech: &Speech, client: Meeting) -> R
         // Send the greeting, so that the server can report the version mismatch, too.
         let _ = send(&mut *link.writer, &flight);
     })?;
-    (speech.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
+    (support.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
     send(&mut *link.writer, &flight)?;
-    match receive_first_message(link, (speech.dialect)(version))? {
+    match receive_first_message(link, (support.dialect)(version))? {
         (Message::Meet(place), link) => Ok((place, link)),
         (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
@@ -128,19 +134,19 @@ type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
 
 /// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
 fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
-        if let Some((found, len)) = take(&heard)? {
-            let beyond = io::Cursor::new(heard.split_off(len));
+        if let Some((found, len)) = take(&received)? {
+            let beyond = io::Cursor::new(received.split_off(len));
             return Ok((found, Link { reader: Box::new(beyond.chain(link.reader)), ..link }));
         }
-        if heard.len() > 2 * OPENING_MAX_BYTES {
+        if received.len() > 2 * OPENING_MAX_BYTES {
             return Err(Error::new(Exit::Protocol, "sparsync: protocol error: first message too long"));
         }
         match link.reader.read(&mut piece) {
             Ok(0) => return Err(Error::new(Exit::Stream, "sparsync: connection unexpectedly closed")),
-            Ok(got) => heard.extend_from_slice(&piece[..got]),
+            Ok(got) => received.extend_from_slice(&piece[..got]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(cannot_read(&error)),
         }
@@ -174,22 +180,23 @@ mod tests {
     fn meets(answer: Result<Meeting, Error>) -> (Result<Meeting, Error>, Result<(), Error>) {
         let (near, far) = pipe::pair(1 << 10);
         std::thread::scope(|scope| {
-            let server = scope.spawn(move || match greet(far, &Speech::ours(0))? {
-                Opening::Meeting(mut asked) => {
-                    assert_eq!(asked.client, place(CLIENT, 0));
-                    asked.answer(answer.as_ref().cloned())
+            let server = scope.spawn(move || match greet(far, &ProtocolSupport::ours(0))? {
+                Opening::Meeting(mut requested) => {
+                    assert_eq!(requested.client, place(CLIENT, 0));
+                    requested.answer(answer.as_ref().cloned())
                 }
                 Opening::Session(_) => panic!("nothing was requested"),
             });
-            let asked = request_other_endpoint(near, &Speech::ours(0), place(CLIENT, 0)).map(|(place, _)| place);
-            (asked, server.join().unwrap())
+            let requested =
+                request_other_endpoint(near, &ProtocolSupport::ours(0), place(CLIENT, 0)).map(|(place, _)| place);
+            (requested, server.join().unwrap())
         })
     }
 
     #[test]
     fn meet_returns_the_servers_place_or_error() {
-        let there = place([2; 32], 40_000);
-        assert_eq!(meets(Ok(there.clone())), (Ok(there), Ok(())));
+        let endpoint = place([2; 32], 40_000);
+        assert_eq!(meets(Ok(endpoint.clone())), (Ok(endpoint), Ok(())));
         let no = Error::new(Exit::SocketIo, "no port is free").by("receiver");
         assert_eq!(meets(Err(no.clone())), (Err(no), Ok(())));
     }

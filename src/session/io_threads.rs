@@ -84,7 +84,7 @@ const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
 const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
 /// A session after its handshake.
-pub(super) struct Talk<'a> {
+pub(super) struct SessionIo<'a> {
     pub(super) line: &'a Arc<Connection>,
     /// Reads the messages of the peer.
     pub(super) intake: Box<dyn Intake + 'a>,
@@ -95,14 +95,14 @@ pub(super) struct Talk<'a> {
     pub(super) traffic: Arc<[AtomicU64; 2]>,
 }
 
-impl Talk<'_> {
+impl SessionIo<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
     pub(super) fn hold(
         self,
         handler: &dyn MessageHandler,
         role: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Talk { line, intake, timeout_secs, link, traffic } = self;
+        let SessionIo { line, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
@@ -124,9 +124,9 @@ impl Talk<'_> {
                 Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
                 _ => error,
             });
-            let is_told = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
+            let is_sent = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
             line.end();
-            if is_told {
+            if is_sent {
                 // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
                 // a peer whose writes fail would report that as the cause.
                 let passed = || traffic[0].load(Ordering::Relaxed);

@@ -36,8 +36,8 @@ pub mod stock;
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{Afar, EventQueue, SenderHandler, SharedReporter};
-use self::io_threads::{Talk, counted, dress};
+use self::event_relay::{EventQueue, RemoteReporter, SenderHandler, SharedReporter};
+use self::io_threads::{SessionIo, counted, dress};
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -46,18 +46,18 @@ use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Class, Dialect, Greeting, Message, Setup, Speech, agree, encode_greeting};
+use crate::proto::{Class, Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Reporter, Tally, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
-use crate::session::dest_prescan::Glance;
-use crate::session::digest_exchange::{FORETOLD_MAX_BYTES, Foretold, Known};
+use crate::session::dest_prescan::DestPrescan;
+use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
 use crate::session::handshake::{Begun, Opening, lost, receive_greeting, receive_verdict, send_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Outset, Sender};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Early, Looking};
+use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, Squeeze, Squeezer};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
@@ -77,7 +77,7 @@ pub struct Client<'a> {
     /// The settled options.
     pub options: &'a Options,
     /// The dialect and features of this end.
-    pub speech: Speech,
+    pub support: ProtocolSupport,
     /// The request to the server.
     pub setup: Setup,
     /// The source arguments as given, on whichever machine they are.
@@ -110,37 +110,37 @@ impl Client<'_> {
     pub fn run(
         &self,
         link: Link,
-        (said, early): (Option<FirstWords>, Option<Early<'_>>),
+        (sent, early): (Option<FirstWords>, Option<Early<'_>>),
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let opened = self.open(link, said, early.as_ref()).map_err(|refusal| refusal.print_details(reporter))?;
+        let opened = self.open(link, sent, early.as_ref()).map_err(|refusal| refusal.print_details(reporter))?;
         self.play(opened, early, reporter, tally)
     }
 
     /// Greets, sends the request, and waits for the verdict if the server sends one. Nothing is printed or changed yet.
-    /// `said` is what was sent already, `early` the scan of this end's tree if one was started.
+    /// `sent` is what was sent already, `early` the scan of this end's tree if one was started.
     pub fn open(
         &self,
         link: Link,
-        said: Option<FirstWords>,
+        sent: Option<FirstWords>,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
         let (link, traffic) = counted(link);
         // The server greets unprompted. The caller has seen the greeting already, to find out which program answers.
         let (theirs, mut link) = receive_greeting(link)?;
-        let (first, mut flight) = match said {
+        let (first, mut flight) = match sent {
             Some(first) => {
                 traffic[0].fetch_add(first.words().len() as u64, Ordering::Relaxed);
                 (first, Vec::new())
             }
             None => {
-                let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
+                let mut first = FirstWords::greeting(&self.support, self.options, self.key, early);
                 let flight = std::mem::take(&mut first.flight.bytes);
                 (first, flight)
             }
         };
-        let FirstWords { ours, has_setup, outset, flight: Flight { foretold, .. } } = first;
+        let FirstWords { ours, has_setup, outset, flight: Flight { predicted, .. } } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // Send the greeting, so that the server can report the version mismatch, too.
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
@@ -156,26 +156,28 @@ impl Client<'_> {
             self.encode_setup(version, codec, &mut flight)?;
         }
         let line = Arc::new(
-            line_of(&self.speech, version).over(link.moved.clone()).timing_out(self.options.connect.timeout_secs),
+            line_of(&self.support, version).over(link.moved.clone()).timing_out(self.options.connect.timeout_secs),
         );
-        let foretelling = early.and_then(Early::dest).filter(|_| foretold.is_none());
-        let said =
-            foretelling.map(Glance::foretold).or(foretold.as_ref()).and_then(|foretold| foretold.digests_message());
-        if let Some(digests) = &said {
+        let predicting = early.and_then(Early::dest).filter(|_| predicted.is_none());
+        let digests = predicting
+            .map(DestPrescan::predicted)
+            .or(predicted.as_ref())
+            .and_then(|predicted| predicted.digests_message());
+        if let Some(digests) = &digests {
             let mut spelled = Vec::new();
-            (self.speech.dialect)(version).encode(digests, &mut spelled)?;
+            (self.support.dialect)(version).encode(digests, &mut spelled)?;
             line.count_sent_before(digests, spelled.len());
-            flight.extend(spelled.into_iter().filter(|_| foretelling.is_some()));
+            flight.extend(spelled.into_iter().filter(|_| predicting.is_some()));
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
         if ours.features & theirs.features & ASKS_FIRST != 0 {
-            let (refused, heard) = receive_verdict(link, (self.speech.dialect)(version))?;
+            let (refused, received) = receive_verdict(link, (self.support.dialect)(version))?;
             if let Some(why) = refused {
                 return Err(Refusal::NotGranted(Error::of_text(Exit::FileSelect, &why)));
             }
-            link = heard;
+            link = received;
         }
-        let known = Known { beginning: said.is_some() };
+        let known = Known { beginning: digests.is_some() };
         Ok(OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known })
     }
 
@@ -198,11 +200,12 @@ impl Client<'_> {
         let sends = !self.setup.server_sends;
         let when = compression_choice::squeeze(codec, compress.level, theirs.features);
         let link = dress(link, sends, when, &line);
-        let dialect = (self.speech.dialect)(version);
+        let dialect = (self.support.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
-        let talk = Talk { line: &line, intake: Box::new(dialect), timeout_secs, link, traffic: traffic.clone() };
+        let session_io =
+            SessionIo { line: &line, intake: Box::new(dialect), timeout_secs, link, traffic: traffic.clone() };
         let greetings = Greetings { ours: &ours, theirs: &theirs };
-        let ended = self.run_role((talk, early, outset), known, greetings, reporter, tally);
+        let ended = self.run_role((session_io, early, outset), known, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -214,7 +217,7 @@ impl Client<'_> {
     /// Returns what can be sent before the server's greeting. `early` is the scan of this end's tree, if one was
     /// started.
     pub fn first_words(&self, early: Option<&Early<'_>>) -> FirstWords {
-        let mut first = FirstWords::greeting(&self.speech, self.options, self.key, early);
+        let mut first = FirstWords::greeting(&self.support, self.options, self.key, early);
         // The server's compressions are not known yet, so assume zstd. A server that does not accept zstd can still
         // send it, and what it is sent depends on its greeting.
         let guess = compression_choice::agree(&self.options.delta.compress, compression_choice::features(None));
@@ -226,18 +229,18 @@ impl Client<'_> {
             return first;
         }
         (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
-        if bytes.len() + FORETOLD_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
-            first.flight.foretold = early.and_then(Early::dest).map(|glance| glance.foretold().clone());
+        if bytes.len() + PREDICTED_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
+            first.flight.predicted = early.and_then(Early::dest).map(|prescan| prescan.predicted().clone());
         }
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
         let shortcuts = Shortcuts::of(self.options, self.setup.wants);
-        let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|looking| {
+        let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|prefetch| {
             let (roots, outset) =
-                looking.peek(|start| sender::outset(&self.terms(), shortcuts, start, looking.ids()))?;
+                prefetch.peek(|start| sender::outset(&self.terms(), shortcuts, start, prefetch.ids()))?;
             let mut frame = Vec::new();
-            (self.speech.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
+            (self.support.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
             Squeezer::new(&mut bytes, Squeeze::Never, AsItIs::default()).write_all(&frame).ok()?;
             Some(outset)
         });
@@ -253,7 +256,7 @@ impl Client<'_> {
             // The server would select zstd without this option.
             setup.words.extend(codec.map(|codec| format!("--compress-choice={}", codec.name()).into_bytes()));
         }
-        (self.speech.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
+        (self.support.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
     }
 
     fn terms(&self) -> Terms<'_> {
@@ -272,7 +275,7 @@ impl Client<'_> {
     /// Runs this end's role. Meanwhile a thread watches whether data arrives.
     fn run_role(
         &self,
-        (talk, early, outset): (Talk<'_>, Option<Early<'_>>, Option<Outset>),
+        (session_io, early, outset): (SessionIo<'_>, Option<Early<'_>>, Option<Outset>),
         known: Known,
         greetings: Greetings<'_>,
         reporter: &mut TextReporter,
@@ -280,10 +283,10 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let wants = reporter.wants();
         let shared = Mutex::new(reporter);
-        let traffic = talk.traffic.clone();
+        let traffic = session_io.traffic.clone();
         let (going, over) = mpsc::channel();
         let long = stall_notice::stall_threshold(self.options.connect.bwlimit_bytes_per_sec);
-        let tell_silence = || {
+        let report_stall = || {
             let mut reporter = shared.lock();
             reporter.error(format!("sparsync: no data received for {} s; still waiting", long.as_secs()).as_bytes());
             reporter.flush();
@@ -293,49 +296,49 @@ impl Client<'_> {
             let _going = going;
             if self.is_net && wants.progress {
                 // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
-                let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, tell_silence));
+                let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, report_stall));
             }
             if self.setup.server_sends {
-                let glance = early.as_ref().and_then(Early::dest).map(|glance| (glance, known));
-                self.receive(talk, glance, greetings, &shared, tally)
+                let prescan = early.as_ref().and_then(Early::dest).map(|prescan| (prescan, known));
+                self.receive(session_io, prescan, greetings, &shared, tally)
             } else {
-                let looking = early.as_ref().and_then(Early::source);
-                self.send(talk, (looking, outset), greetings, &shared, tally)
+                let prefetch = early.as_ref().and_then(Early::source);
+                self.send(session_io, (prefetch, outset), greetings, &shared, tally)
             }
         })
     }
 
-    /// Receives. `glance` is the scan of the destination if one was started, and what the sender knows of it.
+    /// Receives. `prescan` is the scan of the destination if one was started, and what the sender knows of it.
     fn receive(
         &self,
-        talk: Talk<'_>,
-        glance: Option<(&Glance<'_>, Known)>,
+        session_io: SessionIo<'_>,
+        prescan: Option<(&DestPrescan<'_>, Known)>,
         greetings: Greetings<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
-        let heard = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, wants, &heard, line, true);
+        let (line, terms, wants) = (session_io.line, self.terms(), reporter.lock().wants());
+        let inbox = receiver::ReceiverInbox::default();
+        let handler = receiver_handler(&terms, wants, &inbox, line, true);
         let receiver = Receiver {
             request: self.validator(),
             terms,
             line,
-            heard: &heard,
+            inbox: &inbox,
             key: greetings.ours.key,
             plain_by: By::Xxh3,
             blocks_by: By::Blake3,
             compared_by: Comparison::keyed(&greetings.ours.key),
             block_sums: BlockSums::Native,
-            tells_large: true,
-            glance,
+            supports_large: true,
+            prescan,
             dest: self.dest.clone(),
             wants,
             is_client: true,
-            hears_out: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
+            awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
-        talk.hold(&handler, || receive(&receiver, &handler, reporter, tally))
+        session_io.hold(&handler, || receive(&receiver, &handler, reporter, tally))
     }
 
     /// Returns what the server may send.
@@ -347,24 +350,24 @@ impl Client<'_> {
     /// Sends. The scan of the source may be in progress, and its [`Outset`] may have been sent.
     fn send(
         &self,
-        talk: Talk<'_>,
-        (looking, outset): (Option<&Looking<'_>>, Option<Outset>),
+        session_io: SessionIo<'_>,
+        (prefetch, outset): (Option<&SourcePrefetch<'_>>, Option<Outset>),
         greetings: Greetings<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms, wants) = (talk.line, self.terms(), reporter.lock().wants());
-        let heard = sender::SenderInbox::default();
-        let told = EventQueue::default();
-        let handler = SenderHandler { heard: &heard, told: &told };
-        let tell = |event: Event| {
-            told.push(event, 0);
+        let (line, terms, wants) = (session_io.line, self.terms(), reporter.lock().wants());
+        let inbox = sender::SenderInbox::default();
+        let events = EventQueue::default();
+        let handler = SenderHandler { inbox: &inbox, events: &events };
+        let report = |event: Event| {
+            events.push(event, 0);
             Ok(())
         };
         let sender = Sender {
             terms,
             line,
-            heard: &heard,
+            inbox: &inbox,
             key: greetings.ours.key,
             guess: None,
             plain_by: By::Xxh3,
@@ -374,16 +377,16 @@ impl Client<'_> {
             wants,
             throttle: throttle(&terms),
             profile: false,
-            tell: &tell,
+            report: &report,
         };
-        talk.hold(&handler, || {
+        session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || told.report(reporter, line, self.stop))?;
-                let ended = match looking.filter(|looking| outset.is_some() || looking.is_fresh()) {
-                    Some(looking) => sender.run_on(looking, outset, tally),
+                spawn(scope, "report", || events.report(reporter, line, self.stop))?;
+                let ended = match prefetch.filter(|prefetch| outset.is_some() || prefetch.is_fresh()) {
+                    Some(prefetch) => sender.run_on(prefetch, outset, tally),
                     None => sender.run(&self.sources, self.listed.as_deref(), tally),
                 };
-                told.end();
+                events.end();
                 ended
             })
         })
@@ -407,7 +410,7 @@ fn receive(
     std::thread::scope(|scope| {
         // Events of the sender are reported at once: the sender waits until they are consumed.
         spawn(scope, "report", || {
-            while let Some((event, cost)) = receiver.heard.next_event() {
+            while let Some((event, cost)) = receiver.inbox.next_event() {
                 Reporter::report(&mut **reporter.lock(), &event);
                 receiver.line.consumed(Class::Events, cost);
             }
@@ -483,7 +486,7 @@ pub struct FirstWords {
 struct Flight {
     bytes: Vec<u8>,
     /// The first digests of the destination, which are sent behind `bytes`.
-    foretold: Option<Arc<Foretold>>,
+    predicted: Option<Arc<PredictedDigests>>,
     dialect: fn(version: u16) -> Box<dyn Dialect + Send>,
     version: u16,
 }
@@ -491,7 +494,7 @@ struct Flight {
 impl Flight {
     fn spelled(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        if let Some(digests) = self.foretold.as_ref().and_then(|foretold| foretold.digests_message()) {
+        if let Some(digests) = self.predicted.as_ref().and_then(|predicted| predicted.digests_message()) {
             // The message is bounded and valid, so encoding cannot fail.
             let _ = (self.dialect)(self.version).encode(&digests, &mut bytes);
         }
@@ -502,16 +505,21 @@ impl Flight {
 impl FirstWords {
     /// Creates the greeting alone. `key` is [`Client::key`]; `early` is the scan of this end's tree with this key, if one
     /// was started.
-    pub fn greeting(speech: &Speech, options: &Options, key: [u8; 16], early: Option<&Early<'_>>) -> FirstWords {
+    pub fn greeting(
+        support: &ProtocolSupport,
+        options: &Options,
+        key: [u8; 16],
+        early: Option<&Early<'_>>,
+    ) -> FirstWords {
         let preserve = &options.preserve;
-        let mut ours = speech.greeting(key);
-        ours.guess = early.and_then(Early::dest).map(|glance| glance.whole().clone());
+        let mut ours = support.greeting(key);
+        ours.guess = early.and_then(Early::dest).map(|prescan| prescan.whole().clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
         }
         let mut bytes = Vec::new();
         encode_greeting(&ours, &mut bytes);
-        let flight = Flight { bytes, foretold: None, dialect: speech.dialect, version: ours.newest };
+        let flight = Flight { bytes, predicted: None, dialect: support.dialect, version: ours.newest };
         FirstWords { ours, has_setup: false, outset: None, flight }
     }
 
@@ -552,18 +560,18 @@ pub struct SettledSetup {
 /// Parses and checks a client's request, or rejects it.
 pub type Settle<'s> = dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 's;
 
-/// Runs the server's end of a session. `settle` parses and checks the request. `speech` must include
+/// Runs the server's end of a session. `settle` parses and checks the request. `support` must include
 /// [`compression_choice::features`].
 pub fn serve(
     link: Link,
-    speech: &Speech,
+    support: &ProtocolSupport,
     cwd: &[u8],
     umask: u32,
     stop: &AtomicBool,
     threads: usize,
     settle: &Settle<'_>,
 ) -> Exit {
-    match handshake::greet(link, speech) {
+    match handshake::greet(link, support) {
         Ok(Opening::Session(begun)) => play(*begun, cwd, umask, stop, threads, settle),
         // This server has only this one session.
         Ok(Opening::Meeting(_)) => Exit::Protocol,
@@ -574,25 +582,25 @@ pub fn serve(
 
 /// Runs the server's end of a session after the handshake; see [`serve`].
 pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
-    let Begun { setup, theirs, version, speech, mut link } = begun;
+    let Begun { setup, theirs, version, support, mut link } = begun;
     let compared_by = Comparison::keyed(&theirs.key);
     let settled = settle(&setup);
-    if speech.features & theirs.features & ASKS_FIRST != 0 {
+    if support.features & theirs.features & ASKS_FIRST != 0 {
         let refused = match &settled {
             Ok(settled) => settled.beyond.as_ref(),
             Err(Refusal::NotGranted(error)) => Some(error),
             Err(Refusal::Failed(_)) => None,
         };
         let why = refused.map(Error::text);
-        let said = send_verdict(&mut link, &mut *(speech.dialect)(version), why);
-        if let Some(error) = said.as_ref().err().or(refused) {
+        let sent = send_verdict(&mut link, &mut *(support.dialect)(version), why);
+        if let Some(error) = sent.as_ref().err().or(refused) {
             return error.exit;
         }
     }
     let settled = settled.map_err(Refusal::into_error);
     let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let line = line_of(&speech, version).below(ceiling).timing_out(timeout_secs);
+    let line = line_of(&support, version).below(ceiling).timing_out(timeout_secs);
     let line = Arc::new(line);
     let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
         let compress = &settled.options.delta.compress;
@@ -600,14 +608,15 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     });
     let (link, traffic) = counted(link);
     let link = dress(link, setup.server_sends, when, &line);
-    let talk = Talk { line: &line, intake: Box::new((speech.dialect)(version)), timeout_secs, link, traffic };
+    let session_io =
+        SessionIo { line: &line, intake: Box::new((support.dialect)(version)), timeout_secs, link, traffic };
     let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
             let exit = error.exit;
-            let heard = sender::SenderInbox::default();
+            let inbox = sender::SenderInbox::default();
             // Sends the error, which this end has as well.
-            let _ = talk.hold(&heard, || Err(error));
+            let _ = session_io.hold(&inbox, || Err(error));
             return exit;
         }
     };
@@ -621,12 +630,12 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         _ => error,
     };
     let ended = if setup.server_sends {
-        let heard = sender::SenderInbox::default();
-        let tell = |event: Event| line.send(&Message::Event(event));
+        let inbox = sender::SenderInbox::default();
+        let report = |event: Event| line.send(&Message::Event(event));
         let sender = Sender {
             terms,
             line: &line,
-            heard: &heard,
+            inbox: &inbox,
             key: theirs.key,
             guess: theirs.guess,
             plain_by: By::Xxh3,
@@ -636,57 +645,57 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             wants: setup.wants,
             throttle: throttle(&terms),
             profile: setup.profile,
-            tell: &tell,
+            report: &report,
         };
-        talk.hold(&heard, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
+        session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
     } else {
-        let heard = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, setup.wants, &heard, &line, false);
+        let inbox = receiver::ReceiverInbox::default();
+        let handler = receiver_handler(&terms, setup.wants, &inbox, &line, false);
         // Wildcards may have expanded to several names; rsync uses the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
             request: ResponseValidator::anything(&terms),
             terms,
             line: &line,
-            heard: &heard,
+            inbox: &inbox,
             key: theirs.key,
             plain_by: By::Xxh3,
             blocks_by: By::Blake3,
             compared_by,
             block_sums: BlockSums::Native,
-            tells_large: true,
-            glance: None,
+            supports_large: true,
+            prescan: None,
             dest,
             wants: setup.wants,
             is_client: false,
-            hears_out: false,
+            awaits_bye: false,
             profile: setup.profile,
         };
-        let mut listener = Afar { line: &line, lost: None };
-        talk.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
+        let mut listener = RemoteReporter { line: &line, lost: None };
+        session_io.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
 /// Creates the line of a session with this version.
-fn line_of(speech: &Speech, version: u16) -> Connection {
-    Connection::new((speech.dialect)(version)).growing()
+fn line_of(support: &ProtocolSupport, version: u16) -> Connection {
+    Connection::new((support.dialect)(version)).growing()
 }
 
 /// Creates the handler for the messages of a sender.
 fn receiver_handler<'a>(
     terms: &Terms<'a>,
     wants: Wants,
-    heard: &'a receiver::ReceiverInbox,
+    inbox: &'a receiver::ReceiverInbox,
     line: &'a Connection,
-    hears_events: bool,
+    receives_events: bool,
 ) -> ReceiverHandler<'a> {
-    let takes_unasked = Shortcuts::of(terms.options, wants).unasked;
+    let accepts_unrequested = Shortcuts::of(terms.options, wants).unrequested;
     ReceiverHandler {
-        heard,
+        inbox,
         line,
-        takes_unasked,
-        hears_events,
+        accepts_unrequested,
+        receives_events,
         interrupted: terms.interrupted,
         max_alloc_bytes: terms.options.connect.max_alloc_bytes,
     }

@@ -21,12 +21,12 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Roots, Seen, Told};
+use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Roots, Seen};
 use crate::report::Tally;
-use crate::report::event::{Event, Problem, Voice, Wants, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Wants, Weight};
 use crate::session::connection::{Connection, unexpected};
-use crate::session::dest_prescan::{Glance, SeenLook, Sight};
-use crate::session::digest_exchange::{Half, Known, Rest, SeenDir, SeenLists, Sights, Survey, SurveyStep};
+use crate::session::dest_prescan::{DestPrescan, ScannedDest, SeenLook};
+use crate::session::digest_exchange::{Half, Known, Rest, ScanResults, SeenDir, SeenLists, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{compare_walked, is_below};
@@ -47,7 +47,7 @@ pub struct Receiver<'a> {
     /// The connection to the sender.
     pub line: &'a Arc<Connection>,
     /// The messages of the sender.
-    pub heard: &'a ReceiverInbox,
+    pub inbox: &'a ReceiverInbox,
     /// The key of directory digests.
     pub key: [u8; 16],
     /// How to digest contents that are sent without the blocks of a basis.
@@ -59,9 +59,9 @@ pub struct Receiver<'a> {
     /// Which sums of the blocks of a basis the sender expects.
     pub block_sums: BlockSums,
     /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
-    pub tells_large: bool,
+    pub supports_large: bool,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
-    pub glance: Option<(&'a Glance<'a>, Known)>,
+    pub prescan: Option<(&'a DestPrescan<'a>, Known)>,
     /// The destination as given; `None`: list only.
     pub dest: Option<Vec<u8>>,
     /// What the sender may send.
@@ -71,7 +71,7 @@ pub struct Receiver<'a> {
     /// This end is the client, which reports for itself.
     pub is_client: bool,
     /// The sender may report something after our last message, so its final message is awaited.
-    pub hears_out: bool,
+    pub awaits_bye: bool,
     /// Whether to report the costs of this end.
     pub profile: bool,
 }
@@ -79,11 +79,11 @@ pub struct Receiver<'a> {
 impl Receiver<'_> {
     /// Runs until everything is in place. The counts of this end are also sent to the sender.
     pub fn run(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<(), Error> {
-        let roots = self.heard.wait(|state| state.roots.take())?;
+        let roots = self.inbox.wait(|state| state.roots.take())?;
         self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
         for problem in &roots.problems {
-            counted.there(|counted| counted.problem(problem.weight));
+            counted.at_peer(|counted| counted.problem(problem.weight));
             listener.report(&Event::Problem(problem.clone()));
         }
         for note in &roots.notes {
@@ -94,9 +94,9 @@ impl Receiver<'_> {
         if !(is_empty && self.is_client) {
             self.receive(roots, listener, &mut counted)?;
         }
-        self.heard.wait(|state| state.dirs_ended.clone())?;
+        self.inbox.wait(|state| state.dirs_ended.clone())?;
         // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
-        if self.heard.lock().dirs.has_entries() {
+        if self.inbox.lock().dirs.has_entries() {
             return Err(unexpected("directory without a parent"));
         }
         if self.profile {
@@ -104,14 +104,14 @@ impl Receiver<'_> {
                 listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
             }
         }
-        self.heard.lock().has_all = true;
-        self.heard.told.notify_all();
+        self.inbox.lock().has_all = true;
+        self.inbox.changed.notify_all();
         self.line.send(&Message::WantsEnd(Box::new(counted.clone())))?;
         tally.merge(&counted);
-        let told = self.heard.wait(|state| state.dirs_ended.clone())?;
-        tally.merge(&told);
-        if self.hears_out {
-            let rest = self.heard.wait(|state| state.bye.clone())?;
+        let sender_tally = self.inbox.wait(|state| state.dirs_ended.clone())?;
+        tally.merge(&sender_tally);
+        if self.awaits_bye {
+            let rest = self.inbox.wait(|state| state.bye.clone())?;
             tally.merge(&rest);
         }
         Ok(())
@@ -125,10 +125,10 @@ impl Receiver<'_> {
             has_top: roots.top.is_some(),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
-        let accounts = PeerAccounts { ids: Ids::new(), told: RwLock::default() };
+        let accounts = PeerAccounts { ids: Ids::new(), source_names: RwLock::default() };
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
-            let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.heard.is_silent();
+            let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
             same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.compared_by, &is_over)
         };
         let receiving = Receiving {
@@ -139,7 +139,7 @@ impl Receiver<'_> {
             names: &accounts,
             compare: &compare,
             wire: Some(self),
-            tells_when_open: self.is_client,
+            reports_when_open: self.is_client,
         };
         let start = RunStart {
             top: roots.top.and_then(|mut list| list.entries.pop()),
@@ -148,8 +148,9 @@ impl Receiver<'_> {
             has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
             reaches_source: false,
         };
-        let there = AtPeer { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };
-        receiving.run(start, &there, listener, tally)
+        let source =
+            PeerSource { receiver: self, accounts: &accounts, whole: roots.whole, renamed: to.renamed.clone() };
+        receiving.run(start, &source, listener, tally)
     }
 }
 
@@ -175,7 +176,7 @@ fn same_digest(
 /// The user and group names that the sender sent, and those of this machine.
 struct PeerAccounts {
     ids: Ids,
-    told: RwLock<HashMap<(bool, u32), Vec<u8>>>,
+    source_names: RwLock<HashMap<(bool, u32), Vec<u8>>>,
 }
 
 impl PeerAccounts {
@@ -183,17 +184,17 @@ impl PeerAccounts {
         if names.is_empty() {
             return;
         }
-        let mut told = self.told.write();
+        let mut source_names = self.source_names.write();
         for name in names {
-            told.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
+            source_names.entry((name.is_group, name.id)).or_insert_with(|| name.name.clone());
         }
     }
 }
 
 impl IdNames for PeerAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        let told = self.told.read();
-        told.get(&(class == IdClass::Group, id)).cloned()
+        let source_names = self.source_names.read();
+        source_names.get(&(class == IdClass::Group, id)).cloned()
     }
 
     fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
@@ -213,14 +214,14 @@ impl IdNames for PeerAccounts {
 }
 
 /// A source at the peer.
-struct AtPeer<'a> {
+struct PeerSource<'a> {
     receiver: &'a Receiver<'a>,
     accounts: &'a PeerAccounts,
     whole: Vec<RelPath>,
     renamed: Option<Vec<u8>>,
 }
 
-impl SourcePlans for AtPeer<'_> {
+impl SourcePlans for PeerSource<'_> {
     fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
         let digester = Digester {
@@ -230,35 +231,35 @@ impl SourcePlans for AtPeer<'_> {
             ids: &self.accounts.ids,
         };
         let is_over = Arc::new(AtomicBool::new(false));
-        let sight = Sight {
+        let scanned = ScannedDest {
             root: walk.dest,
             wanted: walk.wanted,
             link_owners: walk.policy.preserve.link_owners,
             threads: walk.threads,
             is_over: is_over.clone(),
         };
-        let begun = self.receiver.glance.map(|(glance, known)| glance.meet(walk.dest, &self.whole, known));
+        let begun = self.receiver.prescan.map(|(prescan, known)| prescan.meet(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
         // Must happen before any listing is taken.
-        self.receiver.heard.begin(std::mem::take(&mut rest.survey));
-        Ok(Box::new(ToldPlans {
-            there: self,
-            scanner: Scanner::new(SeenLook { sight, digester }, false),
+        self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
+        Ok(Box::new(PeerPlans {
+            peer: self,
+            scanner: Scanner::new(SeenLook { scanned, digester }, false),
             is_over,
             seen: Mutex::new(std::mem::take(&mut rest.kept)),
             rest: Mutex::new(rest),
-            speaks: AtomicBool::new(self.whole.is_empty()),
+            has_started: AtomicBool::new(self.whole.is_empty()),
             walk,
             whole_list_first,
             next_ticket: AtomicU64::new(0),
-            course: Mutex::default(),
+            position: Mutex::default(),
         }))
     }
 }
 
 /// Plans of directories that the peer lists.
-struct ToldPlans<'w> {
-    there: &'w AtPeer<'w>,
+struct PeerPlans<'w> {
+    peer: &'w PeerSource<'w>,
     walk: Arc<DestWalk<'w>>,
     /// Scans the destination for the digests that the sender compares.
     scanner: Scanner<SeenLook<'w>>,
@@ -267,10 +268,10 @@ struct ToldPlans<'w> {
     /// The part of an early scan that is still to be sent.
     rest: Mutex<Rest<'w>>,
     /// Set once a worker has started to send the digests.
-    speaks: AtomicBool,
+    has_started: AtomicBool,
     whole_list_first: bool,
     next_ticket: AtomicU64,
-    course: Mutex<WalkPosition>,
+    position: Mutex<WalkPosition>,
     seen: Mutex<SeenLists>,
 }
 
@@ -305,19 +306,19 @@ impl Drop for SenderHold {
     }
 }
 
-impl<'w> ToldPlans<'w> {
+impl<'w> PeerPlans<'w> {
     fn inbox(&self) -> &'w ReceiverInbox {
-        self.there.receiver.heard
+        self.peer.receiver.inbox
     }
 
     /// Waits for the next received directory and looks at it; `None` if there is none.
-    fn peek_at<T>(&self, look: impl Fn(&Told) -> T) -> Result<Option<T>, Error> {
-        let receiver = self.there.receiver;
+    fn peek_at<T>(&self, look: impl Fn(&DirListing) -> T) -> Result<Option<T>, Error> {
+        let receiver = self.peer.receiver;
         // A stock rsync lists no more directories until earlier ones were received.
         let ahead = if receiver.wants.progress && !receiver.is_stock() { ENTRIES_AHEAD } else { 0 };
         self.inbox().wait(|state| match state.dirs.first() {
-            Some(told) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
-                Some(Some(look(told)))
+            Some(listing) if ahead == 0 || state.dirs_ended.is_some() || state.dirs.are_ahead(ahead) => {
+                Some(Some(look(listing)))
             }
             None if state.dirs_ended.is_some() => Some(None),
             _ => None,
@@ -325,36 +326,36 @@ impl<'w> ToldPlans<'w> {
     }
 
     fn peek(&self) -> Result<Option<RelPath>, Error> {
-        self.peek_at(|told| told.path.clone())
+        self.peek_at(|listing| listing.path.clone())
     }
 
     /// Takes the next received directory.
-    fn pop(&self) -> Result<Box<Told>, Error> {
-        let (told, cost) = self.inbox().wait(|state| state.dirs.pop())?;
-        self.there.receiver.line.consumed(Class::Dirs, cost);
-        let mut course = self.course.lock();
-        let is_behind = course.last.as_ref().is_none_or(|last| compare_walked(last, &told.path).is_lt());
+    fn pop(&self) -> Result<Box<DirListing>, Error> {
+        let (listing, cost) = self.inbox().wait(|state| state.dirs.pop())?;
+        self.peer.receiver.line.consumed(Class::Dirs, cost);
+        let mut position = self.position.lock();
+        let is_behind = position.last.as_ref().is_none_or(|last| compare_walked(last, &listing.path).is_lt());
         if !is_behind {
             return Err(unexpected("directories out of order"));
         }
-        course.last = Some(told.path.clone());
-        drop(course);
-        self.there.receiver.request.check(&told)?;
-        self.there.accounts.learn(&told.ids);
-        Ok(told)
+        position.last = Some(listing.path.clone());
+        drop(position);
+        self.peer.receiver.request.check(&listing)?;
+        self.peer.accounts.learn(&listing.ids);
+        Ok(listing)
     }
 
     /// Returns the receiver's rules in force in the parent of a directory.
     fn chain_above(&self, path: &RelPath) -> Result<Chain, Error> {
         let base = self.walk.receiver_chain;
         let Some(parent) = path.parent().filter(|_| base.has_per_dir()) else { return Ok(base.clone()) };
-        let mut course = self.course.lock();
-        while course.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
-            course.chains.pop();
+        let mut position = self.position.lock();
+        while position.chains.last().is_some_and(|(dir, _)| *dir != parent && !is_below(&parent, dir)) {
+            position.chains.pop();
         }
-        let mut chain = course.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
+        let mut chain = position.chains.last().map_or_else(|| base.clone(), |(_, chain)| chain.clone());
         // Directories above that were not sent are entered only for their rules.
-        let known = course.chains.last().map(|(dir, _)| dir.clone());
+        let known = position.chains.last().map(|(dir, _)| dir.clone());
         let mut missing = Vec::new();
         let mut at = Some(parent.clone());
         while let Some(dir) = at.filter(|dir| known.as_ref() != Some(dir)) {
@@ -366,7 +367,7 @@ impl<'w> ToldPlans<'w> {
                 // Rules in it could protect entries from deletion.
                 Some(Err(error)) if !errno::is_unreachable(&error) => {
                     let full = self.walk.dest.map(|root| root.full(dir.as_bytes())).unwrap_or_default();
-                    let problem = Problem::failed(Voice::Generator, "opendir", &full, &error);
+                    let problem = Problem::failed(ErrorRole::Generator, "opendir", &full, &error);
                     return Err(Error::new(Exit::FileIo, problem.line).by("generator"));
                 }
                 opened => opened.and_then(Result::ok),
@@ -379,11 +380,11 @@ impl<'w> ToldPlans<'w> {
                     Err(error) => return Err(error),
                 }
             }
-            course.chains.push((dir, chain.clone()));
+            position.chains.push((dir, chain.clone()));
         }
         if parent.is_root() {
-            let further = !course.root_is_named || course.has_top;
-            course.has_top = true;
+            let further = !position.root_is_named || position.has_top;
+            position.has_top = true;
             if further {
                 chain = chain.for_further_source();
             }
@@ -404,71 +405,71 @@ impl<'w> ToldPlans<'w> {
         None
     }
 
-    fn plan(&self, told: Box<Told>, there: &DestState) -> Result<DirPlan, Error> {
-        let chain = self.chain_above(&told.path)?;
-        let told = *told;
+    fn plan(&self, listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
+        let chain = self.chain_above(&listing.path)?;
+        let listing = *listing;
         let mut found = ListedDir {
-            path: told.path,
-            source: told.list,
-            subs: told.subs,
+            path: listing.path,
+            source: listing.list,
+            subs: listing.subs,
             places: Vec::new(),
-            teller: None,
-            may_delete: told.may_delete,
-            is_named: told.is_named,
-            problems: told.problems,
+            sender_dir: None,
+            may_delete: listing.may_delete,
+            is_named: listing.is_named,
+            problems: listing.problems,
             fatal: None,
-            notes: told.notes,
+            notes: listing.notes,
             tally: Tally::default(),
-            renamed_from: told.renamed_from,
+            renamed_from: listing.renamed_from,
         };
-        if let Some(new) = self.there.renamed.as_ref().filter(|_| found.path.is_root()) {
+        if let Some(new) = self.peer.renamed.as_ref().filter(|_| found.path.is_root()) {
             found.rename_only(new);
         }
         let path = found.path.clone();
         let is_named = found.is_named;
         let known = self.known(&found.path);
-        let mut plan = self.walk.decide(found, there, chain, known);
+        let mut plan = self.walk.decide(found, dest_state, chain, known);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
-        let hold = SenderHold { line: self.there.receiver.line.clone(), dir: told.id };
-        plan.teller = Some(SenderDir {
-            id: told.id,
-            with_data: told.with_data,
-            shown: told.shown,
-            lists_in_turn: self.there.receiver.is_stock(),
+        let hold = SenderHold { line: self.peer.receiver.line.clone(), dir: listing.id };
+        plan.sender_dir = Some(SenderDir {
+            id: listing.id,
+            with_data: listing.with_data,
+            shown: listing.shown,
+            lists_in_turn: self.peer.receiver.is_stock(),
             hold: Some(Arc::new(hold)),
         });
-        let mut course = self.course.lock();
-        course.root_is_named |= path.is_root() && is_named;
+        let mut position = self.position.lock();
+        position.root_is_named |= path.is_root() && is_named;
         let (entries, bytes) = plan.listed();
-        course.listed = (course.listed.0 + entries, course.listed.1 + bytes);
+        position.listed = (position.listed.0 + entries, position.listed.1 + bytes);
         if self.walk.receiver_chain.has_per_dir() {
             let chain = plan.receiver_chain.clone().expect("decided above");
-            course.chains.push((path, chain));
+            position.chains.push((path, chain));
         }
         Ok(plan)
     }
 }
 
-impl Plans for ToldPlans<'_> {
+impl Plans for PeerPlans<'_> {
     fn root(&self) -> Ticket {
         Ticket::of(0)
     }
 
-    fn take(&self, _ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, _ticket: Ticket, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error> {
         match self.peek()? {
-            Some(next) if next == *path => self.plan(self.pop()?, there).map(Some),
+            Some(next) if next == *path => self.plan(self.pop()?, dest_state).map(Some),
             _ => Ok(None),
         }
     }
 
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
-        let request = &self.there.receiver.request;
+        let request = &self.peer.receiver.request;
         // A directory that is not below `below` may be long and is looked at again until its turn, so it is not copied.
-        let next = self.peek_at(|told| {
-            let found = || (told.path.clone(), told.itself.entries.first().cloned(), request.check(told));
-            is_below(&told.path, below).then(found)
+        let next = self.peek_at(|listing| {
+            let found = || (listing.path.clone(), listing.itself.entries.first().cloned(), request.check(listing));
+            is_below(&listing.path, below).then(found)
         })?;
         let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
         checked?;
@@ -477,7 +478,7 @@ impl Plans for ToldPlans<'_> {
         };
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
-        let subs = vec![crate::proto::ToldSub { is_walked: true, is_implied: false }];
+        let subs = vec![crate::proto::SubdirFlags { is_walked: true, is_implied: false }];
         let found = ListedDir { path: parent, source, subs, is_named: true, ..ListedDir::default() };
         let chain = self.chain_above(&found.path)?;
         // The parent may be long, and only this entry of it matters.
@@ -490,15 +491,15 @@ impl Plans for ToldPlans<'_> {
 
     fn skip(&self, _ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
-            let mut told = self.pop()?;
-            let (problems, notes) = (std::mem::take(&mut told.problems), std::mem::take(&mut told.notes));
+            let mut listing = self.pop()?;
+            let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
             left(Findings { problems, notes, ..Findings::default() })?;
-            for (at, entry) in told.list.entries.iter().enumerate() {
-                if told.with_data && entry.kind() == Kind::File {
-                    self.there.receiver.decline(FileId { dir: told.id, entry: at as u32 });
+            for (at, entry) in listing.list.entries.iter().enumerate() {
+                if listing.with_data && entry.kind() == Kind::File {
+                    self.peer.receiver.decline(FileId { dir: listing.id, entry: at as u32 });
                 }
             }
-            drop(SenderHold { line: self.there.receiver.line.clone(), dir: told.id });
+            drop(SenderHold { line: self.peer.receiver.line.clone(), dir: listing.id });
         }
         Ok(())
     }
@@ -508,10 +509,10 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn listed(&self) -> (u64, u64, bool) {
-        let course = self.course.lock();
+        let position = self.position.lock();
         let state = self.inbox().lock();
         let (entries, bytes) = state.dirs.listed();
-        (course.listed.0 + entries, course.listed.1 + bytes, state.dirs_ended.is_some())
+        (position.listed.0 + entries, position.listed.1 + bytes, state.dirs_ended.is_some())
     }
 
     fn is_unbounded(&self) -> bool {
@@ -519,9 +520,9 @@ impl Plans for ToldPlans<'_> {
     }
 
     fn work(&self) {
-        if !self.speaks.swap(true, Ordering::Relaxed) {
+        if !self.has_started.swap(true, Ordering::Relaxed) {
             // A lost connection is reported to the threads that wait for data.
-            let _ = self.speak();
+            let _ = self.send_digests();
             return;
         }
         self.scanner.work();
@@ -539,41 +540,41 @@ const SEEN_IN_A_MESSAGE: usize = 64;
 /// The number of scanned entries after which a message is sent as well.
 const ENTRIES_IN_A_MESSAGE: usize = 4096;
 
-impl ToldPlans<'_> {
+impl PeerPlans<'_> {
     /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
-    fn speak(&self) -> Result<(), Error> {
+    fn send_digests(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock());
-        let mut said = DigestBatch { line: self.there.receiver.line, batch: Vec::new(), entries: 0 };
-        rest.first.into_iter().try_for_each(|seen| said.push(seen))?;
-        if let Some(sights) = rest.sights {
-            self.survey(sights, &mut said)?;
+        let mut batch = DigestBatch { line: self.peer.receiver.line, batch: Vec::new(), entries: 0 };
+        rest.first.into_iter().try_for_each(|seen| batch.push(seen))?;
+        if let Some(results) = rest.results {
+            self.survey(results, &mut batch)?;
         }
-        for path in self.there.whole.iter().skip(rest.passed) {
+        for path in self.peer.whole.iter().skip(rest.passed) {
             let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-            self.inbox().begin(Survey::of(first, self.there.receiver.key));
-            self.survey(&self.scanner, &mut said)?;
+            self.inbox().begin(Survey::of(first, self.peer.receiver.key));
+            self.survey(&self.scanner, &mut batch)?;
         }
-        said.send()
+        batch.send()
     }
 
     /// Sends the rest of the current survey.
-    fn survey(&self, sights: &dyn Sights, said: &mut DigestBatch<'_>) -> Result<(), Error> {
+    fn survey(&self, results: &dyn ScanResults, batch: &mut DigestBatch<'_>) -> Result<(), Error> {
         while let Some((mut next, needless)) = self.inbox().next() {
             if !needless.is_empty() {
-                sights.forget(needless);
+                results.forget(needless);
             }
             let seen = loop {
                 let found = match next {
                     SurveyStep::Tell(seen) => break seen,
-                    SurveyStep::Take(ticket) => sights.take(ticket),
-                    SurveyStep::GoOn(half) => self.scan_large(sights, half, said)?,
+                    SurveyStep::Take(ticket) => results.take(ticket),
+                    SurveyStep::GoOn(half) => self.scan_large(results, half, batch)?,
                 };
                 next = self.inbox().lock().survey.took(found, &mut |path, list| {
-                    said.entries += list.len();
+                    batch.entries += list.len();
                     self.seen.lock().keep(path, list);
                 });
             };
-            said.push(seen)?;
+            batch.push(seen)?;
         }
         Ok(())
     }
@@ -582,20 +583,20 @@ impl ToldPlans<'_> {
     /// fewer, the scan ends early.
     fn scan_large(
         &self,
-        sights: &dyn Sights,
+        results: &dyn ScanResults,
         mut half: Box<Half>,
-        said: &mut DigestBatch<'_>,
+        batch: &mut DigestBatch<'_>,
     ) -> Result<SeenDir, Error> {
         let is_settled = self.inbox().lock().survey.is_settled();
-        let mut told = 0;
-        while self.there.receiver.tells_large && half.names.items.len() > told {
-            told = half.names.items.len();
-            said.push(Seen::Large(told as u64))?;
-            said.send()?;
-            sights.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
+        let mut reported = 0;
+        while self.peer.receiver.supports_large && half.names.items.len() > reported {
+            reported = half.names.items.len();
+            batch.push(Seen::Large(reported as u64))?;
+            batch.send()?;
+            results.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
         }
-        let found = sights.go_on(half, &|| is_settled.load(Ordering::Relaxed));
-        Ok(found.unwrap_or_else(|half| sights.cut(half, self.inbox().lock().survey.has_none())))
+        let found = results.go_on(half, &|| is_settled.load(Ordering::Relaxed));
+        Ok(found.unwrap_or_else(|half| results.cut(half, self.inbox().lock().survey.has_none())))
     }
 }
 
@@ -630,30 +631,30 @@ const LONE_WANT_BYTES: usize = 1 << 20;
 impl Wire for Receiver<'_> {
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
         if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES) {
-            self.heard.wait(|state| (state.asked == 0).then_some(()))?;
+            self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
         }
-        let mut state = self.heard.lock();
+        let mut state = self.inbox.lock();
         let slot = FileSlot { has_blocks: matches!(basis, Basis::Blocks(_)), ..FileSlot::default() };
-        state.files.insert((Lane::Asked, file), slot);
-        state.asked += 1;
+        state.files.insert((Lane::Requested, file), slot);
+        state.requested += 1;
         drop(state);
-        self.line.send(&Message::Want { file, lane: Lane::Asked, basis })
+        self.line.send(&Message::Want { file, lane: Lane::Requested, basis })
     }
 
-    fn open(&self, file: FileId, comes_unasked: bool) -> Result<Box<dyn Incoming + '_>, Error> {
-        if comes_unasked {
-            self.heard.lock().files.entry((Lane::Early, file)).or_default();
+    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+        if is_unrequested {
+            self.inbox.lock().files.entry((Lane::Early, file)).or_default();
             return Ok(self.arriving(Lane::Early, file, false));
         }
-        let asked = self.heard.lock().files.get(&(Lane::Asked, file)).map(|slot| slot.has_blocks);
-        if let Some(has_blocks) = asked {
-            return Ok(self.arriving(Lane::Asked, file, has_blocks));
+        let requested = self.inbox.lock().files.get(&(Lane::Requested, file)).map(|slot| slot.has_blocks);
+        if let Some(has_blocks) = requested {
+            return Ok(self.arriving(Lane::Requested, file, has_blocks));
         }
         self.again(file)
     }
 
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
-        self.heard.lock().files.insert((Lane::Again, file), FileSlot::default());
+        self.inbox.lock().files.insert((Lane::Again, file), FileSlot::default());
         self.line.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
         Ok(self.arriving(Lane::Again, file, false))
     }
@@ -663,15 +664,15 @@ impl Wire for Receiver<'_> {
     }
 
     fn give_up(&self, error: &Error) {
-        self.heard.handle_end(error.clone());
+        self.inbox.handle_end(error.clone());
     }
 
     fn is_silent(&self) -> bool {
-        self.heard.is_silent()
+        self.inbox.is_silent()
     }
 
     fn loss(&self) -> Option<Loss> {
-        let exit = self.heard.lock().failed.as_ref()?.exit;
+        let exit = self.inbox.lock().failed.as_ref()?.exit;
         let is_broken = matches!(exit, Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated);
         let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
         is_loss.then_some(if self.terms.repeats { Loss::Repeated } else { Loss::Final })
@@ -703,7 +704,7 @@ impl Receiver<'_> {
 
     /// Discards what has arrived of a file and what will arrive.
     fn let_go(&self, lane: Lane, file: FileId) {
-        let mut state = self.heard.lock();
+        let mut state = self.inbox.lock();
         let slot = state.files.entry((lane, file)).or_default();
         slot.declined = true;
         let mut is_over = false;
@@ -728,8 +729,8 @@ struct Arriving<'a> {
 
 impl Arriving<'_> {
     fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T, Error> {
-        let heard = self.receiver.heard;
-        let mut state = heard.lock();
+        let inbox = self.receiver.inbox;
+        let mut state = inbox.lock();
         loop {
             let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("duplicate file"))?;
             if let Some(found) = take(slot) {
@@ -740,7 +741,7 @@ impl Arriving<'_> {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            heard.arrived.wait(&mut state);
+            inbox.arrived.wait(&mut state);
         }
     }
 }
@@ -772,7 +773,7 @@ impl Incoming for Arriving<'_> {
         self.receiver.line.consumed(Class::of(self.lane), cost);
         if piece.is_last() {
             self.is_over = true;
-            self.receiver.heard.lock().files.remove(&(self.lane, self.file));
+            self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
         }
         Ok(piece)
     }

@@ -9,7 +9,7 @@ use crate::filter::{Chain, Side, Verdict};
 use crate::options::select::{MissingArgs, Recurse};
 use crate::options::{ArgStyle, FilesFrom};
 use crate::path;
-use crate::proto::{Roots, Told};
+use crate::proto::{DirListing, Roots};
 use crate::walk::run_context::Terms;
 use std::collections::HashSet;
 
@@ -91,14 +91,14 @@ impl ResponseValidator {
     }
 
     /// Rejects a directory that was not requested, or one with entries that were not requested.
-    pub fn check(&self, told: &Told) -> Result<(), Error> {
-        if told.is_named && told.may_delete {
-            return Err(refuse("to clear", told.path.as_bytes()));
+    pub fn check(&self, listing: &DirListing) -> Result<(), Error> {
+        if listing.is_named && listing.may_delete {
+            return Err(refuse("to clear", listing.path.as_bytes()));
         }
-        let dir = told.path.as_bytes();
+        let dir = listing.path.as_bytes();
         let leads = match &self.reach {
             RequestedPaths::Anywhere => false,
-            RequestedPaths::AnyName => told.path.is_root(),
+            RequestedPaths::AnyName => listing.path.is_root(),
             RequestedPaths::Paths { leading, .. } => {
                 !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir))
             }
@@ -106,7 +106,7 @@ impl ResponseValidator {
         if !leads && !self.reach.holds(dir) {
             return Err(refuse("unrequested", dir));
         }
-        if leads && told.may_delete {
+        if leads && listing.may_delete {
             return Err(refuse("to clear", dir));
         }
         // Directories that lead to an argument are sent whatever the rules say.
@@ -114,11 +114,11 @@ impl ResponseValidator {
             RequestedPaths::Anywhere | RequestedPaths::AnyName => false,
             RequestedPaths::Paths { leading, .. } => leads && leading.contains(path),
         };
-        if !told.itself.is_empty() && !is_leading(dir) {
+        if !listing.itself.is_empty() && !is_leading(dir) {
             self.check_rules(dir, true)?;
         }
-        for entry in &told.list.entries {
-            let path = path::join(dir, told.list.name(entry));
+        for entry in &listing.list.entries {
+            let path = path::join(dir, listing.list.name(entry));
             if is_leading(&path) {
                 continue;
             }

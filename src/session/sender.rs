@@ -5,12 +5,12 @@ mod listings;
 mod roots;
 
 pub use self::inbox::SenderInbox;
-use self::inbox::{Order, Owed, lane_index};
+use self::inbox::{Order, ReportsToSkip, lane_index};
 use self::listings::ListingSender;
 use self::roots::SentNames;
 pub use self::roots::{Outset, compare_walked, is_below, outset};
 use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
-use crate::apply::{BlockSums, SourceFile as Leaving};
+use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, By, Comparison, ContentHasher};
 use crate::error::Error;
@@ -28,7 +28,7 @@ use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Aim, Audience, Looking, PrefetchStart};
+use crate::session::source_prefetch::{Audience, PrefetchParams, PrefetchStart, SourcePrefetch};
 use crate::walk::SourceDir;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -52,7 +52,7 @@ pub struct Sender<'a> {
     /// The connection to the receiver.
     pub line: &'a Connection,
     /// The messages of the receiver.
-    pub heard: &'a SenderInbox,
+    pub inbox: &'a SenderInbox,
     /// The key of directory digests.
     pub key: [u8; 16],
     /// The receiver may change owners.
@@ -72,7 +72,7 @@ pub struct Sender<'a> {
     /// `--bwlimit`
     pub throttle: Option<Throttle<'a>>,
     /// Reports events of this end, which the receiver does not report.
-    pub tell: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+    pub report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
 }
 
 /// What is kept of a directory that was sent until no more of its files are requested.
@@ -87,26 +87,27 @@ impl<'a> Sender<'a> {
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
         let audience = self.audience();
         let compared_by = Some(&self.compared_by);
-        let aim = Aim { terms: self.terms, arguments, listed, key: self.key, compared_by, audience, early: None };
-        aim.look(|looking| self.run_on(&looking, None, tally))?
+        let params =
+            PrefetchParams { terms: self.terms, arguments, listed, key: self.key, compared_by, audience, early: None };
+        params.look(|prefetch| self.run_on(&prefetch, None, tally))?
     }
 
-    /// As [`Sender::run`], with a scan of the source in progress. `told` is set if the receiver already has the
+    /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the
     /// [`Message::Roots`].
-    pub fn run_on(&self, looking: &Looking<'_>, told: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run_on(&self, prefetch: &SourcePrefetch<'_>, sent: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
         let options = self.terms.options;
-        looking.meet(self.audience());
-        self.heard.tells(looking.is_unheard());
-        [Class::Early, Class::Asked, Class::Again].into_iter().for_each(|class| self.line.spare(class));
+        prefetch.meet(self.audience());
+        self.inbox.set_on_end(prefetch.peer_is_gone());
+        [Class::Early, Class::Requested, Class::Again].into_iter().for_each(|class| self.line.spare(class));
         // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
             self.line.spare(Class::Dirs);
         }
-        let start = looking.start()?;
-        let outset = match told {
+        let start = prefetch.start()?;
+        let outset = match sent {
             Some(outset) => outset,
             None => {
-                let (roots, outset) = outset(&self.terms, self.shortcuts(), &start, looking.ids());
+                let (roots, outset) = outset(&self.terms, self.shortcuts(), &start, prefetch.ids());
                 let (roots, outset) = if self.is_stock() { outset.with_trouble_of(roots) } else { (roots, outset) };
                 self.line.send(&Message::Roots(Box::new(roots)))?;
                 outset
@@ -114,30 +115,30 @@ impl<'a> Sender<'a> {
         };
         let PrefetchStart { gathered, root, .. } = start;
         let Outset { whole, named, failed, more: (problems, notes) } = outset;
-        let named = SentNames { ids: looking.ids(), said: named, is_on: !options.preserve.numeric_ids };
+        let named = SentNames { ids: prefetch.ids(), sent: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
-            let _end = OnEnd(|| self.heard.handle_end(Error::new(Exit::Stream, "")));
-            for lane in [Lane::Asked, Lane::Again] {
+            let _end = OnEnd(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
+            for lane in [Lane::Requested, Lane::Again] {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
-                        self.heard.handle_end(error);
+                        self.inbox.handle_end(error);
                     }
                 })?;
             }
-            let mut teller = ListingSender {
+            let mut listing_sender = ListingSender {
                 sender: self,
-                looking,
+                prefetch,
                 kept: &kept,
                 named,
                 whole: whole.into_iter().enumerate().map(|(at, path)| (path, at)).collect(),
                 whole_passed: 0,
-                owed: Owed::default(),
+                to_skip: ReportsToSkip::default(),
                 next_id: 0,
-                unasked: self.shortcuts().unasked,
+                unrequested: self.shortcuts().unrequested,
                 buffer: Vec::new(),
                 keeps: !options.dry_run,
             };
@@ -145,18 +146,19 @@ impl<'a> Sender<'a> {
             gathered.count(&mut counted);
             for problem in problems {
                 counted.problem(problem.weight);
-                (self.tell)(Event::Problem(problem))?;
+                (self.report)(Event::Problem(problem))?;
             }
             for note in notes {
-                (self.tell)(Event::Note(note))?;
+                (self.report)(Event::Note(note))?;
             }
             if gathered.found > 0 || !gathered.missing.is_empty() {
-                teller.send_tree(root, &mut counted)?;
+                listing_sender.send_tree(root, &mut counted)?;
             }
-            self.heard.lock().has_told_all = true;
+            self.inbox.lock().has_sent_all = true;
             self.line.send(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
-            let mut received = self.heard.finished(teller.owed, &|cost| self.line.consumed(Class::Digests, cost))?;
+            let mut received =
+                self.inbox.finished(listing_sender.to_skip, &|cost| self.line.consumed(Class::Digests, cost))?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -165,7 +167,7 @@ impl<'a> Sender<'a> {
         tally.merge(&removed);
         if self.profile {
             for line in self.line.cost("server") {
-                (self.tell)(Event::Problem(Problem::new(line, Weight::Warning)))?;
+                (self.report)(Event::Problem(Problem::new(line, Weight::Warning)))?;
             }
         }
         // A receiver that has everything may have left: it waits for this message only if something may be in it.
@@ -185,7 +187,7 @@ impl<'a> Sender<'a> {
 
     /// Returns the shortcuts that the run and the receiver permit.
     fn shortcuts(&self) -> Shortcuts {
-        let none = Shortcuts { compare: false, unasked: false };
+        let none = Shortcuts { compare: false, unrequested: false };
         if self.is_stock() { none } else { Shortcuts::of(self.terms.options, self.wants) }
     }
 
@@ -201,7 +203,7 @@ impl<'a> Sender<'a> {
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut buffer = Vec::new();
         loop {
-            let order = self.heard.wait(|state| match state.orders[at].pop_front() {
+            let order = self.inbox.wait(|state| match state.orders[at].pop_front() {
                 None if state.finished.is_some() => Some(None),
                 found => found.map(Some),
             })?;
@@ -260,7 +262,7 @@ impl<'a> Sender<'a> {
         }
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
         let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
-        let leaving = Leaving {
+        let leaving = SourceRemoval {
             place: place.clone(),
             name: name.to_vec(),
             path: RelPath::parse(&path::join(place.path.as_bytes(), name)).unwrap_or_default(),
@@ -273,7 +275,7 @@ impl<'a> Sender<'a> {
         leaving.go(self.terms.options.output.info.remove, None, &mut events);
         for event in events {
             removed.lock().event(&event);
-            (self.tell)(event)?;
+            (self.report)(event)?;
         }
         Ok(())
     }
@@ -284,14 +286,14 @@ impl<'a> Sender<'a> {
         file: FileId,
         lane: Lane,
         (place, name): (&SourceDir, &[u8]),
-        told_bytes: u64,
+        listed_bytes: u64,
         basis: &Basis,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
-        let (from, len_bytes, max_bytes) = match self.open(place, name, told_bytes) {
+        let (from, len_bytes, max_bytes) = match self.open(place, name, listed_bytes) {
             Ok(opened) => opened,
             Err(problem) => return unsent(Some(problem)),
         };
@@ -301,7 +303,7 @@ impl<'a> Sender<'a> {
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
-                let is_over = || self.heard.is_silent();
+                let is_over = || self.inbox.is_silent();
                 if let Some(theirs) = digest
                     && digest_of_beginning(from, *has_bytes, &self.compared_by, &is_over).ok() != Some(*theirs)
                 {
@@ -312,7 +314,7 @@ impl<'a> Sender<'a> {
             Basis::Blocks(blocks) => {
                 return self.send_difference(&content, len_bytes, blocks, &read_error);
             }
-            Basis::None if !self.is_stock() && len_bytes.max(told_bytes) <= WHOLE_MAX_BYTES as u64 => {
+            Basis::None if !self.is_stock() && len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
@@ -334,18 +336,18 @@ impl<'a> Sender<'a> {
 
     /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
     /// no end.
-    fn open(&self, place: &SourceDir, name: &[u8], told_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
+    fn open(&self, place: &SourceDir, name: &[u8], listed_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let from = sys::open_read(place.dir.fd(), name, follow, select.open_noatime)
             .map_err(|error| cannot_open(&place.full(name), &error))?;
         let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
         match Kind::of_mode(stat.mode) {
-            Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(told_bytes))),
+            Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(listed_bytes))),
             Some(Kind::Device) if select.copy_devices => {
                 let len_bytes =
                     sys::content_len(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
-                Ok((from, len_bytes, len_bytes.min(content_max_bytes(told_bytes))))
+                Ok((from, len_bytes, len_bytes.min(content_max_bytes(listed_bytes))))
             }
             _ => Err(no_longer_regular(&place.full(name))),
         }
@@ -405,7 +407,7 @@ impl<'a> Sender<'a> {
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut emit = |op: Op<'_>| {
-            let said = match op {
+            let sent = match op {
                 Op::Data(data) => {
                     self.throttle(data.len() as u64);
                     self.line.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
@@ -414,7 +416,7 @@ impl<'a> Sender<'a> {
                     self.line.send(&Message::Copy { lane, offset_bytes, len_bytes })
                 }
             };
-            said.and_then(|()| self.go_on()).map_err(|error| {
+            sent.and_then(|()| self.go_on()).map_err(|error| {
                 stopped = Some(error);
                 io::Error::other("stopped")
             })
@@ -464,7 +466,7 @@ impl<'a> Sender<'a> {
     fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<(), Error> {
         if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
             let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
-            (self.tell)(Event::Problem(problem.weighing(weight)))?;
+            (self.report)(Event::Problem(problem.weighing(weight)))?;
         }
         self.line.send(&Message::Unsent { file, lane, problem })
     }

@@ -16,11 +16,11 @@ pub struct Shortcuts {
     /// side can compute its digest without the other.
     pub compare: bool,
     /// The sender may send the content of files in a directory that the receiver lacks before it is requested.
-    pub unasked: bool,
+    pub unrequested: bool,
 }
 
 impl Shortcuts {
-    const ALL: Shortcuts = Shortcuts { compare: true, unasked: true };
+    const ALL: Shortcuts = Shortcuts { compare: true, unrequested: true };
 
     /// Returns the shortcuts that the options and the requested reports permit.
     pub fn of(options: &Options, wants: Wants) -> Shortcuts {
@@ -28,7 +28,7 @@ impl Shortcuts {
         let whole_list = needs_whole_list(options, wants);
         let by_run = Shortcuts {
             compare: !(whole_list || wants.unchanged || wants.progress),
-            unasked: !(whole_list || *dry_run),
+            unrequested: !(whole_list || *dry_run),
         };
         let by_policies = [
             by_select(select),
@@ -42,7 +42,7 @@ impl Shortcuts {
         ];
         by_policies.into_iter().fold(by_run, |one, other| Shortcuts {
             compare: one.compare && other.compare,
-            unasked: one.unasked && other.unasked,
+            unrequested: one.unrequested && other.unrequested,
         })
     }
 }
@@ -75,7 +75,7 @@ fn by_select(select: &Select) -> Shortcuts {
     } = select;
     Shortcuts {
         compare: *recurse == Recurse::Full && *remove_source == RemoveSource::No,
-        unasked: max_size_bytes.is_none() && min_size_bytes.is_none(),
+        unrequested: max_size_bytes.is_none() && min_size_bytes.is_none(),
     }
 }
 
@@ -84,7 +84,7 @@ fn by_check(check: &Check) -> Shortcuts {
     let Check { mode, window_secs, existing_only, sums: _, update: _, ignore_existing: _ } = check;
     Shortcuts {
         compare: !matches!(mode, CheckMode::Digest | CheckMode::IgnoreTimes) && *window_secs <= 0,
-        unasked: !existing_only,
+        unrequested: !existing_only,
     }
 }
 
@@ -125,7 +125,7 @@ fn by_preserve(preserve: &Preserve) -> Shortcuts {
     } = preserve;
     Shortcuts {
         compare: !hard_links && !atimes && usermap.is_empty() && groupmap.is_empty() && !keep_dirlinks && !munge_links,
-        unasked: !hard_links,
+        unrequested: !hard_links,
     }
 }
 
@@ -150,12 +150,12 @@ fn by_place(place: &Place) -> Shortcuts {
         fsync: _,
         mkpath: _,
     } = place;
-    Shortcuts { unasked: append.is_none(), ..Shortcuts::ALL }
+    Shortcuts { unrequested: append.is_none(), ..Shortcuts::ALL }
 }
 
 fn by_delta(delta: &Delta) -> Shortcuts {
     let Delta { alt_dest, whole_file: _, block_size_bytes: _, fuzzy: _, compress: _ } = delta;
-    Shortcuts { compare: alt_dest.is_none(), unasked: alt_dest.is_none() }
+    Shortcuts { compare: alt_dest.is_none(), unrequested: alt_dest.is_none() }
 }
 
 fn by_output(output: &Output) -> Shortcuts {
@@ -185,7 +185,7 @@ fn by_output(output: &Output) -> Shortcuts {
 fn by_connect(connect: &Connect) -> Shortcuts {
     let Connect {
         transport: _,
-        shell_was_said: _,
+        shell_was_given: _,
         shell: _,
         program: _,
         args: _,

@@ -1,7 +1,7 @@
 //! Scans the source ahead of the sender, with bounded memory.
 //!
 //! A sending client starts the scan while it still connects. The scan sends nothing and changes nothing, so it can be
-//! discarded without harm. Its results, problems included, wait for [`Looking::meet`].
+//! discarded without harm. Its results, problems included, wait for [`SourcePrefetch::meet`].
 
 use crate::digest::Comparison;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
-use crate::session::dest_prescan::Glance;
+use crate::session::dest_prescan::DestPrescan;
 use crate::session::dir_digest::Digester;
 use crate::session::shortcuts::Shortcuts;
 use crate::walk::run_context::Terms;
@@ -34,7 +34,7 @@ use std::time::Duration;
 pub const EARLY_IS_GOOD_FOR: Duration = Duration::from_secs(5);
 
 /// The parameters of a scan of the source.
-pub struct Aim<'a> {
+pub struct PrefetchParams<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
     /// The source arguments, as given.
@@ -63,23 +63,31 @@ pub struct Audience {
     pub is_stock: bool,
 }
 
-impl<'a> Aim<'a> {
+impl<'a> PrefetchParams<'a> {
     /// Returns the parameters of a scan that starts before the peer is known. `is_super` is a guess; if it is wrong,
     /// the digests made so far are computed again.
-    pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> Aim<'a> {
+    pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> PrefetchParams<'a> {
         let compares = Shortcuts::of(terms.options, Wants::default()).compare;
         let audience = Audience { compares, is_super, is_stock: false };
-        Aim { terms, arguments, listed: None, key, compared_by: None, audience, early: Some(EARLY_IS_GOOD_FOR) }
+        PrefetchParams {
+            terms,
+            arguments,
+            listed: None,
+            key,
+            compared_by: None,
+            audience,
+            early: Some(EARLY_IS_GOOD_FOR),
+        }
     }
 
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
-    pub fn look<R>(&self, body: impl FnOnce(Looking<'_>) -> R) -> Result<R, Error> {
+    pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
-        let (ids, is_over, is_unheard) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+        let (ids, is_over, peer_is_gone) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
         let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
             let walk = SourceWalk {
-                contents: compared_by.map(|by| Contents { by, is_unheard: &is_unheard }),
+                contents: compared_by.map(|by| Contents { by, peer_is_gone: &peer_is_gone }),
                 is_over: Some(&is_over),
                 ..self.terms.source_walk(wanted())
             };
@@ -89,14 +97,14 @@ impl<'a> Aim<'a> {
             let scanner = if self.early.is_some() { Scanner::early(look) } else { Scanner::new(look, false) };
             let scanner = &scanner;
             std::thread::scope(|scope| {
-                let (tell, gathered) = mpsc::channel();
+                let (tx, gathered) = mpsc::channel();
                 let (begun, good_for) = (Since::now(), self.early);
-                let looking = Looking {
+                let prefetch = SourcePrefetch {
                     scanner,
                     gathered,
                     start: RefCell::default(),
                     is_over: &is_over,
-                    is_unheard: is_unheard.clone(),
+                    peer_is_gone: peer_is_gone.clone(),
                     begun,
                     good_for,
                 };
@@ -109,7 +117,7 @@ impl<'a> Aim<'a> {
                         Ok(PrefetchStart { top, root: scanner.start(gathered.task(None)), gathered })
                     });
                     // If nothing receives the result, the scan is over.
-                    let _ = tell.send(start);
+                    let _ = tx.send(start);
                 });
                 for _ in 0..self.terms.threads {
                     let gather = gather.take();
@@ -118,7 +126,7 @@ impl<'a> Aim<'a> {
                         scanner.work();
                     })?;
                 }
-                Ok(body(looking))
+                Ok(body(prefetch))
             })
         })
     }
@@ -127,25 +135,25 @@ impl<'a> Aim<'a> {
 /// The tree that a client scans while it still connects.
 pub enum Early<'l> {
     /// The source, if the client sends.
-    Source(Box<Looking<'l>>),
+    Source(Box<SourcePrefetch<'l>>),
     /// The destination, if the client receives.
-    Dest(Glance<'l>),
+    Dest(DestPrescan<'l>),
 }
 
 impl<'l> Early<'l> {
     /// Returns the scan of the source, if it is one.
-    pub fn source(&self) -> Option<&Looking<'l>> {
+    pub fn source(&self) -> Option<&SourcePrefetch<'l>> {
         match self {
-            Early::Source(looking) => Some(looking),
+            Early::Source(prefetch) => Some(prefetch),
             Early::Dest(_) => None,
         }
     }
 
     /// Returns the scan of the destination, if it is one.
-    pub fn dest(&self) -> Option<&Glance<'l>> {
+    pub fn dest(&self) -> Option<&DestPrescan<'l>> {
         match self {
             Early::Source(_) => None,
-            Early::Dest(glance) => Some(glance),
+            Early::Dest(prescan) => Some(prescan),
         }
     }
 }
@@ -161,22 +169,22 @@ pub struct PrefetchStart {
 }
 
 /// A scan of the source in progress. Dropping it ends the scan.
-pub struct Looking<'l> {
+pub struct SourcePrefetch<'l> {
     scanner: &'l Scanner<SourceLook<'l>>,
     gathered: mpsc::Receiver<Result<PrefetchStart, Error>>,
     /// The result if it has arrived but was not taken.
     start: RefCell<Option<Result<PrefetchStart, Error>>>,
     is_over: &'l AtomicBool,
-    is_unheard: Arc<AtomicBool>,
+    peer_is_gone: Arc<AtomicBool>,
     begun: Since,
     good_for: Option<Duration>,
 }
 
-impl Looking<'_> {
+impl SourcePrefetch<'_> {
     /// Returns a flag that stops the digesting of contents once it is set, because the peer is gone. Listings stay
     /// complete: a partial listing that is sent as complete would cause deletions.
-    pub fn is_unheard(&self) -> Arc<AtomicBool> {
-        self.is_unheard.clone()
+    pub fn peer_is_gone(&self) -> Arc<AtomicBool> {
+        self.peer_is_gone.clone()
     }
 
     /// Returns the user and group names of this machine.
@@ -208,7 +216,7 @@ impl Looking<'_> {
     }
 
     /// Calls `look` with the gathered arguments without taking them. Returns `None` if they could not be gathered;
-    /// [`Looking::start`] returns the error.
+    /// [`SourcePrefetch::start`] returns the error.
     pub fn peek<R>(&self, look: impl FnOnce(&PrefetchStart) -> R) -> Option<R> {
         let mut start = self.start.borrow_mut();
         if start.is_none() {
@@ -232,10 +240,10 @@ impl Looking<'_> {
     }
 }
 
-impl Drop for Looking<'_> {
+impl Drop for SourcePrefetch<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        self.is_unheard.store(true, Ordering::Relaxed);
+        self.peer_is_gone.store(true, Ordering::Relaxed);
         self.scanner.close();
     }
 }

@@ -18,17 +18,17 @@ pub fn stall_threshold(bytes_per_sec: Option<u64>) -> Duration {
     TOLD_AFTER + Duration::from_secs(piece_secs)
 }
 
-/// Calls `tell` once each time that no byte was sent or received for `long`, until the sender of `over` is dropped.
-pub fn watch(traffic: &[AtomicU64; 2], long: Duration, over: Receiver<()>, tell: impl Fn()) {
+/// Calls `report` once each time that no byte was sent or received for `long`, until the sender of `over` is dropped.
+pub fn watch(traffic: &[AtomicU64; 2], long: Duration, over: Receiver<()>, report: impl Fn()) {
     let bytes = || [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
-    let (mut last, mut since, mut is_told) = (bytes(), Since::now(), false);
+    let (mut last, mut since, mut is_reported) = (bytes(), Since::now(), false);
     while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         let now = bytes();
         if now != last {
-            (last, since, is_told) = (now, Since::now(), false);
-        } else if !is_told && since.elapsed() >= long {
-            is_told = true;
-            tell();
+            (last, since, is_reported) = (now, Since::now(), false);
+        } else if !is_reported && since.elapsed() >= long {
+            is_reported = true;
+            report();
         }
     }
 }
@@ -48,18 +48,18 @@ mod tests {
     fn each_stall_is_reported_once() {
         let traffic = [0, 1].map(AtomicU64::new);
         let (going, over) = channel();
-        let (tell, told) = channel();
+        let (report, reports) = channel();
         std::thread::scope(|scope| {
             let traffic = &traffic;
-            scope.spawn(move || watch(traffic, Duration::ZERO, over, || tell.send(()).unwrap()));
+            scope.spawn(move || watch(traffic, Duration::ZERO, over, || report.send(()).unwrap()));
             for way in [0, 1] {
-                told.recv().unwrap();
-                assert!(told.try_recv().is_err(), "the same stall is reported once");
+                reports.recv().unwrap();
+                assert!(reports.try_recv().is_err(), "the same stall is reported once");
                 traffic[way].fetch_add(1, Ordering::Relaxed);
             }
-            told.recv().unwrap();
+            reports.recv().unwrap();
             drop(going);
         });
-        assert!(told.try_recv().is_err());
+        assert!(reports.try_recv().is_err());
     }
 }

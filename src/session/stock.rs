@@ -33,10 +33,10 @@ use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
-use crate::session::io_threads::{Talk, counted};
+use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::sender::{Sender, SenderInbox};
-use crate::session::source_prefetch::{Early, Looking};
+use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::{Client, receive, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::work::thread::spawn;
@@ -147,24 +147,25 @@ impl Client<'_> {
             request: self.validator(),
             terms,
             line: &line,
-            heard: &inbox,
+            inbox: &inbox,
             key: self.key,
             plain_by: digested_by,
             blocks_by: digested_by,
             compared_by: Comparison::Negotiated(stock.listed),
             block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
-            tells_large: false,
-            glance: None,
+            supports_large: false,
+            prescan: None,
             dest: self.dest.clone(),
             wants,
             is_client: true,
-            hears_out: true,
+            awaits_bye: true,
             profile: false,
         };
         let timeout_secs = self.options.connect.timeout_secs;
-        let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let session_io =
+            SessionIo { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
         let shared = Mutex::new(reporter);
-        talk.hold(&handler, || {
+        session_io.hold(&handler, || {
             line.send(&Message::Setup(Box::new(self.setup.clone())))?;
             receive(&receiver, &handler, &shared, tally)
         })
@@ -175,7 +176,7 @@ impl Client<'_> {
         stock: StockTerms,
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
-        looking: Option<Box<Looking<'_>>>,
+        looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -199,8 +200,8 @@ impl Client<'_> {
             push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
-        let handler = SenderHandler { heard: &inbox, told: &queue };
-        let tell = |event: Event| {
+        let handler = SenderHandler { inbox: &inbox, events: &queue };
+        let report = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {
                 problems.lock().problem(*weight);
                 let bit = match weight {
@@ -216,7 +217,7 @@ impl Client<'_> {
         let sender = Sender {
             terms,
             line: &line,
-            heard: &inbox,
+            inbox: &inbox,
             key: self.key,
             guess: None,
             plain_by: By::Negotiated(stock.sums.checksum),
@@ -226,12 +227,13 @@ impl Client<'_> {
             wants,
             throttle: throttle(&terms),
             profile: false,
-            tell: &tell,
+            report: &report,
         };
         let timeout_secs = self.options.connect.timeout_secs;
-        let talk = Talk { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let session_io =
+            SessionIo { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
         let shared = Mutex::new(reporter);
-        let ended = talk.hold(&handler, || {
+        let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
                 let ended = line.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
@@ -359,13 +361,13 @@ fn negotiate(
         (Some(Compression::Zlib | Compression::Zlibx), Some(0)) => Compression::No,
         (choice, _) => choice.unwrap_or(Compression::No),
     };
-    let asks_compression = chosen == Compression::Auto;
+    let negotiates_compression = chosen == Compression::Auto;
     let mut sums = Negotiated { transfer, listed, is_named };
     if !flags.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if !is_named {
             (sums.transfer, sums.listed) = (Checksum::Md5, Checksum::Md5);
         }
-        return Ok((sums, if asks_compression { Compression::Zlib } else { chosen }));
+        return Ok((sums, if negotiates_compression { Compression::Zlib } else { chosen }));
     }
     // The environment may restrict the choice to one.
     let one = [transfer];
@@ -375,7 +377,7 @@ fn negotiate(
     if !is_named {
         handshake::encode_offer(offered_sums, &mut our_sums);
     }
-    if asks_compression {
+    if negotiates_compression {
         handshake::encode_offer(offered_methods, &mut our_methods);
     }
     send(link, &[&our_sums[..], &our_methods].concat())?;
@@ -384,7 +386,7 @@ fn negotiate(
         let sum = chosen_from(&our_sums, &mut reader, "checksum").map_err(failed)?;
         (sums.transfer, sums.listed) = (sum, sum);
     }
-    let method = match asks_compression {
+    let method = match negotiates_compression {
         true => chosen_from(&our_methods, &mut reader, "compression").map_err(failed)?,
         false => chosen,
     };

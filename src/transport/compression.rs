@@ -411,7 +411,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn there_and_back(pieces: &[Vec<u8>], when: Squeeze) -> (Vec<u8>, usize) {
+    fn round_trip(pieces: &[Vec<u8>], when: Squeeze) -> (Vec<u8>, usize) {
         let mut wire = Vec::new();
         let mut squeezer = Squeezer::new(&mut wire, when, AsItIs::default());
         pieces.iter().for_each(|piece| squeezer.write_all(piece).unwrap());
@@ -438,7 +438,7 @@ mod tests {
         fn compressed_stream_round_trips(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..2000), 0..10), level in 1u8..4) {
             let always = methods(level).map(Squeeze::Always);
             for when in always.into_iter().chain([Squeeze::Never, Squeeze::IfSlow]) {
-                prop_assert_eq!(there_and_back(&pieces, when).0, pieces.concat());
+                prop_assert_eq!(round_trip(&pieces, when).0, pieces.concat());
             }
         }
 
@@ -456,7 +456,7 @@ mod tests {
     fn similar_small_chunks_compress_well() {
         let pieces: Vec<Vec<u8>> = (0..200).map(|n| format!("{n} {}", "the same words ".repeat(60)).into()).collect();
         for (method, part) in [(Method::Zstd(3), 20), (Method::Lz4, 12), (Method::Zlib(6), 20)] {
-            let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
+            let (back, wire) = round_trip(&pieces, Squeeze::Always(method));
             assert_eq!(back, pieces.concat());
             assert!(wire < back.len() / part, "{method:?}: {wire} of {}", back.len());
         }
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn compressed_length_depends_on_method_and_level() {
         let text = counting();
-        let len = |method| there_and_back(std::slice::from_ref(&text), Squeeze::Always(method)).1;
+        let len = |method| round_trip(std::slice::from_ref(&text), Squeeze::Always(method)).1;
         let [zstd, lz4, zlib] = [Method::Zstd(3), Method::Lz4, Method::Zlib(6)].map(len);
         assert!(zstd < zlib && zlib < lz4 && lz4 < text.len() * 9 / 10, "{zstd} {zlib} {lz4} of {}", text.len());
         assert!(len(Method::Zstd(-50)) > 2 * len(Method::Zstd(1)));
@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn incompressible_prefix_does_not_disable_compression() {
         for method in methods(3) {
-            let (back, wire) = there_and_back(&[noise(90), counting()], Squeeze::Always(method));
+            let (back, wire) = round_trip(&[noise(90), counting()], Squeeze::Always(method));
             assert_eq!(back.len(), 90 + counting().len());
             assert!(wire < back.len() * 9 / 10, "{method:?}: {wire} of {}", back.len());
         }
@@ -505,7 +505,7 @@ mod tests {
     fn incompressible_data_has_little_overhead() {
         let pieces = vec![noise(CHUNK_MAX_BYTES); 20];
         for method in [methods(3), methods(9), methods(1)].concat() {
-            let (back, wire) = there_and_back(&pieces, Squeeze::Always(method));
+            let (back, wire) = round_trip(&pieces, Squeeze::Always(method));
             assert_eq!(back, pieces.concat());
             assert!(wire < back.len() + 2048, "{method:?}: {wire} of {}", back.len());
         }

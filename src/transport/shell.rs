@@ -110,7 +110,7 @@ pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>>
 
 /// How [`ask`] runs a command.
 #[derive(Debug)]
-pub struct Asking {
+pub struct RunOptions {
     /// The umask that this process had. It is set for a moment, so no thread may be creating files.
     pub umask: u32,
     /// The command's standard input.
@@ -122,8 +122,8 @@ pub struct Asking {
 }
 
 /// Runs a command line of [`argv_of`] to its end and returns its standard output.
-pub fn run_to_end(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Vec<u8>)> {
-    let Asking { umask, input, is_quiet, most_bytes } = asking;
+pub fn run_to_end(argv: &[Vec<u8>], options: RunOptions) -> io::Result<(ShellExit, Vec<u8>)> {
+    let RunOptions { umask, input, is_quiet, most_bytes } = options;
     let mut command = plain_command(argv)?;
     command.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::piped());
     command.stderr(if is_quiet { Stdio::null() } else { Stdio::inherit() });
@@ -131,12 +131,12 @@ pub fn run_to_end(argv: &[Vec<u8>], asking: Asking) -> io::Result<(ShellExit, Ve
     let child = command.spawn();
     sys::take_umask();
     let mut child = child?;
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     // The rest is not read: dropping the pipe makes the command end, also after an error.
-    let read = child.stdout.take().map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut told));
+    let read = child.stdout.take().map(|stdout| stdout.take(most_bytes as u64).read_to_end(&mut output));
     let ended = child.wait()?;
     read.transpose()?;
-    Ok((ShellExit::of(ended), told))
+    Ok((ShellExit::of(ended), output))
 }
 
 /// Formats a command line as rsync prints it under `-vv`, after a title. Words with other than the plainest characters
@@ -378,19 +378,19 @@ impl Shell {
         sys::widen_pipe(stdout.as_fd());
         sys::widen_pipe(stdin.as_fd());
         let mut reader: PatientReader<ChildStdout> = PatientReader::new(stdout, patience.clone());
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut piece = [0; 4096];
         loop {
             let count = match reader.read(&mut piece) {
                 Ok(count) => count,
                 Err(error) => return Ok(ShellAnswer::GaveUp(error)),
             };
-            heard.extend_from_slice(&piece[..count]);
-            let sniffed = sniff(&heard, count == 0);
+            received.extend_from_slice(&piece[..count]);
+            let sniffed = sniff(&received, count == 0);
             match sniffed {
                 Sniffed::Native { noise_len } | Sniffed::Rsync { noise_len, .. } => {
-                    noise.write_all(&heard[..noise_len])?;
-                    let rest = Cursor::new(heard.split_off(noise_len));
+                    noise.write_all(&received[..noise_len])?;
+                    let rest = Cursor::new(received.split_off(noise_len));
                     let parting = patience.parting.clone();
                     let (reader, writer) = (Box::new(rest.chain(reader)), Box::new(BlockingWriter(stdin)));
                     let link = Link { reader, writer, parting, leave: None, moved: Moved::default() };
@@ -398,7 +398,7 @@ impl Shell {
                     return Ok(if is_native { ShellAnswer::Native(link) } else { ShellAnswer::Rsync(link) });
                 }
                 Sniffed::Hopeless => {
-                    noise.write_all(&heard)?;
+                    noise.write_all(&received)?;
                     return Ok(if count == 0 { ShellAnswer::Silent } else { ShellAnswer::TooNoisy });
                 }
                 Sniffed::NeedMore => {}
@@ -444,8 +444,8 @@ impl Shell {
     /// Ends the shell now. SIGTERM first lets ssh restore the terminal, for example at a password prompt.
     pub fn kill(&mut self) {
         let since = Since::now();
-        let asked = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
-        while asked && self.ended.is_none() && since.elapsed() < LEAVE_TERMINAL {
+        let is_signalled = self.ended.is_none() && env::end_process(self.child.id(), false).is_ok();
+        while is_signalled && self.ended.is_none() && since.elapsed() < LEAVE_TERMINAL {
             match self.child.try_wait() {
                 Ok(Some(status)) => self.ended = Some(ShellExit::of(status)),
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),

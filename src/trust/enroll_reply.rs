@@ -66,9 +66,9 @@ impl Introduction {
 
     /// Parses the last line of a remote shell's output, because a login shell may print something before it. On
     /// failure, returns a description of the error.
-    pub fn read(told: &[u8]) -> Result<Introduction, String> {
-        let told = String::from_utf8_lossy(told);
-        let line = told.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    pub fn read(output: &[u8]) -> Result<Introduction, String> {
+        let output = String::from_utf8_lossy(output);
+        let line = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| error.to_string())
     }
 }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn enroll_reply_is_parsed_after_login_noise() {
-        let said = Introduction {
+        let introduction = Introduction {
             version: "0.1.0".into(),
             pin: Pin([9; 32]),
             port: 28792,
@@ -90,8 +90,8 @@ mod tests {
             server: ServerState::Started,
             is_limited: true,
         };
-        let told = format!("Welcome!\n{}\n\n", said.to_json());
-        assert_eq!(Introduction::read(told.as_bytes()), Ok(said));
+        let output = format!("Welcome!\n{}\n\n", introduction.to_json());
+        assert_eq!(Introduction::read(output.as_bytes()), Ok(introduction));
         for bad in ["", "Welcome!", "{}", "{\"version\":1}"] {
             assert!(Introduction::read(bad.as_bytes()).is_err(), "{bad}");
         }

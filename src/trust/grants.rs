@@ -293,12 +293,12 @@ mod tests {
             let bad = good.replace(from, to);
             assert_ne!(bad, good, "{from}");
             std::fs::write(&path, &bad).unwrap();
-            let said = String::from_utf8(Grants::load(&places).unwrap_err().message).unwrap();
-            assert!(said.contains(words) && said.contains("grants.toml"), "{said}");
+            let message = String::from_utf8(Grants::load(&places).unwrap_err().message).unwrap();
+            assert!(message.contains(words) && message.contains("grants.toml"), "{message}");
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
-        let said = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.message).contains("duplicate grant"), "{said}");
+        let error = Grants::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&error.message).contains("duplicate grant"), "{error}");
     }
 
     #[test]
@@ -308,8 +308,8 @@ mod tests {
         Grants::change(&places, |grants| grants.put(grant(1, "a"))).unwrap();
         let path = places.config.join(Grants::FILE);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
-        let said = Grants::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.text()).contains("hint: run `chmod go-w"), "{said}");
+        let error = Grants::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&error.text()).contains("hint: run `chmod go-w"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(Grants::load(&places).is_ok(), "others may read the grants");
     }

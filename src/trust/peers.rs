@@ -198,13 +198,16 @@ mod tests {
             assert_ne!(bad, good, "{from}");
             std::fs::write(&path, &bad).unwrap();
             let error = Peers::load(&places).unwrap_err();
-            let said = String::from_utf8(error.message).unwrap();
-            assert!(said.contains(words) && said.contains("hosts.toml") && error.exit == Exit::Usage, "{said}");
+            let message = String::from_utf8(error.message).unwrap();
+            assert!(
+                message.contains(words) && message.contains("hosts.toml") && error.exit == Exit::Usage,
+                "{message}"
+            );
             let kept = Peers::change(&places, |peers| peers.put(peer("b")));
             assert!(kept.is_err() && std::fs::read_to_string(&path).unwrap() == bad, "an invalid file is kept");
         }
         std::fs::write(&path, [good.as_str(), &good].concat()).unwrap();
-        let said = Peers::load(&places).unwrap_err();
-        assert!(String::from_utf8_lossy(&said.message).contains("duplicate host `a`"), "{said}");
+        let error = Peers::load(&places).unwrap_err();
+        assert!(String::from_utf8_lossy(&error.message).contains("duplicate host `a`"), "{error}");
     }
 }

@@ -259,44 +259,44 @@ mod tests {
 
     #[test]
     fn mutually_pinned_peers_complete_a_handshake() {
-        let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
+        let [near, far] = [(); 2].map(|()| Identity::passing().unwrap());
         let met = Arc::new(OnceLock::new());
-        let client = client_config_that_notes(&here, there.pin, met.clone());
-        let server = shake_hands(&client, &server_config(&there, admitting(here.pin))).unwrap();
+        let client = client_config_that_notes(&near, far.pin, met.clone());
+        let server = shake_hands(&client, &server_config(&far, admitting(near.pin))).unwrap();
         assert_eq!(server.alpn_protocol(), Some(ALPN));
         assert_eq!(server.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
         let first = if has_aes() { "TLS13_AES_128_GCM_SHA256" } else { "TLS13_CHACHA20_POLY1305_SHA256" };
         assert_eq!(format!("{:?}", server.negotiated_cipher_suite().unwrap().suite()), first);
-        assert_eq!(met.get(), Some(&there.pin));
-        assert_eq!(pin_of(&server.peer_certificates().unwrap()[0]), Some(here.pin));
+        assert_eq!(met.get(), Some(&far.pin));
+        assert_eq!(pin_of(&server.peer_certificates().unwrap()[0]), Some(near.pin));
     }
 
     #[test]
     fn server_with_another_key_is_rejected() {
-        let [here, there, other] = [(); 3].map(|()| Identity::passing().unwrap());
+        let [near, far, other] = [(); 3].map(|()| Identity::passing().unwrap());
         let met = Arc::new(OnceLock::new());
-        let client = client_config_that_notes(&here, there.pin, met.clone());
+        let client = client_config_that_notes(&near, far.pin, met.clone());
         let [mine, _] = *shake_hands(&client, &server_config(&other, Arc::new(|_| true))).unwrap_err();
         assert_eq!((mine, met.get()), (Some(DENIED), Some(&other.pin)));
     }
 
     #[test]
     fn rejected_client_gets_access_denied() {
-        let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
-        let client = client_config(&here, there.pin);
-        let [mine, theirs] = *shake_hands(&client, &server_config(&there, Arc::new(|_| false))).unwrap_err();
+        let [near, far] = [(); 2].map(|()| Identity::passing().unwrap());
+        let client = client_config(&near, far.pin);
+        let [mine, theirs] = *shake_hands(&client, &server_config(&far, Arc::new(|_| false))).unwrap_err();
         assert_eq!((mine, theirs), (Some(Error::AlertReceived(AlertDescription::AccessDenied)), Some(DENIED)));
     }
 
     #[test]
     fn certificate_without_its_key_is_rejected() {
-        let [here, there, thief] = [(); 3].map(|()| Identity::passing().unwrap());
+        let [near, far, thief] = [(); 3].map(|()| Identity::passing().unwrap());
         // `with_client_auth_cert` would reject this mismatch, but a malicious client would send it.
         let provider = provider();
         let signer = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(thief.key_der.clone())).unwrap();
-        let stolen = rustls::sign::CertifiedKey::new(vec![here.cert_der.clone().into()], signer);
+        let stolen = rustls::sign::CertifiedKey::new(vec![near.cert_der.clone().into()], signer);
         let verifier =
-            Pinned { expected: there.pin, met: Arc::default(), algorithms: provider.signature_verification_algorithms };
+            Pinned { expected: far.pin, met: Arc::default(), algorithms: provider.signature_verification_algorithms };
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -304,7 +304,7 @@ mod tests {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(stolen)));
         client.alpn_protocols = vec![ALPN.to_vec()];
-        let server = server_config(&there, Arc::new(|pin| panic!("{pin} is not proven")));
+        let server = server_config(&far, Arc::new(|pin| panic!("{pin} is not proven")));
         let [_, theirs] = *shake_hands(&Arc::new(client), &server).unwrap_err();
         assert_eq!(theirs, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
     }
@@ -312,15 +312,15 @@ mod tests {
     #[test]
     fn every_connection_is_checked_again() {
         use std::sync::atomic::{AtomicUsize, Ordering};
-        let [here, there] = [(); 2].map(|()| Identity::passing().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counter = asked.clone();
-        let server = server_config(&there, Arc::new(move |_| counter.fetch_add(1, Ordering::Relaxed) < 2));
-        let client = client_config(&here, there.pin);
+        let [near, far] = [(); 2].map(|()| Identity::passing().unwrap());
+        let queries = Arc::new(AtomicUsize::new(0));
+        let counter = queries.clone();
+        let server = server_config(&far, Arc::new(move |_| counter.fetch_add(1, Ordering::Relaxed) < 2));
+        let client = client_config(&near, far.pin);
         assert!(shake_hands(&client, &server).is_ok());
         assert!(shake_hands(&client, &server).is_ok());
         assert!(shake_hands(&client, &server).is_err());
-        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert_eq!(queries.load(Ordering::Relaxed), 3);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Likeness, Use};
 use crate::plan::{self, Action, Decision, Policy, Subject};
-use crate::report::event::{Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::dir_plan::unreadable_attribute;
 use crate::walk::source_dir::{Compare, ComparedSource};
 use std::io;
@@ -110,16 +110,16 @@ impl AltSearch<'_> {
                 continue;
             };
             let mut list = DirList::default();
-            let there = list.push(name, &stat);
+            let candidate = list.push(name, &stat);
             let full = || alternate.full(path, name);
             let in_tree = || path::join(path.as_bytes(), name);
-            if let Err(incomplete) = self.wanted.complete_dest(there, &stat, (&dir, name), &full, &in_tree) {
+            if let Err(incomplete) = self.wanted.complete_dest(candidate, &stat, (&dir, name), &full, &in_tree) {
                 // It may differ from the source.
                 dirs.problems.push(unreadable_attribute("generator", incomplete, Weight::Failed));
                 continue;
             }
-            let there = &list.entries[0];
-            let decide = |same| plan::decide(entry, Some(there), same, Subject::Included, policy).action;
+            let candidate = &list.entries[0];
+            let decide = |same| plan::decide(entry, Some(candidate), same, Subject::Included, policy).action;
             let mut action = decide(None);
             if action == Action::AskDigest {
                 action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));
@@ -184,7 +184,7 @@ impl AltDirs {
             Err(error) if errno::is_unreachable(&error) => {}
             Err(error) => {
                 let full = alternate.full(dir, name);
-                self.problems.push(Problem::about(Voice::Generator, "failed to stat", &full, &error));
+                self.problems.push(Problem::about(ErrorRole::Generator, "failed to stat", &full, &error));
             }
         }
         None

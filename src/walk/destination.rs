@@ -14,8 +14,8 @@ use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
-use crate::proto::ToldSub;
-use crate::report::event::{Problem, Voice, Weight};
+use crate::proto::SubdirFlags;
+use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
 use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
@@ -48,7 +48,7 @@ pub struct DestWalk<'a> {
     /// Which attributes are read of each entry.
     pub wanted: Wanted<'a>,
     /// Print which rule matched (`--debug=FILTER`).
-    pub tells_rules: bool,
+    pub reports_rules: bool,
     /// The destination's top; `None` if it does not exist (dry run).
     pub dest: Option<&'a Root>,
     /// Extra entries may have to be listed.
@@ -82,7 +82,13 @@ impl DestWalk<'_> {
     /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
     /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
     /// examined for the directory digest.
-    pub fn decide(&self, found: ListedDir, there: &DestState, mut chain: Chain, known: Option<DirList>) -> DirPlan {
+    pub fn decide(
+        &self,
+        found: ListedDir,
+        dest_state: &DestState,
+        mut chain: Chain,
+        known: Option<DirList>,
+    ) -> DirPlan {
         let mut plan = DirPlan::of(found);
         for entry in &mut plan.source.entries {
             self.wanted.adopt(entry);
@@ -91,7 +97,7 @@ impl DestWalk<'_> {
         let is_entered = !plan.is_named || !plan.path.is_root();
         let is_known = known.is_some();
         let mut is_reached = true;
-        if let (DestState::Present, Some(root)) = (there, self.dest) {
+        if let (DestState::Present, Some(root)) = (dest_state, self.dest) {
             match (root.open_dir_to_search(&plan.path), known) {
                 (Ok(dir), Some(known)) => {
                     self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
@@ -152,7 +158,7 @@ impl DestWalk<'_> {
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
         if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
             let full = root.full(plan.path.as_bytes());
-            plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, error));
+            plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, error));
             return;
         }
         plan.is_outside = true;
@@ -249,7 +255,7 @@ impl DestWalk<'_> {
                 let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
                 if !errno::may_not_be_listed(&error) && !is_gone {
                     let full = root.full(plan.path.as_bytes());
-                    plan.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                    plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
                 }
                 false
             }
@@ -322,18 +328,18 @@ impl DestWalk<'_> {
             }
             self.compare_rest(plan, (&source, &dest), block, &mut found);
             for (&(source_at, _), found) in block.iter().zip(found) {
-                let (there, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
+                let (dest_at, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
                 let source_at = source_at as usize;
-                let mut step = self.decide_one(plan, (&source, source_at), (&dest, there), same);
+                let mut step = self.decide_one(plan, (&source, source_at), (&dest, dest_at), same);
                 if plan.unknown.contains(source.name(&source.entries[source_at])) {
                     step.decision.action = Action::Refuse(Reason::Unknown);
                 }
                 self.search_alternates(plan, &mut alternates, &source, &dest, &mut step);
                 match source.entries[source_at].is_dir() {
                     true => {
-                        let told = subs.next().unwrap_or_default();
-                        let ticket = told.is_walked.then_some(Ticket::of(0));
-                        plan.subdirs.push(SubDir { step, ticket, implied: told.is_implied });
+                        let flags = subs.next().unwrap_or_default();
+                        let ticket = flags.is_walked.then_some(Ticket::of(0));
+                        plan.subdirs.push(SubDir { step, ticket, implied: flags.is_implied });
                     }
                     false if step.decision.action == Action::Keep && !self.unchanged => {}
                     false => plan.steps.push(step),
@@ -361,7 +367,7 @@ impl DestWalk<'_> {
 
     /// Begins the decisions about the entries of a directory that only the destination has.
     fn extras<'c>(&self, plan: &DirPlan, chain: &'c Chain) -> Extras<'c> {
-        Extras::new(&plan.path, chain, self.delete && plan.may_delete, self.tells_rules)
+        Extras::new(&plan.path, chain, self.delete && plan.may_delete, self.reports_rules)
     }
 
     /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
@@ -394,11 +400,11 @@ impl DestWalk<'_> {
     fn stat_dest(&self, dir: &Dir, name: &[u8], follows: bool) -> io::Result<Option<Stat>> {
         let Some(stat) = errno::if_there(sys::stat(dir.fd(), name, false))? else { return Ok(None) };
         if follows && Kind::of_mode(stat.mode) == Some(Kind::Symlink) {
-            let there = match sys::stat(dir.fd(), name, true) {
+            let target = match sys::stat(dir.fd(), name, true) {
                 Err(error) if errno::is_unreachable(&error) => None,
                 followed => Some(followed?),
             };
-            return Ok(there.filter(|there| Kind::of_mode(there.mode) == Some(Kind::Dir)).or(Some(stat)));
+            return Ok(target.filter(|target| Kind::of_mode(target.mode) == Some(Kind::Dir)).or(Some(stat)));
         }
         Ok(Some(stat))
     }
@@ -446,8 +452,8 @@ impl DestWalk<'_> {
             let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
             let Some(stat) = self.stat_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let is_asked = || self.needs_digest(entry, DirList::default().push(name, &stat));
-            let same = (may_be_same && is_asked()).then(|| self.is_same(plan, source, entry));
+            let needs_digest = || self.needs_digest(entry, DirList::default().push(name, &stat));
+            let same = (may_be_same && needs_digest()).then(|| self.is_same(plan, source, entry));
             Ok(Some((stat, same)))
         };
         match compares {
@@ -467,14 +473,14 @@ impl DestWalk<'_> {
         let Some(dir) = &plan.dest_dir else { return };
         for (&(source_at, _), found) in pairs {
             let &Some((dest_at, _)) = found else { continue };
-            let (name, there) = dest.entry_mut(dest_at);
-            if source.entries[source_at as usize].kind() != Kind::File || there.kind() != Kind::Device {
+            let (name, existing) = dest.entry_mut(dest_at);
+            if source.entries[source_at as usize].kind() != Kind::File || existing.kind() != Kind::Device {
                 continue;
             }
             // If opening fails, the error is reported when the device is written.
             let opened = sys::open_read(dir.fd(), name, false, false);
-            there.len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
-            there.extra_mut().takes_content = true;
+            existing.len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
+            existing.extra_mut().takes_content = true;
         }
     }
 
@@ -524,12 +530,12 @@ impl DestWalk<'_> {
     ) -> Step {
         let entry = &source.entries[source_at];
         let name = source.name(entry);
-        let there = dest_at.map(|at| &dest.entries[at]);
+        let existing = dest_at.map(|at| &dest.entries[at]);
         let is_unsafe_link = self.policy.preserve.safe_links
             && entry.kind() == Kind::Symlink
             && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
         let subject = if is_unsafe_link { Subject::UnsafeLink } else { Subject::Entry };
-        let decision = plan::decide(entry, there, same, subject, &self.policy);
+        let decision = plan::decide(entry, existing, same, subject, &self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 
@@ -544,9 +550,9 @@ impl DestWalk<'_> {
     ) {
         let entry = &source.entries[step.source as usize];
         let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
-        let there = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
+        let existing = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
         let (decision, hit) =
-            self.with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), there), step.decision);
+            self.with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), existing), step.decision);
         step.decision = decision;
         plan.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
@@ -560,28 +566,28 @@ impl DestWalk<'_> {
         dirs: &mut AltDirs,
         path: &RelPath,
         original: ComparedSource<'_>,
-        there: (Option<&Dir>, Option<&Entry>),
+        existing: (Option<&Dir>, Option<&Entry>),
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
         let Some(kind) = self.alt_kind else { return (decision, None) };
         let (policy, wanted) = (&self.policy, &self.wanted);
         let search = AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare };
-        search.decide(dirs, path, original, there, decision)
+        search.decide(dirs, path, original, existing, decision)
     }
 
     /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
     pub fn decide_root(
         &self,
         source: &Entry,
-        there: Option<&Entry>,
+        existing: Option<&Entry>,
         place: Option<&SourceDir>,
     ) -> (Decision, Vec<Problem>) {
         // A run creates its root if needed; a dry run reports that options exclude it.
         let subject = if self.is_dry { Subject::Entry } else { Subject::Included };
-        let decision = plan::decide(source, there, None, subject, &self.policy);
+        let decision = plan::decide(source, existing, None, subject, &self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };
-        let (decision, _) = self.with_alternates(&mut dirs, &root, original, (None, there), decision);
+        let (decision, _) = self.with_alternates(&mut dirs, &root, original, (None, existing), decision);
         (decision, dirs.problems)
     }
 
@@ -595,7 +601,7 @@ impl DestWalk<'_> {
         chain: &Chain,
     ) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let list = read::typed_names(dir)?;
-        let mut extras = Extras::new(path, chain, self.delete, self.tells_rules);
+        let mut extras = Extras::new(path, chain, self.delete, self.reports_rules);
         let mut now = Vec::new();
         let mut join = Join::default();
         while let Some(pair) = join.next(source, &list, |at| list.entries[at].is_dir()) {
@@ -622,12 +628,12 @@ fn note_lone(plan: &mut DirPlan, dest: &DirList, at: usize, extras: &mut Extras<
 }
 
 /// Returns the indices of the implied directories.
-fn implied_dirs(source: &DirList, subs: &[ToldSub]) -> HashSet<u32> {
+fn implied_dirs(source: &DirList, subs: &[SubdirFlags]) -> HashSet<u32> {
     let dirs = (0u32..).zip(&source.entries).filter(|(_, entry)| entry.is_dir());
-    dirs.zip(subs).filter(|(_, told)| told.is_implied).map(|((at, _), _)| at).collect()
+    dirs.zip(subs).filter(|(_, flags)| flags.is_implied).map(|((at, _), _)| at).collect()
 }
 
 /// Returns the message for an entry of the destination that cannot be examined.
 fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(Voice::Generator, "recv_generator: failed to stat", full, error)
+    Problem::about(ErrorRole::Generator, "recv_generator: failed to stat", full, error)
 }

@@ -9,8 +9,8 @@ use crate::fs::read::Incomplete;
 use crate::fs::root::{Dir, Root};
 use crate::path::{self, RelPath};
 use crate::plan::{Action, Decision, InTheWay, Reason};
-use crate::proto::{DirId, ToldSub};
-use crate::report::event::{Problem, Voice, Weight};
+use crate::proto::{DirId, SubdirFlags};
+use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::scanner::Ticket;
@@ -93,11 +93,11 @@ pub struct ListedDir {
     /// Its entries, sorted.
     pub source: DirList,
     /// What is known of each subdirectory besides its entry, in order.
-    pub subs: Vec<ToldSub>,
+    pub subs: Vec<SubdirFlags>,
     /// The open directory of each origin; `None` if it could not be opened. Empty if a peer sent the listing.
     pub places: Vec<Option<SourceDir>>,
     /// The peer's data about the directory, if a peer sent the listing.
-    pub teller: Option<SenderDir>,
+    pub sender_dir: Option<SenderDir>,
     /// The listing is complete, so extra entries of the destination may be deleted.
     pub may_delete: bool,
     /// Only entries named by arguments are listed.
@@ -149,11 +149,11 @@ pub struct DirPlan {
     /// The destination's entries, sorted. Those that the source lacks have only a name.
     pub dest: DirList,
     /// See [`ListedDir::subs`].
-    pub subs: Vec<ToldSub>,
+    pub subs: Vec<SubdirFlags>,
     /// See [`ListedDir::places`].
     pub places: Vec<Option<SourceDir>>,
-    /// See [`ListedDir::teller`].
-    pub teller: Option<SenderDir>,
+    /// See [`ListedDir::sender_dir`].
+    pub sender_dir: Option<SenderDir>,
     /// See [`ListedDir::is_named`].
     pub is_named: bool,
     /// The destination's directory, if it exists.
@@ -213,7 +213,7 @@ impl DirPlan {
             source,
             subs,
             places,
-            teller,
+            sender_dir,
             may_delete,
             is_named,
             problems,
@@ -227,7 +227,7 @@ impl DirPlan {
             source,
             subs,
             places,
-            teller,
+            sender_dir,
             may_delete,
             is_named,
             problems,
@@ -247,9 +247,9 @@ impl DirPlan {
     /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
     /// client reports, which does not know it.
     pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
-        match (self.place_of(entry), &self.teller) {
+        match (self.place_of(entry), &self.sender_dir) {
             (Some(place), _) => Some(place.shown(source_name)),
-            (None, Some(teller)) => Some(path::join(teller.shown.get(entry.origin as usize)?, source_name)),
+            (None, Some(sender_dir)) => Some(path::join(sender_dir.shown.get(entry.origin as usize)?, source_name)),
             (None, None) => None,
         }
     }
@@ -272,7 +272,7 @@ impl DirPlan {
     }
 
     /// Returns what the destination has in place of a subdirectory.
-    pub fn there(&self, sub: &SubDir) -> DestState {
+    pub fn dest_state(&self, sub: &SubDir) -> DestState {
         match (sub.step.dest, sub.step.decision.in_the_way) {
             // A directory that is left as it is, is not entered.
             _ if sub.is_left() => DestState::Absent,
@@ -304,7 +304,7 @@ impl DirPlan {
                 Some((Ok(dir), base, path)) => Some(SourceDir { dir, base, path }),
                 Some((Err(error), base, path)) => {
                     let full = base.root.full(path.as_bytes());
-                    self.problems.push(Problem::failed(Voice::Sender, "opendir", &full, &error));
+                    self.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
                     None
                 }
                 None => None,
@@ -315,7 +315,7 @@ impl DirPlan {
                 Ok(dir) => self.dest_dir = dir,
                 Err(error) => {
                     let full = root.full(self.path.as_bytes());
-                    self.problems.push(Problem::failed(Voice::Generator, "opendir", &full, &error));
+                    self.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
                     self.leave_all();
                 }
             }
@@ -334,7 +334,7 @@ impl DirPlan {
     pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
         // rsync names the root `.` in this message.
         let dir: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
-        Problem::failed(Voice::Generator, "opendir", &path::join(top, dir), &errno::denied())
+        Problem::failed(ErrorRole::Generator, "opendir", &path::join(top, dir), &errno::denied())
     }
 
     /// Leaves every entry alone, because the destination directory cannot be examined. The caller has reported that.
@@ -355,9 +355,9 @@ impl DirPlan {
             source: self.source.clone(),
             dest: self.dest.clone(),
             places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
-            teller: self.teller.as_ref().map(|teller| SenderDir {
-                hold: teller.hold.clone().filter(|_| !teller.lists_in_turn),
-                ..teller.clone()
+            sender_dir: self.sender_dir.as_ref().map(|sender_dir| SenderDir {
+                hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
+                ..sender_dir.clone()
             }),
             subdirs: self.subdirs.clone(),
             dest_unseen: self.dest_unseen,

@@ -34,7 +34,7 @@ pub struct Task {
     /// What to list.
     pub source: SourceTask,
     /// The state of its counterpart at the destination.
-    pub there: DestState,
+    pub dest_state: DestState,
     /// The receiver's rules in force in its parent.
     pub receiver_chain: Chain,
 }
@@ -51,7 +51,7 @@ impl Walk<'_> {
     /// Lists and decides one directory. Returns the tasks of its subdirectories in order.
     pub fn plan(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
-        let mut plan = self.dest.decide(found, &task.there, task.receiver_chain, None);
+        let mut plan = self.dest.decide(found, &task.dest_state, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
         let mut tasks = Vec::new();
         let mut is_first = plan.path.is_root() && plan.is_named;
@@ -64,7 +64,7 @@ impl Walk<'_> {
             }
             let further = plan.path.is_root() && !std::mem::take(&mut is_first);
             let receiver_chain = if further { chain.for_further_source() } else { chain.clone() };
-            tasks.push(Task { source, there: plan.there(sub), receiver_chain });
+            tasks.push(Task { source, dest_state: plan.dest_state(sub), receiver_chain });
         }
         plan.subdirs = subdirs;
         (plan, tasks)

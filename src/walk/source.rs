@@ -11,8 +11,8 @@ use crate::fs::sys;
 use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::plan::safelink;
-use crate::proto::{ContentDigest, ToldSub};
-use crate::report::event::{Problem, Voice, Weight};
+use crate::proto::{ContentDigest, SubdirFlags};
+use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
 use crate::walk::source_dir::SourceDir;
@@ -44,9 +44,9 @@ pub struct SourceWalk<'a> {
     /// `--copy-unsafe-links`
     pub copy_unsafe_links: bool,
     /// Print a line for each symlink that `--copy-unsafe-links` replaces.
-    pub tells_unsafe: bool,
+    pub reports_unsafe: bool,
     /// Print which rule matched (`--debug=FILTER`).
-    pub tells_rules: bool,
+    pub reports_rules: bool,
     /// `--copy-devices`: a device is sent as a file with its content.
     pub copy_devices: bool,
     /// `--munge-links`: the sender restores munged symlinks.
@@ -72,7 +72,7 @@ pub struct Contents<'a> {
     /// The digest.
     pub by: &'a Comparison,
     /// Set when the digests are no longer needed.
-    pub is_unheard: &'a AtomicBool,
+    pub peer_is_gone: &'a AtomicBool,
 }
 
 impl SourceWalk<'_> {
@@ -122,7 +122,7 @@ impl SourceWalk<'_> {
                 let full = origin.base.root.full(origin.path.as_bytes());
                 found.problems.push(match error.kind() {
                     io::ErrorKind::NotFound => vanished(&full),
-                    _ => Problem::failed(Voice::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
+                    _ => Problem::failed(ErrorRole::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
                 });
                 found.places.push(None);
                 // The content of a vanished directory is unknown. An unreadable one counts as empty; whether anything
@@ -169,9 +169,9 @@ impl SourceWalk<'_> {
         if let Err(error) = names.list(&place.dir) {
             let problem = if errno::may_not_be_listed(&error) {
                 // The directory of an argument was opened for search only. rsync would fail to open it for listing.
-                Problem::failed(Voice::Sender, "opendir", &place.full(b"."), &errno::denied())
+                Problem::failed(ErrorRole::Sender, "opendir", &place.full(b"."), &errno::denied())
             } else {
-                Problem::failed(Voice::Sender, "readdir", &place.full(b""), &error)
+                Problem::failed(ErrorRole::Sender, "readdir", &place.full(b""), &error)
             };
             found.problems.push(problem.weighing(Weight::SourceError));
         }
@@ -186,7 +186,7 @@ impl SourceWalk<'_> {
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
             full.extend_from_slice(name);
-            chain.includes(self.tells_rules, Side::Sender, &full, is_dir, notes)
+            chain.includes(self.reports_rules, Side::Sender, &full, is_dir, notes)
         };
         if !chain.is_empty() {
             let notes = &mut found.notes;
@@ -220,7 +220,7 @@ impl SourceWalk<'_> {
                 {
                     // The directory can be listed but not searched: one line is printed for all its names.
                     found.problems.truncate(problems);
-                    let problem = Problem::failed(Voice::Sender, "opendir", &place.full(b""), &error);
+                    let problem = Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
                     found.problems.push(problem.weighing(Weight::SourceError));
                     return;
                 }
@@ -244,7 +244,7 @@ impl SourceWalk<'_> {
         looked: io::Result<Looked>,
         origin: &Origin,
     ) -> bool {
-        if self.tells_unsafe
+        if self.reports_unsafe
             && let Ok(target) = sys::read_link(place.dir.fd(), name)
             && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
         {
@@ -331,7 +331,7 @@ impl SourceWalk<'_> {
     ) -> io::Result<ContentDigest> {
         let follow = self.copy_links || self.copy_unsafe_links;
         let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
-        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.is_unheard.load(Ordering::Relaxed))
+        digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
     }
 
     /// Examines one name, and follows symlinks if the options require it.
@@ -376,7 +376,7 @@ impl SourceWalk<'_> {
         }
         if self.copy_dirlinks {
             match sys::stat(place.dir.fd(), name, true) {
-                Ok(there) if Kind::of_mode(there.mode) == Some(Kind::Dir) => return Ok((there, None)),
+                Ok(dir_stat) if Kind::of_mode(dir_stat.mode) == Some(Kind::Dir) => return Ok((dir_stat, None)),
                 Err(error) if !errno::is_unreachable(&error) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
@@ -400,10 +400,10 @@ impl SourceWalk<'_> {
                 return vanished(&full);
             }
             // A missing argument gives exit code 23, but does not stop deletions.
-            return Problem::failed(Voice::Sender, "link_stat", &full, error);
+            return Problem::failed(ErrorRole::Sender, "link_stat", &full, error);
         }
         if named {
-            return Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
+            return Problem::failed(ErrorRole::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
         }
         let mut line = b"rsync: [sender] readlink_stat(\"".to_vec();
         line.extend_from_slice(&full);
@@ -424,7 +424,7 @@ impl SourceWalk<'_> {
             }
             let name = found.source.name(entry);
             let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
-            found.subs.push(ToldSub { is_walked: !below.is_empty(), is_implied });
+            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied });
             if below.is_empty() {
                 continue;
             }

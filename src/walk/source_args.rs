@@ -14,7 +14,7 @@ use crate::fs::sys::{self, Follow};
 use crate::options::select::MissingArgs;
 use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
-use crate::report::event::{Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::arg_path::{absolute, as_given, clean, clean_dots, find_marker, resolved, split_kept, trim_slashes};
 use crate::walk::dir_plan::report_unreadable_attribute;
@@ -164,7 +164,7 @@ pub struct Gatherer<'a> {
     /// rsync builds the whole list before it copies anything.
     lists_first: bool,
     /// Report the rule that matched.
-    tells_rules: bool,
+    reports_rules: bool,
     /// Missing directories that lead to missing arguments.
     absent: BTreeSet<Vec<u8>>,
     /// The prefix that is removed from paths for `%f`: the directory that the names of `--files-from` are relative to.
@@ -196,10 +196,10 @@ impl NodeBuilder {
         leading: &[Vec<u8>],
         counts: impl Fn(usize, bool) -> bool,
     ) -> (&mut NodeBuilder, RelPath) {
-        let mut here = self;
+        let mut node = self;
         let mut dir = RelPath::root();
         for (depth, part) in leading.iter().enumerate() {
-            here.name(
+            node.name(
                 base,
                 &dir,
                 NamedEntry {
@@ -208,13 +208,13 @@ impl NodeBuilder {
                     content: NamedContent::None,
                     implied: true,
                     followed: true,
-                    times: u64::from(counts(depth, here.children.contains_key(part))),
+                    times: u64::from(counts(depth, node.children.contains_key(part))),
                 },
             );
-            here = here.children.entry(part.clone()).or_default();
+            node = node.children.entry(part.clone()).or_default();
             dir = dir.join(part);
         }
-        (here, dir)
+        (node, dir)
     }
 
     /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
@@ -288,7 +288,7 @@ impl<'a> Gatherer<'a> {
             entries: 0,
             led: None,
             lists_first: select.no_inc_recursive,
-            tells_rules: terms.options.output.debug.filter >= 1,
+            reports_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
             unshown: Vec::new(),
         }
@@ -322,7 +322,7 @@ impl<'a> Gatherer<'a> {
         let cannot_enter = |error: io::Error| {
             let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
             let full = [&absolute(self.cwd, base_arg)[..], slash].concat();
-            let problem = Problem::failed(Voice::Sender, "change_dir", &full, &error);
+            let problem = Problem::failed(ErrorRole::Sender, "change_dir", &full, &error);
             Error::new(Exit::FileSelect, problem.line).by("sender")
         };
         enter(if base_arg.is_empty() { b"." } else { base_arg }).map_err(cannot_enter)?;
@@ -382,7 +382,7 @@ impl<'a> Gatherer<'a> {
         }
         let full = resolved(self.cwd, dir);
         let open = enter(dir).map_err(|error| {
-            let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), &error);
+            let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
         })?;
         let follow = if self.select.copy_links
@@ -424,7 +424,7 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        if !base.chain.includes(self.tells_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.reports_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
             return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -456,7 +456,7 @@ impl<'a> Gatherer<'a> {
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
             (None, Err(error)) => {
-                let problem = Problem::failed(Voice::Sender, "link_stat", &base.root.path, &error);
+                let problem = Problem::failed(ErrorRole::Sender, "link_stat", &base.root.path, &error);
                 self.out.problems.push(problem.weighing(Weight::SourceError));
             }
             (Some(_), _) => self.out.tops_more += 1,
@@ -498,7 +498,7 @@ impl<'a> Gatherer<'a> {
 
     /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
     fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
-        let problem = Problem::failed(Voice::Sender, "change_dir", &as_given(self.cwd, dir), error);
+        let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), error);
         self.out.problems.push(problem.weighing(Weight::SourceError));
         Ok(())
     }
@@ -524,7 +524,7 @@ impl<'a> Gatherer<'a> {
         // A missing argument alone does not stop deletions.
         let weight = if is_missing { Weight::Failed } else { Weight::SourceError };
         let full = resolved(self.cwd, arg);
-        self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, error).weighing(weight));
+        self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", &full, error).weighing(weight));
         Ok(())
     }
 
@@ -551,8 +551,8 @@ impl<'a> Gatherer<'a> {
 
     /// Adds the root's own attributes for a name that begins with `./` and has no other marker.
     fn imply_top(&mut self, base: &Arc<Base>, name: &[u8]) {
-        let is_said = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
-        if !is_said || self.select.no_implied_dirs {
+        let has_dot = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
+        if !has_dot || self.select.no_implied_dirs {
             return;
         }
         if self.select.recurse == Recurse::No {
@@ -597,7 +597,7 @@ impl<'a> Gatherer<'a> {
                     match self.select.missing_args {
                         MissingArgs::Ignore => return,
                         MissingArgs::Delete => {
-                            let is_listed = self.imply_what_is_there(base, leading);
+                            let is_listed = self.imply_existing(base, leading);
                             self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
                             self.entries += 2;
                             return;
@@ -607,12 +607,12 @@ impl<'a> Gatherer<'a> {
                 }
                 let full = base.root.full(&whole);
                 let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
-                self.out.problems.push(Problem::failed(Voice::Sender, "link_stat", &full, &error).weighing(weight));
+                self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", &full, &error).weighing(weight));
                 return;
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if !base.chain.includes(self.tells_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+        if !base.chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return;
         }
         if is_dir && self.select.recurse == Recurse::No {
@@ -628,8 +628,8 @@ impl<'a> Gatherer<'a> {
             _ if content => NamedContent::Shallow,
             _ => NamedContent::None,
         };
-        let (here, dir) = self.imply(base, leading);
-        here.name(
+        let (node, dir) = self.imply(base, leading);
+        node.name(
             base,
             &dir,
             NamedEntry { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
@@ -658,16 +658,16 @@ impl Gatherer<'_> {
 
     /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with
     /// incremental recursion, rsync lists it in a directory that is missing itself. See `tests/delete.rs`.
-    fn imply_what_is_there(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
-        let there = (1..=leading.len()).take_while(|&len| {
+    fn imply_existing(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
+        let existing = (1..=leading.len()).take_while(|&len| {
             let dir = RelPath::parse(&leading[..len].join(&b'/'));
             dir.is_ok_and(|dir| base.root.open_dir_to_search(&dir).is_ok())
         });
-        let there = there.count();
+        let existing = existing.count();
         if !self.select.no_implied_dirs {
-            self.imply(base, &leading[..there]);
+            self.imply(base, &leading[..existing]);
         }
-        for len in there + 1..=leading.len() {
+        for len in existing + 1..=leading.len() {
             let dir = leading[..len].join(&b'/');
             let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
             if !self.select.no_inc_recursive {

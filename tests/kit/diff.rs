@@ -31,7 +31,7 @@ pub fn lines(wanted: &str, got: &str) -> Option<String> {
 
 /// A class of lines on rsync's stdout, by the process that prints them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Voice {
+enum LineClass {
     /// The sender: banners, items, summaries.
     Items,
     /// The generator, about entries that it skips or deletes.
@@ -55,35 +55,36 @@ pub struct Floats {
 
 /// Compares two outputs to which several of rsync's processes contribute.
 ///
-/// How their lines interleave varies. So only the lines of each `Voice` must be in order. If deletions float, a
+/// How their lines interleave varies. So only the lines of each `LineClass` must be in order. If deletions float, a
 /// deletion must come before the first item of its directory; deletions before or after the transfer have a fixed
 /// place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
-    let said_by = |text: &str, voice: Voice| {
-        let lines = text.split('\n').filter(|line| kind_of_line(line, floats) == voice);
+    let lines_in = |text: &str, class: LineClass| {
+        let lines = text.split('\n').filter(|line| kind_of_line(line, floats) == class);
         let mut lines: Vec<_> = lines.map(str::to_owned).collect();
-        if matches!(voice, Voice::Confirmations | Voice::Links) {
+        if matches!(class, LineClass::Confirmations | LineClass::Links) {
             lines.sort();
         }
         lines
     };
-    let voices = [Voice::Items, Voice::Remarks, Voice::Confirmations, Voice::Findings, Voice::Links];
-    let each_agrees = voices.iter().all(|&voice| said_by(wanted, voice) == said_by(got, voice));
+    let classes =
+        [LineClass::Items, LineClass::Remarks, LineClass::Confirmations, LineClass::Findings, LineClass::Links];
+    let each_agrees = classes.iter().all(|&class| lines_in(wanted, class) == lines_in(got, class));
     let in_place = (!floats.deletions || deletions_precede_items(got)) && links_come_later(got);
     if each_agrees && in_place { None } else { lines(wanted, got) }
 }
 
-fn kind_of_line(line: &str, floats: Floats) -> Voice {
+fn kind_of_line(line: &str, floats: Floats) -> LineClass {
     if line.starts_with("sender removed ") || line.starts_with("backed up ") {
-        Voice::Confirmations
+        LineClass::Confirmations
     } else if line.starts_with("copying unsafe symlink ") || line.starts_with("[sender] ") {
-        Voice::Findings
+        LineClass::Findings
     } else if floats.links && is_link(line) {
-        Voice::Links
+        LineClass::Links
     } else if is_remark(line) || floats.deletions && is_deletion(line) {
-        Voice::Remarks
+        LineClass::Remarks
     } else {
-        Voice::Items
+        LineClass::Items
     }
 }
 
@@ -130,14 +131,14 @@ fn deletions_precede_items(text: &str) -> bool {
         match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
             Some(gone) => !begun.contains(parent(gone)),
             None if is_deletion(line)
-                || kind_of_line(line, Floats { deletions: true, links: true }) != Voice::Items =>
+                || kind_of_line(line, Floats { deletions: true, links: true }) != LineClass::Items =>
             {
                 true
             }
             None => {
                 let itemized = line.get(11..12) == Some(" ") && line.starts_with(['<', '>', 'c', 'h', '.']);
-                let told = if itemized { &line[12..] } else { line };
-                let name = told.split(" -> ").next().unwrap_or(told);
+                let path = if itemized { &line[12..] } else { line };
+                let name = path.split(" -> ").next().unwrap_or(path);
                 // A directory's own line comes before its deletions. Without itemizing, a space marks a banner.
                 if !name.ends_with('/') && (itemized || !name.contains(' ')) {
                     begun.insert(parent(name));
@@ -155,7 +156,7 @@ fn parent(name: &str) -> &str {
 
 /// Compares two trees, path by path. Returns `None` if equal.
 pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
-    let mut told = String::new();
+    let mut diff = String::new();
     let mut paths: Vec<_> = wanted.keys().chain(got.keys()).collect();
     paths.sort();
     paths.dedup();
@@ -163,12 +164,12 @@ pub fn trees(wanted: &Snapshot, got: &Snapshot) -> Option<String> {
         match (wanted.get(path), got.get(path)) {
             (Some(a), Some(b)) if a == b => {}
             (a, b) => {
-                a.into_iter().for_each(|line| told += &format!("    - {line}\n"));
-                b.into_iter().for_each(|line| told += &format!("    + {line}\n"));
+                a.into_iter().for_each(|line| diff += &format!("    - {line}\n"));
+                b.into_iter().for_each(|line| diff += &format!("    + {line}\n"));
             }
         }
     }
-    (!told.is_empty()).then_some(told)
+    (!diff.is_empty()).then_some(diff)
 }
 
 /// Returns a table: `table[i][j]` is the length of the longest common subsequence of `a[i..]` and `b[j..]`.
@@ -184,7 +185,7 @@ fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
 
 /// Keeps the changed lines and `CONTEXT` lines around each.
 fn near_changes(marked: &[(char, &str)]) -> String {
-    let mut told = String::new();
+    let mut diff = String::new();
     let mut gap = false;
     for (at, (mark, line)) in marked.iter().enumerate() {
         let around = &marked[at.saturating_sub(CONTEXT)..marked.len().min(at + CONTEXT + 1)];
@@ -193,9 +194,9 @@ fn near_changes(marked: &[(char, &str)]) -> String {
             continue;
         }
         if std::mem::take(&mut gap) {
-            told += "      …\n";
+            diff += "      …\n";
         }
-        told += &format!("    {mark} {line}\n");
+        diff += &format!("    {mark} {line}\n");
     }
-    told
+    diff
 }

@@ -52,8 +52,8 @@ impl Mask<'_> {
         let line = source_position(&line);
         let line = temp_names(&line);
         let line = self.clocks(&line);
-        let (stamp, told) = line.split_at(if line.starts_with(LOG_STAMP) { LOG_STAMP.len() } else { 0 });
-        let line = stamp.to_owned() + &traffic(told);
+        let (stamp, rest) = line.split_at(if line.starts_with(LOG_STAMP) { LOG_STAMP.len() } else { 0 });
+        let line = stamp.to_owned() + &traffic(rest);
         let counts = if self.is_far || self.finds_differences { &DIFFERENCES[..] } else { &[] };
         let line = without_number(&line, counts).unwrap_or(line);
         let line = without_number(&line, &TIMES).unwrap_or(line);
@@ -197,7 +197,7 @@ fn between_machines(line: &str) -> Option<String> {
     }
     // `(code 23) at <file>(<line>) [sender=<version>]`: the two ends report the same end with different roles.
     match line.split_once(" at <file>(<line>) [") {
-        Some((told, _)) => Some(format!("{told} at <file>(<line>)")),
+        Some((message, _)) => Some(format!("{message} at <file>(<line>)")),
         None => Some(line.to_owned()),
     }
 }

@@ -62,7 +62,7 @@ pub struct Request<'a> {
     /// Returns true when the signal should be sent.
     pub ready: &'a dyn Fn() -> bool,
     /// Called after the signal was sent.
-    pub told: &'a dyn Fn(),
+    pub interrupted: &'a dyn Fn(),
 }
 
 /// Waits until `is_so` returns true, which another process brings about. Fails after a time limit instead of hanging.
@@ -93,15 +93,15 @@ pub fn interrupt(
         }
         std::thread::yield_now();
     }
-    let asked = match request.to_all {
+    let signalled = match request.to_all {
         true => kill_process_group(pid, request.signal),
         false => kill_process(pid, request.signal),
     };
-    asked.expect("a child that was not waited for can be signalled");
-    (request.told)();
-    let asked = Instant::now();
+    signalled.expect("a child that was not waited for can be signalled");
+    (request.interrupted)();
+    let since = Instant::now();
     let output = collect(child, program);
-    assert!(asked.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), asked.elapsed());
+    assert!(since.elapsed() < PROMPTLY, "{} took {:?} to stop", program.display(), since.elapsed());
     output
 }
 

@@ -24,17 +24,17 @@ impl Server {
             }
         };
         give(config.path());
-        let mut here = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
-        here.env.push(variable(config.path()));
+        let mut adapted = Surroundings { home: world.to_owned(), stdin: Vec::new(), ..surroundings.clone() };
+        adapted.env.push(variable(config.path()));
         // The fake remote shell sets this umask itself; a server inherits its umask from the process that starts it.
-        let far_umask = here.env.iter().find(|(name, _)| name == "FAR_UMASK");
+        let far_umask = adapted.env.iter().find(|(name, _)| name == "FAR_UMASK");
         if let Some(mask) = far_umask.and_then(|(_, mask)| u32::from_str_radix(mask, 8).ok()) {
-            here.umask = mask;
+            adapted.umask = mask;
         }
         let argv: Vec<Vec<u8>> = ["server", "start", "--port", "0"].map(|word| word.as_bytes().to_vec()).to_vec();
-        let output = run(oracle::under_test(), &argv, world, &here);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let field = |before: &str| told.split_once(before).and_then(|(_, rest)| rest.split([',', ' ', '\n']).next());
+        let output = run(oracle::under_test(), &argv, world, &adapted);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let field = |before: &str| printed.split_once(before).and_then(|(_, rest)| rest.split([',', ' ', '\n']).next());
         let (Some(pid), Some(port), Some(pin)) = (field("process "), field("port "), field("key ")) else {
             skip(&format!("no server can be started: {}", String::from_utf8_lossy(&output.stderr)));
         };

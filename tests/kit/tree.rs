@@ -123,13 +123,13 @@ impl Walk {
     fn finish(self) -> Snapshot {
         let Walk { entries, mut groups, .. } = self;
         groups.values_mut().for_each(|paths| paths.sort());
-        let told = entries.into_iter().map(|(path, (mut line, inode))| {
+        let lines = entries.into_iter().map(|(path, (mut line, inode))| {
             if let Some(inode) = inode {
                 line += &format!(" group=\"{}\"", groups[&inode][0].escape_ascii());
             }
             (path, line)
         });
-        told.collect()
+        lines.collect()
     }
 }
 

@@ -336,7 +336,7 @@ impl World {
                 let variable = self.server_variable(&surroundings);
                 surroundings.env.push(variable);
             }
-            let request = Request { signal, to_all: false, ready: &|| ready(twin), told: &|| () };
+            let request = Request { signal, to_all: false, ready: &|| ready(twin), interrupted: &|| () };
             let output = interrupt(program, &argv, twin, &surroundings, &request);
             let last = "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)";
             let stderr = String::from_utf8_lossy(&output.stderr);
@@ -376,7 +376,7 @@ impl World {
             held.borrow().is_some()
         };
         let program = oracle::under_test();
-        let request = Request { signal, to_all: false, ready: &ready, told: &|| drop(held.take()) };
+        let request = Request { signal, to_all: false, ready: &ready, interrupted: &|| drop(held.take()) };
         interrupt(program, &argv, twin, &surroundings, &request)
     }
 

@@ -4,13 +4,13 @@ use crate::apply::job::Job;
 use crate::apply::{Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 
 /// How a file transfer failed.
 pub(super) enum Failure {
     /// Reported by this event; the run goes on.
-    Told(Event),
+    Reported(Event),
     /// Already reported, or the run is being stopped.
     Stopped,
     /// The run cannot go on.
@@ -21,7 +21,7 @@ impl Failure {
     /// Reports the failure.
     pub(super) fn report(self, out: &mut Outcome<'_>) {
         match self {
-            Failure::Told(event) => out.events.push(event),
+            Failure::Reported(event) => out.events.push(event),
             Failure::Stopped => {}
             Failure::Fatal(error) => out.fatal = Some(error),
         }
@@ -30,14 +30,14 @@ impl Failure {
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Failure {
-        Failure::Told(Event::Problem(problem))
+        Failure::Reported(Event::Problem(problem))
     }
 }
 
 /// The file could not be renamed to its final name.
 pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
     let paths = [&job.temp_full(context), &b"\" -> \""[..], job.path.as_bytes()].concat();
-    Problem::about(Voice::Receiver, "rename", &paths, error).into()
+    Problem::about(ErrorRole::Receiver, "rename", &paths, error).into()
 }
 
 /// As in rsync, a failed backup ends the run, so that the old file is not lost.
@@ -48,7 +48,7 @@ pub(super) fn no_backup(problem: Problem) -> Failure {
 /// The file cannot be written to its medium, which ends the run.
 pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
     let full = context.full(job.path.as_bytes());
-    let problem = Problem::about(Voice::Receiver, &format!("{what} failed on"), &full, error);
+    let problem = Problem::about(ErrorRole::Receiver, &format!("{what} failed on"), &full, error);
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }
 
@@ -57,7 +57,7 @@ pub fn cannot_open(full: &[u8], error: &io::Error) -> Problem {
     if error.kind() == io::ErrorKind::NotFound {
         return Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished);
     }
-    Problem::about(Voice::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
+    Problem::about(ErrorRole::Sender, "send_files failed to open", full, error).weighing(Weight::SourceError)
 }
 
 /// Returns the message for a source file that is not a regular file any more.
@@ -67,5 +67,5 @@ pub fn no_longer_regular(full: &[u8]) -> Problem {
 
 /// Returns the message for a source file that cannot be read to its end.
 pub fn cannot_read(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(Voice::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
+    Problem::about(ErrorRole::Sender, "read errors mapping", full, error).weighing(Weight::SourceError)
 }

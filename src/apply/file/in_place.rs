@@ -16,7 +16,7 @@ use crate::fs::{errno, sys};
 use crate::options::Append;
 use crate::plan::{Changes, keeps_time};
 use crate::proto::limits::content_max_bytes;
-use crate::report::event::{Event, Problem, Update, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -29,7 +29,7 @@ pub(super) fn overwrite(
     content: &mut Content<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
-    let there = job.dest().expect("asked before");
+    let existing = job.dest().expect("checked before");
     let full = || context.full(job.path.as_bytes());
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
     let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
@@ -38,11 +38,12 @@ pub(super) fn overwrite(
         backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     let mode = wanted_mode(context, job);
-    let failed = |what: &str, error: &io::Error| Failure::from(Problem::failed(Voice::Receiver, what, &full(), error));
-    let (to, opened_up) = open_for_writing(dir, job.name(), there).map_err(|error| failed("open", &error))?;
+    let failed =
+        |what: &str, error: &io::Error| Failure::from(Problem::failed(ErrorRole::Receiver, what, &full(), error));
+    let (to, opened_up) = open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
     let was = sys::fstat(to.as_fd()).map_err(|error| failed("fstat", &error))?;
     let is_device = Kind::of_mode(was.mode) == Some(Kind::Device);
-    if is_device && there.kind() != Kind::Device {
+    if is_device && existing.kind() != Kind::Device {
         // A device has replaced the file that was listed.
         return Err(failed("open", &errno::denied()));
     }
@@ -58,7 +59,7 @@ pub(super) fn overwrite(
     let mut poured = Poured::default();
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
-        let is_basis = context.options.place.append.is_none() && !(is_device && there.len_bytes == 0);
+        let is_basis = context.options.place.append.is_none() && !(is_device && existing.len_bytes == 0);
         let basis = Some(to.as_fd()).filter(|_| is_basis);
         let vessel = Vessel {
             to: to.as_fd(),
@@ -89,9 +90,14 @@ pub(super) fn overwrite(
         sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
     }
     let mut problems = Vec::new();
-    let subject =
-        AttributeTarget { fd: to.as_fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
-    let mut has = Has::of(there, Changes::TIME | Changes::ATIME);
+    let subject = AttributeTarget {
+        fd: to.as_fd(),
+        name: b"",
+        full: &full,
+        path: job.path.as_bytes(),
+        role: ErrorRole::Receiver,
+    };
+    let mut has = Has::of(existing, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     attributes::finish(context, subject, job.source(), has, mode, &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
@@ -103,14 +109,14 @@ fn appended_from(
     context: &Context<'_>,
     job: &Job<'_>,
     append: Append,
-    there: BorrowedFd<'_>,
+    existing: BorrowedFd<'_>,
     content: &mut Content<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<u64, Failure> {
-    let start = job.dest().expect("asked before").len_bytes;
+    let start = job.dest().expect("checked before").len_bytes;
     let begins_otherwise = match content {
         Content::File(from) => {
-            append == Append::Verify && !same_bytes(from.as_fd(), there, start, context.stop).unwrap_or(false)
+            append == Append::Verify && !same_bytes(from.as_fd(), existing, start, context.stop).unwrap_or(false)
         }
         Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
     };
@@ -151,11 +157,11 @@ fn is_medium(stat: &Stat) -> bool {
 
 /// Opens a file for writing in place, and first makes it writable if its owner may not write to it. Returns whether
 /// that was done.
-fn open_for_writing(dir: &Dir, name: &[u8], there: &Entry) -> io::Result<(OwnedFd, bool)> {
-    let is_closed = there.kind() == Kind::File && there.mode & 0o200 == 0;
+fn open_for_writing(dir: &Dir, name: &[u8], existing: &Entry) -> io::Result<(OwnedFd, bool)> {
+    let is_closed = existing.kind() == Kind::File && existing.mode & 0o200 == 0;
     match sys::open_write(dir.fd(), name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_closed => {
-            sys::chmod(dir.fd(), name, there.mode | 0o600)?;
+            sys::chmod(dir.fd(), name, existing.mode | 0o600)?;
             Ok((sys::open_write(dir.fd(), name)?, true))
         }
         other => Ok((other?, false)),

@@ -16,7 +16,7 @@ use crate::fs::sys;
 use crate::fs::trusted_path;
 use crate::fs::write::Pending;
 use crate::proto::limits::content_max_bytes;
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -47,8 +47,9 @@ pub(super) fn replace(
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
-    let pending = pending
-        .map_err(|error| Failure::from(Problem::failed(Voice::Receiver, "mkstemp", &job.temp_full(context), &error)))?;
+    let pending = pending.map_err(|error| {
+        Failure::from(Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error))
+    })?;
     report_begun(job, out);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
@@ -59,7 +60,7 @@ pub(super) fn replace(
             Ok(()) => {}
             Err(error) => {
                 let full = context.full(job.path.as_bytes());
-                let problem = Problem::about(Voice::Receiver, "do_fallocate", &full, &error);
+                let problem = Problem::about(ErrorRole::Receiver, "do_fallocate", &full, &error);
                 out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
             }
         }
@@ -105,7 +106,7 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
     };
     let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
     let shown = if temp.starts_with(b"/") { temp } else { context.full(&temp) };
-    Err(Problem::failed(Voice::Receiver, "mkstemp", &shown, &error).into())
+    Err(Problem::failed(ErrorRole::Receiver, "mkstemp", &shown, &error).into())
 }
 
 /// Sets the attributes of a complete file before it gets its final name.
@@ -131,8 +132,13 @@ fn finish(
     };
     let mut problems = Vec::new();
     let full = || job.temp_full(context);
-    let subject =
-        AttributeTarget { fd: pending.fd(), name: b"", full: &full, path: job.path.as_bytes(), voice: Voice::Receiver };
+    let subject = AttributeTarget {
+        fd: pending.fd(),
+        name: b"",
+        full: &full,
+        path: job.path.as_bytes(),
+        role: ErrorRole::Receiver,
+    };
     if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
         // Its owner could not be set, so it stays as private as the file that rsync writes.
         let private = if pending.is_in_place() { 0o600 } else { (mode | 0o200) & 0o700 };
@@ -163,7 +169,7 @@ fn give_name(
         return Ok(());
     }
     if job.replaces() {
-        backup::back_up(context, Voice::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        backup::back_up(context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
     partial::forget(context, job, dir);
@@ -178,5 +184,5 @@ fn climbs(path: &[u8]) -> bool {
 /// Returns whether a file can be renamed from one directory into the other. Moving it from another file system would
 /// copy it again and expose it half-written, so its temporary file is then created beside its final name.
 fn is_near(temp_dir: &Dir, dir: &Dir) -> bool {
-    matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(here)) if temp.dev == here.dev)
+    matches!((sys::fstat(temp_dir.fd()), sys::fstat(dir.fd())), (Ok(temp), Ok(dest)) if temp.dev == dest.dev)
 }

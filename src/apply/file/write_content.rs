@@ -20,7 +20,7 @@ pub(super) fn fill(
     out: &mut Outcome<'_>,
 ) -> Result<Poured, Failure> {
     let (wire, file, incoming) = match content {
-        Content::File(from) => return fill_from_here(context, hands, job, from.as_fd(), vessel, out),
+        Content::File(from) => return fill_from_local(context, hands, job, from.as_fd(), vessel, out),
         Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
     };
     let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
@@ -68,7 +68,7 @@ fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>
     }
 }
 
-fn fill_from_here(
+fn fill_from_local(
     context: &Context<'_>,
     hands: &mut Hands,
     job: &Job<'_>,

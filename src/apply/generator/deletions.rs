@@ -12,7 +12,7 @@ use crate::options::When;
 use crate::path::RelPath;
 use crate::plan::delete::may_go_on;
 use crate::plan::{Action, InTheWay, Reason};
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::destination::DestWalk;
 use crate::walk::{DirPlan, enter_dir};
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(super) struct Deletions<'a> {
     missing: Vec<RelPath>,
     /// Part of the source, or a directory to be deleted, could not be read. No further directory loses anything.
     source_failed: bool,
-    said_that_it_failed: bool,
+    has_reported_failure: bool,
     /// `--delete-delay`
     delayed: Vec<Delayed>,
     /// `--delete-after`
@@ -73,7 +73,7 @@ impl<'a> Deletions<'a> {
             stays_on: HashMap::new(),
             missing: Vec::new(),
             source_failed: false,
-            said_that_it_failed: false,
+            has_reported_failure: false,
             delayed: Vec::new(),
             after: Vec::new(),
         }
@@ -93,7 +93,7 @@ impl<'a> Deletions<'a> {
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
         self.source_failed |= self.remover.met_a_closed_dir;
         let are_allowed = may_go_on(&self.context.options.delete, self.source_failed);
-        if !are_allowed && !std::mem::replace(&mut self.said_that_it_failed, true) {
+        if !are_allowed && !std::mem::replace(&mut self.has_reported_failure, true) {
             head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
         }
         are_allowed
@@ -191,7 +191,7 @@ impl<'a> Deletions<'a> {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
-                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
                 None
             }
         }
@@ -350,7 +350,7 @@ impl<'a> Deletions<'a> {
                 }
                 Err(error) => {
                     let full = self.context.full(after.path.as_bytes());
-                    head.push(Event::Problem(Problem::failed(Voice::Generator, "readdir", &full, &error)));
+                    head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
                 }
             }
         }
@@ -413,7 +413,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// `here`: the directory in progress.
-    fn remove_missing(&mut self, here: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
+    fn remove_missing(&mut self, spot: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
         while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
             let parent = path.parent().unwrap_or_default();
             if self.context.policy.list_only {
@@ -437,8 +437,8 @@ impl<'a> Deletions<'a> {
             }
             let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
             let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
-            if let Some(here) = here.filter(|here| removed == Removed::Gone && here.path == parent) {
-                here.last.touch();
+            if let Some(spot) = spot.filter(|spot| removed == Removed::Gone && spot.path == parent) {
+                spot.last.touch();
             }
         }
     }
@@ -447,7 +447,7 @@ impl<'a> Deletions<'a> {
 /// Returns the message for an entry that cannot be examined before a deletion.
 fn cannot_stat(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Event {
     let full = context.full(path.as_bytes());
-    Event::Problem(Problem::about(Voice::Generator, "delete_in_dir: failed to stat", &full, error))
+    Event::Problem(Problem::about(ErrorRole::Generator, "delete_in_dir: failed to stat", &full, error))
 }
 
 /// Compares two paths in list order, as if neither were a directory.

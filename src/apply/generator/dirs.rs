@@ -14,7 +14,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::path::{self, RelPath};
 use crate::plan::{self, Changes, chmod, keeps_time};
-use crate::report::event::{Event, Problem, Voice, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) struct Opened {
 struct Model<'m> {
     source: &'m Entry,
     /// What the destination has, if anything.
-    there: Option<&'m Entry>,
+    existing: Option<&'m Entry>,
     path: &'m RelPath,
     /// The absolute path, for messages.
     full: &'m [u8],
@@ -58,24 +58,24 @@ impl<'a> DirMaker<'a> {
 
     /// Sets the attributes of the root, and returns those that must wait for the end.
     pub(super) fn prepare_root(&self, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
-        let (Some(Top { source, there, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
+        let (Some(Top { source, existing, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
         else {
             return self.untouched(None);
         };
-        let there = there.as_ref();
+        let existing = existing.as_ref();
         let policy = self.context.policy;
-        let changes = there.map_or(Changes::NEW, |there| plan::attribute_changes(source, there, policy));
+        let changes = existing.map_or(Changes::NEW, |existing| plan::attribute_changes(source, existing, policy));
         let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
         // A new root has already inherited the default ACL and the setgid bit of its parent.
         let inherited =
             || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
-        let default_acl_mode = if there.is_none() { inherited() } else { None };
+        let default_acl_mode = if existing.is_none() { inherited() } else { None };
         let around = chmod::Parent { default_acl_mode, setgid: false };
-        let model = Model { source, there, path: &path, full: &full, around };
+        let model = Model { source, existing, path: &path, full: &full, around };
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
-        let same_time = |there: &Entry| plan::quick_check::same_time(source.mtime, there.mtime, window_secs);
-        let always = well && (changes.has(Changes::XATTR) || !there.is_some_and(same_time));
+        let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
+        let always = well && (changes.has(Changes::XATTR) || !existing.is_some_and(same_time));
         self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
     }
 
@@ -91,14 +91,14 @@ impl<'a> DirMaker<'a> {
             }
             return true;
         }
-        if keeps && let Err(problem) = backup::back_up(self.context, Voice::Generator, dir, path, head) {
+        if keeps && let Err(problem) = backup::back_up(self.context, ErrorRole::Generator, dir, path, head) {
             head.push(Event::Problem(problem));
             return false;
         }
         match sys::unlink(dir.fd(), path.name()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let full = self.context.full(path.as_bytes());
-                head.push(Event::Problem(Problem::failed(Voice::Generator, "delete_file: unlink", &full, &error)));
+                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "delete_file: unlink", &full, &error)));
                 false
             }
             _ => true,
@@ -116,10 +116,10 @@ impl<'a> DirMaker<'a> {
     ) -> Option<Opened> {
         let (context, spot) = (self.context, job.spot);
         let untouched = |dir| Some(Opened { dir, last: self.untouched(Some(&spot.last)) });
-        let there = job.dest();
+        let existing = job.dest();
         if context.is_dry() {
-            let is_there = spot.dir.is_some() && there.is_some();
-            let dest = context.dest.filter(|_| is_there);
+            let exists = spot.dir.is_some() && existing.is_some();
+            let dest = context.dest.filter(|_| exists);
             return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
         }
         let full = context.full(job.path.as_bytes());
@@ -127,8 +127,8 @@ impl<'a> DirMaker<'a> {
             head.extend(cannot_make(&full, &errno::outside()));
             return None;
         };
-        let model = Model { source: job.source(), there, path: &job.path, full: &full, around: spot.passes_on() };
-        let is_new = there.is_none();
+        let model = Model { source: job.source(), existing, path: &job.path, full: &full, around: spot.passes_on() };
+        let is_new = existing.is_none();
         if is_new {
             let mode = if is_bare { 0o777 & !context.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
             match sys::mkdir(parent.fd(), job.name(), mode) {
@@ -157,7 +157,7 @@ impl<'a> DirMaker<'a> {
             // Its plan reports the error.
             Err(error) if followed && errno::leads_outside(&error) => return untouched(None),
             Err(error) => {
-                head.push(Event::Problem(Problem::failed(Voice::Generator, "opendir", &full, &error)));
+                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
                 return None;
             }
         };
@@ -193,7 +193,7 @@ impl<'a> DirMaker<'a> {
     }
 
     fn wanted_mode(&self, model: Model<'_>) -> u32 {
-        let existing = model.there.map(|there| there.mode);
+        let existing = model.existing.map(|existing| existing.mode);
         let mode = chmod::dest_mode(model.source.mode, existing, &self.context.mode_rule(), model.around);
         if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
     }
@@ -210,10 +210,10 @@ impl<'a> DirMaker<'a> {
 
     /// Returns whether rsync would fail to set the wrong time of an existing directory because another user owns it.
     /// The time is then set at once, so that the same error is reported.
-    fn cannot_have_time(&self, there: Option<&Entry>, changes: Changes) -> bool {
+    fn cannot_have_time(&self, existing: Option<&Entry>, changes: Changes) -> bool {
         let is_kept = keeps_time(Kind::Dir, &self.context.policy.preserve);
-        let is_anothers = |there: &Entry| !self.context.is_super && there.uid != sys::ids().0;
-        is_kept && changes.has(Changes::TIME) && there.is_some_and(is_anothers)
+        let is_anothers = |existing: &Entry| !self.context.is_super && existing.uid != sys::ids().0;
+        is_kept && changes.has(Changes::TIME) && existing.is_some_and(is_anothers)
     }
 
     /// Sets those attributes of an existing directory that change, except a time that can wait, and makes it
@@ -226,15 +226,15 @@ impl<'a> DirMaker<'a> {
         head: &mut Vec<Event>,
     ) -> (Option<u32>, bool) {
         let (working, late) = self.modes(model);
-        let times_are_right = !self.cannot_have_time(model.there, changes);
+        let times_are_right = !self.cannot_have_time(model.existing, changes);
         let changes = if times_are_right { changes.without(Changes::TIME) } else { changes };
-        if changes != Changes::NONE || model.there.is_some_and(Entry::is_unsettled) {
-            let has = model.there.map_or_else(Has::default, |there| Has::of(there, Changes::NONE));
+        if changes != Changes::NONE || model.existing.is_some_and(Entry::is_unsettled) {
+            let has = model.existing.map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
             let has = Has { times_are_right, ..has };
             let well = self.set_attrs(at, model, has, working, head);
             return (late.filter(|_| well), well);
         }
-        if model.there.is_none_or(|there| working & !there.mode & 0o700 == 0) {
+        if model.existing.is_none_or(|existing| working & !existing.mode & 0o700 == 0) {
             return (late, true);
         }
         match attributes::set_mode(at.0.fd(), at.1, working) {
@@ -251,7 +251,7 @@ impl<'a> DirMaker<'a> {
         let stat = match sys::fstat(dir.fd()) {
             Ok(stat) => stat,
             Err(error) => {
-                head.push(Event::Problem(Problem::about(Voice::Generator, "failed to stat", model.full, &error)));
+                head.push(Event::Problem(Problem::about(ErrorRole::Generator, "failed to stat", model.full, &error)));
                 return None;
             }
         };
@@ -275,10 +275,15 @@ impl<'a> DirMaker<'a> {
     ) -> bool {
         let mut problems = Vec::new();
         let full = || model.full.to_vec();
-        let subject =
-            AttributeTarget { fd: dir.fd(), name, full: &full, path: model.path.as_bytes(), voice: Voice::Generator };
+        let subject = AttributeTarget {
+            fd: dir.fd(),
+            name,
+            full: &full,
+            path: model.path.as_bytes(),
+            role: ErrorRole::Generator,
+        };
         let is_owned = attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
-        if !is_owned && model.there.is_none() {
+        if !is_owned && model.existing.is_none() {
             // Its owner could not be set, so it stays as private as a directory that rsync has just created.
             let _ = sys::fchmod(dir.fd(), mode & 0o700);
         }
@@ -292,12 +297,12 @@ impl<'a> DirMaker<'a> {
 pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
     let line = "*** Skipping any contents from this failed directory ***";
     [
-        Event::Problem(Problem::failed(Voice::Generator, "recv_generator: mkdir", full, error)),
+        Event::Problem(Problem::failed(ErrorRole::Generator, "recv_generator: mkdir", full, error)),
         Event::Problem(Problem::new(line, Weight::Warning)),
     ]
 }
 
 /// Returns the message for a directory that could not be made accessible.
 fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(Voice::Generator, "failed to modify permissions on", full, error)
+    Problem::about(ErrorRole::Generator, "failed to modify permissions on", full, error)
 }

@@ -98,8 +98,8 @@ impl<'a> Outbox<'a> {
 
     fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
         let context = self.context;
-        let comes_unasked = job.plan.teller.as_ref().is_some_and(|teller| teller.with_data);
-        if comes_unasked || !matches!(job.step.decision.action, Action::Transfer(_)) {
+        let is_unrequested = job.plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
+        if is_unrequested || !matches!(job.step.decision.action, Action::Transfer(_)) {
             return Ok(());
         }
         let similar = self.lookout.choose(context, &job);
@@ -115,14 +115,15 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some((wire, teller)) = self.context.wire.zip(plan.teller.as_ref()).filter(|(_, t)| t.with_data) else {
+        let Some((wire, sender_dir)) = self.context.wire.zip(plan.sender_dir.as_ref()).filter(|(_, t)| t.with_data)
+        else {
             return;
         };
         let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
         for (at, entry) in plan.source.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
-                wire.decline(FileId { dir: teller.id, entry: at });
+                wire.decline(FileId { dir: sender_dir.id, entry: at });
             }
         }
     }

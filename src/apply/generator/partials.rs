@@ -38,9 +38,9 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
 fn is_up_to_date(plan: &DirPlan, name: &[u8]) -> bool {
     let is_file = |list: &DirList, at: usize| list.entries[at].kind() == Kind::File;
     let Some(at) = plan.source.find(name).filter(|&at| is_file(&plan.source, at)) else { return false };
-    let is_there = plan.dest.find(name).is_some_and(|there| is_file(&plan.dest, there));
+    let exists = plan.dest.find(name).is_some_and(|found| is_file(&plan.dest, found));
     // Steps are in the order of the source.
     let step = plan.steps.get(plan.steps.partition_point(|step| (step.source as usize) < at));
     let step = step.filter(|step| step.source as usize == at);
-    is_there && step.is_none_or(|step| matches!(step.decision.action, Action::Keep | Action::Adjust(_)))
+    exists && step.is_none_or(|step| matches!(step.decision.action, Action::Keep | Action::Adjust(_)))
 }

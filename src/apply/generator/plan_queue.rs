@@ -20,7 +20,7 @@ pub trait Plans: Sync {
     fn root(&self) -> Ticket;
     /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
     /// done in it, but perhaps below it, see [`Plans::stray`].
-    fn take(&self, ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error>;
+    fn take(&self, ticket: Ticket, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error>;
     /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
     /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
@@ -76,7 +76,7 @@ pub(super) struct Stock<'a> {
 struct ToCome {
     ticket: Ticket,
     path: RelPath,
-    there: DestState,
+    dest_state: DestState,
     /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
     is_entered: bool,
 }
@@ -96,18 +96,23 @@ impl<'a> Stock<'a> {
 
     /// Takes the root's plan; see [`Stock::take`].
     pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>, Error> {
-        self.take(self.plans.root(), &RelPath::root(), &self.root_is_there())
+        self.take(self.plans.root(), &RelPath::root(), &self.root_state())
     }
 
-    fn root_is_there(&self) -> DestState {
+    fn root_state(&self) -> DestState {
         if self.context.dest.is_some() { DestState::Present } else { DestState::Absent }
     }
 
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
-    pub(super) fn take(&mut self, ticket: Ticket, path: &RelPath, there: &DestState) -> Result<Option<DirPlan>, Error> {
+    pub(super) fn take(
+        &mut self,
+        ticket: Ticket,
+        path: &RelPath,
+        dest_state: &DestState,
+    ) -> Result<Option<DirPlan>, Error> {
         let mut plan = match self.let_go(ticket) {
             Some(plan) => Some(plan),
-            None => self.plans.take(ticket, path, there)?,
+            None => self.plans.take(ticket, path, dest_state)?,
         };
         if let Some(plan) = &mut plan {
             let walk = self.plans.walk();
@@ -179,22 +184,22 @@ impl<'a> Stock<'a> {
     }
 
     fn begin(&mut self) {
-        let (ticket, there) = (self.plans.root(), self.root_is_there());
-        self.to_come.push(ToCome { ticket, path: RelPath::root(), there, is_entered: true });
+        let (ticket, dest_state) = (self.plans.root(), self.root_state());
+        self.to_come.push(ToCome { ticket, path: RelPath::root(), dest_state, is_entered: true });
     }
 
     /// Returns `false` if there is no next plan.
     fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
-        let Some(ToCome { ticket, path, there, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        let Some(ToCome { ticket, path, dest_state, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
-        let Some(mut plan) = self.plans.take(ticket, &path, &there)? else { return Ok(true) };
+        let Some(mut plan) = self.plans.take(ticket, &path, &dest_state)? else { return Ok(true) };
         if let Some(error) = plan.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
             let Some(ticket) = sub.ticket else { continue };
-            let (path, there) = (plan.path.join(plan.name_of(&sub.step)), plan.there(sub));
-            self.to_come.push(ToCome { ticket, path, there, is_entered: is_entered && !sub.is_left() });
+            let (path, dest_state) = (plan.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
+            self.to_come.push(ToCome { ticket, path, dest_state, is_entered: is_entered && !sub.is_left() });
         }
         see(&plan, is_entered);
         let (entries, bytes) = plan.listed();
@@ -275,9 +280,9 @@ fn entries_of(plan: &DirPlan) -> usize {
 fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &Context<'_>) {
     for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
         let Some(mtime) = sub.ticket.and_then(|ticket| changed.get(&ticket)) else { continue };
-        let there = &mut plan.dest.entries[sub.step.dest as usize];
-        there.mtime = *mtime;
+        let existing = &mut plan.dest.entries[sub.step.dest as usize];
+        existing.mtime = *mtime;
         let source = &plan.source.entries[sub.step.source as usize];
-        sub.step.decision = plan::decide(source, Some(there), None, plan::Subject::Entry, context.policy);
+        sub.step.decision = plan::decide(source, Some(existing), None, plan::Subject::Entry, context.policy);
     }
 }

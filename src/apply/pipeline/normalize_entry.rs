@@ -16,7 +16,7 @@ pub(super) struct Adoption<'a> {
     /// Owner or group is preserved.
     pub(super) maps: bool,
     /// Report the ids of the source, even if others are set.
-    pub(super) tells_source_ids: bool,
+    pub(super) reports_source_ids: bool,
     /// The mapping of ids.
     pub(super) mapper: &'a IdMapper,
     /// The names that both sides know.
@@ -63,11 +63,11 @@ impl Adoption<'_> {
     }
 
     fn map_ids(&self, entry: &mut Entry) {
-        let told = (entry.uid, entry.gid);
+        let sent = (entry.uid, entry.gid);
         let (uid, gid) = self.mapper.wanted(entry.uid, entry.gid, self.powers, self.names);
         (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
-        if self.tells_source_ids && (entry.uid, entry.gid) != told {
-            entry.extra_mut().told_ids = Some(told);
+        if self.reports_source_ids && (entry.uid, entry.gid) != sent {
+            entry.extra_mut().source_ids = Some(sent);
         }
     }
 }

@@ -38,8 +38,8 @@ impl Receiving<'_> {
             let opened = trusted_path::open_dir(&path, owners);
             let is_refused = opened.as_ref().is_err_and(trusted_path::is_refused);
             // A missing directory is still reported.
-            let there = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
-            let root = match there {
+            let opened_dir = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
+            let root = match opened_dir {
                 Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
                 Err(error) => {
                     let option = match alt.kind {

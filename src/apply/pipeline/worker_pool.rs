@@ -33,8 +33,8 @@ pub(super) fn run(
     (listener, tally): (&mut dyn EventSink, &mut Tally),
     lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
 ) -> Result<(), Error> {
-    let course = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
-    let order = InOrder::new(|events: Vec<Event>| course.report(&events, listener, context));
+    let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
+    let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context));
     let waiting_max = sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING);
     let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
     let apply = || {
@@ -51,13 +51,13 @@ pub(super) fn run(
             let mut out = Outcome { live: Some(&live), ..Outcome::default() };
             batch.carry_out(context, &mut hands, &mut out);
             let Outcome { events, tally, fatal, .. } = out;
-            course.add(&tally, fatal, context);
+            state.add(&tally, fatal, context);
             order.put(number, events);
         }
     };
     let pace = |number: u64| order.wait_for(number, BATCHES_EARLY);
     let barrier = |number: u64| order.wait_for(number, 0);
-    let source_failed = || course.tally.lock().source_errors > 0;
+    let source_failed = || state.tally.lock().source_errors > 0;
     let ended = std::thread::scope(|scope| {
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
@@ -82,7 +82,7 @@ pub(super) fn run(
     });
     // A failed run leaves gaps in the order. Events behind a gap are still reported, because their work was done.
     order.finish();
-    course.end(context, (listener, tally), ended)
+    state.end(context, (listener, tally), ended)
 }
 
 /// The state of a run in progress.
@@ -92,7 +92,7 @@ struct RunState {
     /// The error that stops the run.
     fatal: Mutex<Option<Error>>,
     /// The exit code once the listener cannot receive events any more.
-    deaf: Mutex<Option<Exit>>,
+    delivery_failure: Mutex<Option<Exit>>,
 }
 
 impl RunState {
@@ -107,7 +107,7 @@ impl RunState {
             }
         }
         if let Some(exit) = listener.delivery_failure() {
-            self.deaf.lock().get_or_insert(exit);
+            self.delivery_failure.lock().get_or_insert(exit);
             context.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -138,12 +138,12 @@ impl RunState {
             listener.report(&Event::Problem(problem));
         }
         let fatal = self.fatal.into_inner();
-        let deaf = self.deaf.into_inner();
+        let delivery_failure = self.delivery_failure.into_inner();
         // If the run stops because the listener is gone, the resulting error is not the cause.
-        if let Some(error) = fatal.filter(|error| deaf.is_none() || error.exit != Exit::Signal) {
+        if let Some(error) = fatal.filter(|error| delivery_failure.is_none() || error.exit != Exit::Signal) {
             return Err(error);
         }
-        if let Some(exit) = deaf {
+        if let Some(exit) = delivery_failure {
             return Err(Error::new(exit, "").by("sender"));
         }
         let ended = ended?;

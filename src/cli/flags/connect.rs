@@ -8,7 +8,7 @@ use crate::options::output::StopAt;
 /// An option that hands the run over to the installed rsync.
 const HANDOVER: Flag = Flag {
     support: Support::Handover,
-    reach: FlagScope::Here,
+    reach: FlagScope::Local,
     set: |args, _| {
         args.handover = true;
         Ok(())
@@ -18,7 +18,7 @@ const HANDOVER: Flag = Flag {
 };
 
 /// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
-const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Here, ..Flag::SWITCH };
+const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Local, ..Flag::SWITCH };
 
 /// An option for reaching a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
@@ -56,7 +56,7 @@ pub const FLAGS: &[Flag] = &[
         help: "send OPT to the remote side only",
         man: "In a local copy, or with --log-file as OPT, the installed rsync does the run.",
         support: Support::NotYet,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         set: |args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
@@ -230,7 +230,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -242,7 +242,7 @@ pub const FLAGS: &[Flag] = &[
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {

@@ -180,7 +180,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the number of compression threads",
         support: Support::NoEffect,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         set: |_, given| number::int(given).map(|_| ()),
         ..Flag::SWITCH
     },
@@ -207,7 +207,7 @@ pub const FLAGS: &[Flag] = &[
             args.write_batch = true;
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -219,7 +219,7 @@ pub const FLAGS: &[Flag] = &[
             args.only_write_batch = true;
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -231,7 +231,7 @@ pub const FLAGS: &[Flag] = &[
             args.read_batch = true;
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
 ];

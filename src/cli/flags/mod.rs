@@ -32,7 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Flag> {
 
 /// Whether an option was given or revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Polarity {
     /// By its name or an alias.
     On,
     /// By a negation.
@@ -40,15 +40,15 @@ pub enum Way {
 }
 
 /// Finds a long name, without dashes.
-pub fn by_long(name: &str) -> Option<(&'static Flag, Way)> {
+pub fn by_long(name: &str) -> Option<(&'static Flag, Polarity)> {
     if name.is_empty() {
         return None;
     }
     all().find_map(|flag| {
         if flag.long == name || flag.aliases.contains(&name) {
-            Some((flag, Way::On))
+            Some((flag, Polarity::On))
         } else if flag.negations.contains(&name) {
-            Some((flag, Way::Off))
+            Some((flag, Polarity::Off))
         } else {
             None
         }
@@ -68,13 +68,13 @@ mod tests {
     fn every_option_name_finds_its_flag() {
         for flag in all() {
             if !flag.long.is_empty() {
-                assert!(matches!(by_long(flag.long), Some((found, Way::On)) if std::ptr::eq(found, flag)));
+                assert!(matches!(by_long(flag.long), Some((found, Polarity::On)) if std::ptr::eq(found, flag)));
             }
             for name in flag.aliases {
-                assert!(matches!(by_long(name), Some((found, Way::On)) if std::ptr::eq(found, flag)), "{name}");
+                assert!(matches!(by_long(name), Some((found, Polarity::On)) if std::ptr::eq(found, flag)), "{name}");
             }
             for name in flag.negations {
-                assert!(matches!(by_long(name), Some((found, Way::Off)) if std::ptr::eq(found, flag)), "{name}");
+                assert!(matches!(by_long(name), Some((found, Polarity::Off)) if std::ptr::eq(found, flag)), "{name}");
             }
             if let Some(letter) = flag.short {
                 assert!(std::ptr::eq(by_short(letter).expect("listed"), flag), "-{letter}");

@@ -1,6 +1,6 @@
 //! Options that decide what is printed.
 
-use crate::cli::args::Tell;
+use crate::cli::args::PrintRequest;
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::cli::value::{refuse, words};
 use crate::options::{Outbuf, StderrMode};
@@ -28,7 +28,7 @@ pub const FLAGS: &[Flag] = &[
         man: "These flags override what -v, -i, --stats and --progress imply.",
         set: |args, given| {
             if words::info(given.value, &mut args.info)? == words::WordsArgument::Help {
-                args.tell = Some(Tell::InfoHelp);
+                args.print = Some(PrintRequest::InfoHelp);
             }
             Ok(())
         },
@@ -44,7 +44,7 @@ pub const FLAGS: &[Flag] = &[
               are global.",
         set: |args, given| {
             if words::debug(given.value, &mut args.debug)? == words::WordsArgument::Help {
-                args.tell = Some(Tell::DebugHelp);
+                args.print = Some(PrintRequest::DebugHelp);
             }
             Ok(())
         },
@@ -99,7 +99,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["motd"],
         help: "do not print the daemon's message of the day",
         support: Support::OverSsh,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         set: |args, _| {
             args.daemon_options.no_motd = true;
             Ok(())
@@ -121,7 +121,7 @@ pub const FLAGS: &[Flag] = &[
             });
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -144,7 +144,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.eight_bit = false,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -214,7 +214,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file = Some(given.value.to_vec());
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -225,7 +225,7 @@ pub const FLAGS: &[Flag] = &[
             args.log_file_format = Some(given.value.to_vec());
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -256,17 +256,17 @@ pub const FLAGS: &[Flag] = &[
             args.version += 1;
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
         long: "help",
         help: "print this help (as does -h alone)",
         set: |args, _| {
-            args.tell = Some(Tell::Help);
+            args.print = Some(PrintRequest::Help);
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
 ];

@@ -1,6 +1,6 @@
 //! Options that rsync does not have.
 
-use crate::cli::args::{ManPage, Shell, Tell};
+use crate::cli::args::{ManPage, PrintRequest, Shell};
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
@@ -23,11 +23,11 @@ pub const FLAGS: &[Flag] = &[
               installed rsync ignore all of these.",
         words: &TRANSPORTS,
         support: Support::OverSsh,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         set: |args, given| {
-            let said = transport(given.value, "--transport");
-            args.errs_in_ours |= said.is_err();
-            args.transport = Some(said?);
+            let transport = transport(given.value, "--transport");
+            args.own_option_is_invalid |= transport.is_err();
+            args.transport = Some(transport?);
             Ok(())
         },
         ..Flag::SWITCH
@@ -44,7 +44,7 @@ pub const FLAGS: &[Flag] = &[
             args.json = true;
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -54,12 +54,12 @@ pub const FLAGS: &[Flag] = &[
         man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
         words: &["sparsync", "enroll", "server"],
         set: |args, given| {
-            args.tell = Some(Tell::Man(match given.value {
+            args.print = Some(PrintRequest::Man(match given.value {
                 b"" | b"sparsync" => ManPage::Sparsync,
                 b"enroll" => ManPage::Enroll,
                 b"server" => ManPage::Server,
                 other => {
-                    args.errs_in_ours = true;
+                    args.own_option_is_invalid = true;
                     let other = other.escape_ascii();
                     let words = format!("sparsync: invalid --man value `{other}`: expected sparsync, enroll or server");
                     return Err(Error::usage(words));
@@ -67,7 +67,7 @@ pub const FLAGS: &[Flag] = &[
             }));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -76,12 +76,12 @@ pub const FLAGS: &[Flag] = &[
         help: "print shell completions for bash, zsh or fish",
         words: &["bash", "zsh", "fish"],
         set: |args, given| {
-            args.tell = Some(Tell::Completions(match given.value {
+            args.print = Some(PrintRequest::Completions(match given.value {
                 b"bash" => Shell::Bash,
                 b"zsh" => Shell::Zsh,
                 b"fish" => Shell::Fish,
                 other => {
-                    args.errs_in_ours = true;
+                    args.own_option_is_invalid = true;
                     let other = other.escape_ascii();
                     let words = format!("sparsync: invalid --completions value `{other}`: expected bash, zsh or fish");
                     return Err(Error::usage(words));
@@ -89,21 +89,23 @@ pub const FLAGS: &[Flag] = &[
             }));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
 ];
 
-/// Parses the name of a transport. `said_by`: the option or variable that it comes from.
-pub fn transport(name: &[u8], said_by: &str) -> crate::error::Result<Transport> {
+/// Parses the name of a transport. `given_by`: the option or variable that it comes from.
+pub fn transport(name: &[u8], given_by: &str) -> crate::error::Result<Transport> {
     Ok(match name {
         b"auto" => Transport::Auto,
         b"quic" => Transport::Quic,
         b"tls" => Transport::Tls,
         b"ssh" => Transport::Shell,
         _ => {
-            let words =
-                format!("sparsync: invalid {said_by} value `{}`: expected auto, quic, tls or ssh", name.escape_ascii());
+            let words = format!(
+                "sparsync: invalid {given_by} value `{}`: expected auto, quic, tls or ssh",
+                name.escape_ascii()
+            );
             return Err(Error::usage(words));
         }
     })

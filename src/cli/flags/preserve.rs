@@ -1,6 +1,6 @@
 //! Options for attributes that are kept, mapped or changed in the copy.
 
-use crate::cli::args::{Args, MapSaid};
+use crate::cli::args::{Args, GivenMap};
 use crate::cli::flag::{Arity, Flag, FlagScope, Support};
 use crate::cli::value::{chmod, refuse};
 use crate::error::Result;
@@ -40,7 +40,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.insecure_links = false,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -52,7 +52,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.munge_links = false,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -216,7 +216,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.drop_devices = false,
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -312,7 +312,7 @@ pub const FLAGS: &[Flag] = &[
             (args.super_user, args.fake_super) = (None, true);
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -368,7 +368,7 @@ pub const FLAGS: &[Flag] = &[
             args.copy_as = Some(given.value.to_vec());
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
 ];
@@ -380,11 +380,11 @@ enum Map {
 }
 
 fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()> {
-    let (said, name, affecting) = match map {
+    let (slot, name, affecting) = match map {
         Map::User => (&mut args.usermap, "usermap", "user"),
         Map::Group => (&mut args.groupmap, "groupmap", "group"),
     };
-    if let Some(prior) = said {
+    if let Some(prior) = slot {
         return Err(refuse(match (prior.by_chown, by_chown) {
             (false, false) => format!("You can only specify --{name} once."),
             (true, true) => format!("You can only specify a {affecting}-affecting --chown once."),
@@ -392,7 +392,7 @@ fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()>
             (true, false) => format!("--{name} conflicts with prior --chown."),
         }));
     }
-    *said = Some(MapSaid { by_chown, text: text.to_vec() });
+    *slot = Some(GivenMap { by_chown, text: text.to_vec() });
     match map {
         Map::User => args.owner = true,
         Map::Group => args.group = true,

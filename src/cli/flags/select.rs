@@ -124,7 +124,7 @@ pub const FLAGS: &[Flag] = &[
             args.files_from = Some(given.value.to_vec());
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -147,7 +147,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Exclude(given.value.to_vec()));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -158,7 +158,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::ExcludeFrom(given.value.to_vec()));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -169,7 +169,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Include(given.value.to_vec()));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -180,7 +180,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::IncludeFrom(given.value.to_vec()));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -194,7 +194,7 @@ pub const FLAGS: &[Flag] = &[
             args.rules.push(RuleArg::Filter(given.value.to_vec()));
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -210,7 +210,7 @@ pub const FLAGS: &[Flag] = &[
             }
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -363,7 +363,7 @@ pub const FLAGS: &[Flag] = &[
             args.confine_root = Some(given.value.to_vec());
             Ok(())
         },
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
@@ -378,7 +378,7 @@ pub const FLAGS: &[Flag] = &[
             Ok(())
         },
         unset: |args| args.iconv = Some(b"-".to_vec()),
-        reach: FlagScope::Here,
+        reach: FlagScope::Local,
         ..Flag::SWITCH
     },
 ];

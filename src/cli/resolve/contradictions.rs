@@ -35,7 +35,7 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
         return Err(refuse(format!("--read-batch cannot be used with --{name}")));
     }
     let delete = &args.delete;
-    if [delete.before, delete.during, delete.after].into_iter().filter(|&said| said).count() > 1 {
+    if [delete.before, delete.during, delete.after].into_iter().filter(|&given| given).count() > 1 {
         return Err(refuse("You may not combine multiple --delete-WHEN options."));
     }
     if args.delete.any && recurse(args, list_only) == Recurse::No {
@@ -111,7 +111,7 @@ pub fn check_protocol(args: &Args) -> Result<()> {
 pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
     let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
     let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
-    let said = [
+    let conflicts = [
         (args.read_batch, "--read-batch"),
         (args.only_write_batch, "--only-write-batch"),
         (args.write_batch, "--write-batch"),
@@ -120,7 +120,7 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),
     ];
-    if let Some((_, name)) = said.into_iter().find(|(is_said, _)| *is_said) {
+    if let Some((_, name)) = conflicts.into_iter().find(|(is_given, _)| *is_given) {
         return Some(name.to_string());
     }
     if let Some(option) = args.remote_options.first().filter(|_| !far) {

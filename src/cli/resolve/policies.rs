@@ -2,7 +2,7 @@
 
 use super::Settled;
 use super::environment::Environment;
-use crate::cli::args::{Args, Dirs, MapSaid, Recursion};
+use crate::cli::args::{Args, Dirs, GivenMap, Recursion};
 use crate::cli::flags;
 use crate::cli::value::{ids, names, refuse};
 use crate::error::Result;
@@ -38,8 +38,8 @@ pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
 }
 
 pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
-    let map = |said: &Option<MapSaid>, name| -> Result<Vec<IdMap>> {
-        said.as_ref().map_or(Ok(Vec::new()), |said| ids::parse(&said.text, name))
+    let map = |given: &Option<GivenMap>, name| -> Result<Vec<IdMap>> {
+        given.as_ref().map_or(Ok(Vec::new()), |given| ids::parse(&given.text, name))
     };
     Ok(Preserve {
         links: args.links,
@@ -75,17 +75,17 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
 }
 
 pub(super) fn delete(args: &Args) -> Delete {
-    let said = &args.delete;
-    let when = match said {
-        _ if !said.any => None,
-        _ if said.before => Some(When::Before),
-        _ if said.after => Some(When::After),
-        _ if said.delay => Some(When::Delay),
+    let delete = &args.delete;
+    let when = match delete {
+        _ if !delete.any => None,
+        _ if delete.before => Some(When::Before),
+        _ if delete.after => Some(When::After),
+        _ if delete.delay => Some(When::Delay),
         _ => Some(When::During),
     };
     Delete {
         when,
-        excluded: said.excluded,
+        excluded: delete.excluded,
         // Negative numbers mean 0, except the lowest one, which means no limit in rsync.
         max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),
         force: args.force,
@@ -119,7 +119,7 @@ const DELAY_DIR: &[u8] = b".~tmp~";
 
 /// Returns the directory for unfinished files, cleaned; `None` if they keep their own names.
 pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> {
-    let said = match &args.partial_dir {
+    let given = match &args.partial_dir {
         Some(dir) => Some(dir.clone()),
         None if args.delay_updates => Some(DELAY_DIR.to_vec()),
         None if args.partial && !args.inplace && args.append == 0 && !args.write_devices => {
@@ -127,7 +127,7 @@ pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> 
         }
         None => None,
     };
-    let dir = said.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
+    let dir = given.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
     match dir {
         None if args.delay_updates => Some(DELAY_DIR.to_vec()),
         dir => dir,
@@ -162,7 +162,7 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
     if suffix.contains(&b'/') {
         return Err(refuse([b"--suffix cannot contain slashes: ", &suffix[..]].concat()));
     }
-    let beside = dir.as_ref().is_none_or(|dir| is_here(dir));
+    let beside = dir.as_ref().is_none_or(|dir| is_relative(dir));
     if suffix.is_empty() && beside {
         return Err(refuse(match dir {
             None => "--suffix cannot be empty without a --backup-dir",
@@ -176,7 +176,7 @@ pub(super) fn backup(args: &Args) -> Result<Option<Backup>> {
 }
 
 /// Returns whether a path means the directory itself: it is empty or has only `.` elements.
-fn is_here(path: &[u8]) -> bool {
+fn is_relative(path: &[u8]) -> bool {
     !path.starts_with(b"/") && path.split(|&b| b == b'/').all(|part| matches!(part, b"" | b"."))
 }
 
@@ -291,7 +291,7 @@ pub(super) fn max_alloc_bytes(args: &Args, env: Environment<'_>) -> Result<Optio
 pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     Connect {
         transport: Transport::Auto,
-        shell_was_said: false,
+        shell_was_given: false,
         shell: Vec::new(),
         program: args.rsync_path.clone(),
         args: ArgStyle::Escaped,

@@ -149,14 +149,14 @@ fn backup_options_imply_what_rsync_implies() {
 #[test]
 fn output_options_are_settled() {
     let output = |line: &str| options(line).output;
-    let told = |info: Info| (info.name, info.flist, info.progress, info.stats);
-    assert_eq!(told(output("").info), (0, 0, 0, 0));
-    assert_eq!(told(output("-v").info), (1, 1, 0, 1));
-    assert_eq!(told(output("-P").info), (1, 2, 1, 0));
-    assert_eq!(told(output("-vv --progress --stats").info), (2, 2, 1, 3));
-    assert_eq!(told(output("--info=progress2 -P").info), (1, 2, 2, 0));
-    assert_eq!(told(output("-P --info=none").info), (0, 0, 0, 0));
-    assert_eq!(told(output("--stats --info=stats0").info), (0, 0, 0, 0));
+    let levels = |info: Info| (info.name, info.flist, info.progress, info.stats);
+    assert_eq!(levels(output("").info), (0, 0, 0, 0));
+    assert_eq!(levels(output("-v").info), (1, 1, 0, 1));
+    assert_eq!(levels(output("-P").info), (1, 2, 1, 0));
+    assert_eq!(levels(output("-vv --progress --stats").info), (2, 2, 1, 3));
+    assert_eq!(levels(output("--info=progress2 -P").info), (1, 2, 2, 0));
+    assert_eq!(levels(output("-P --info=none").info), (0, 0, 0, 0));
+    assert_eq!(levels(output("--stats --info=stats0").info), (0, 0, 0, 0));
     assert_eq!(output("-i").out_format.as_deref(), Some(&b"%i %n%L"[..]));
     assert_eq!(output("-i --no-i").out_format, None);
     for (line, itemize) in [
@@ -281,8 +281,8 @@ fn unsupported_options_are_handed_over_by_name() {
         ("--protocol=29", "--protocol=29 on a local copy"),
     ] {
         let Ok(Request::Handover(Some(error))) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
-        let told = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
-        assert_eq!(told, (Exit::Unsupported, format!("sparsync: {name} is not supported yet"), "client"));
+        let parts = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
+        assert_eq!(parts, (Exit::Unsupported, format!("sparsync: {name} is not supported yet"), "client"));
     }
     for line in [
         "-y --no-y",

@@ -159,13 +159,13 @@ fn read<T, const N: usize>(
 }
 
 /// Returns the levels of a run: those of `-v`, raised by `more` (`FLIST2,PROGRESS`), unless `--info` sets them.
-pub fn settle_info(verbose: u8, more: &str, said: &InfoLevels) -> Info {
-    settle(&INFO, &INFO_BY_VERBOSITY, verbose, more, said)
+pub fn settle_info(verbose: u8, more: &str, given: &InfoLevels) -> Info {
+    settle(&INFO, &INFO_BY_VERBOSITY, verbose, more, given)
 }
 
 /// Returns the levels of a run for `--debug`, as [`settle_info`] does.
-pub fn settle_debug(verbose: u8, said: &DebugLevels) -> Debug {
-    settle(&DEBUG, &DEBUG_BY_VERBOSITY, verbose, "", said)
+pub fn settle_debug(verbose: u8, given: &DebugLevels) -> Debug {
+    settle(&DEBUG, &DEBUG_BY_VERBOSITY, verbose, "", given)
 }
 
 fn settle<T: Default, const N: usize>(
@@ -173,7 +173,7 @@ fn settle<T: Default, const N: usize>(
     by_verbosity: &[&str],
     verbose: u8,
     more: &str,
-    said: &Levels<N>,
+    given: &Levels<N>,
 ) -> T {
     let mut base = Levels::<N>::default();
     for added in by_verbosity.iter().take(usize::from(verbose) + 1).chain([&more]) {
@@ -185,9 +185,9 @@ fn settle<T: Default, const N: usize>(
         }
     }
     let mut all = T::default();
-    for ((word, base), said) in words.iter().zip(base.0).zip(said.0) {
+    for ((word, base), given) in words.iter().zip(base.0).zip(given.0) {
         if let Some(field) = word.field {
-            *field(&mut all) = said.or(base).unwrap_or(0);
+            *field(&mut all) = given.or(base).unwrap_or(0);
         }
     }
     all
@@ -201,13 +201,13 @@ pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
     const RECEIVER: [&str; 5] = ["BACKUP", "COPY", "DEL", "NONREG", "SKIP"];
     const SENDER: [&str; 1] = ["REMOVE"];
     let name = |word: &str, level: u8| if level == 1 { word.to_string() } else { format!("{word}{level}") };
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     // `all` and `none` set every word, so the most frequent level is sent once for all of them.
     let all = levels.0.iter().copied().collect::<Option<Vec<u8>>>();
     let most = all.and_then(|all| all.iter().copied().max_by_key(|level| all.iter().filter(|l| *l == level).count()));
     match most {
-        Some(0) => told.push("NONE".to_string()),
-        Some(level) => told.push(name("ALL", level)),
+        Some(0) => parts.push("NONE".to_string()),
+        Some(level) => parts.push(name("ALL", level)),
         None => {}
     }
     for (word, level) in INFO.iter().zip(levels.0) {
@@ -216,10 +216,10 @@ pub fn info_for_server(levels: &InfoLevels, push: bool) -> Option<String> {
             && !CLIENT.contains(&word.name)
             && !others.contains(&word.name)
         {
-            told.push(name(word.name, level));
+            parts.push(name(word.name, level));
         }
     }
-    (!told.is_empty()).then(|| told.join(","))
+    (!parts.is_empty()).then(|| parts.join(","))
 }
 
 /// Returns the text that `--info=help` prints.
@@ -262,17 +262,17 @@ mod tests {
 
     #[test]
     fn explicit_info_word_overrides_verbosity() {
-        let mut said = InfoLevels::default();
-        assert_eq!(info(b"name0,Stats2,,del3,", &mut said).unwrap(), WordsArgument::Levels);
-        let all = settle_info(2, "FLIST2,NAME,PROGRESS", &said);
+        let mut given = InfoLevels::default();
+        assert_eq!(info(b"name0,Stats2,,del3,", &mut given).unwrap(), WordsArgument::Levels);
+        let all = settle_info(2, "FLIST2,NAME,PROGRESS", &given);
         assert_eq!(
             (all.name, all.stats, all.del, all.misc, all.flist, all.progress, all.nonreg),
             (0, 2, 3, 2, 2, 1, 1)
         );
         assert_eq!(settle_info(0, "", &InfoLevels::default()).nonreg, 1);
         assert_eq!(settle_info(2, "NAME", &InfoLevels::default()).name, 2);
-        info(b"none,name", &mut said).unwrap();
-        let all = settle_info(2, "", &said);
+        info(b"none,name", &mut given).unwrap();
+        let all = settle_info(2, "", &given);
         assert_eq!((all.name, all.nonreg), (1, 0));
         assert_eq!(settle_debug(3, &DebugLevels::default()).del, 2);
     }

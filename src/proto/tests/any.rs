@@ -9,7 +9,7 @@ use crate::plan::Changes;
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
-use crate::proto::{Basis, Class, FileId, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told, ToldSub};
+use crate::proto::{Basis, Class, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Seen, Setup, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
 use crate::report::tally::Kinds;
@@ -63,7 +63,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             default_acl,
             digest,
             is_mount_point,
-            told_ids: None,
+            source_ids: None,
             takes_content: false,
             is_unsettled: false,
         },
@@ -111,11 +111,11 @@ fn itself() -> impl Strategy<Value = DirList> {
 }
 
 /// A list with the flags of its subdirectories.
-fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<ToldSub>)> {
+fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<SubdirFlags>)> {
     (list(max), any::<u64>()).prop_map(|(list, random)| {
         let dirs = list.entries.iter().filter(|entry| entry.is_dir()).count();
         let bit = |at: usize| random >> (at % 64) & 1 == 1;
-        let subs = (0..dirs).map(|at| ToldSub { is_walked: bit(2 * at), is_implied: bit(2 * at + 1) }).collect();
+        let subs = (0..dirs).map(|at| SubdirFlags { is_walked: bit(2 * at), is_implied: bit(2 * at + 1) }).collect();
         (list, subs)
     })
 }
@@ -157,7 +157,7 @@ fn tally() -> impl Strategy<Value = Box<Tally>> {
                 list_transfer_ms: counts[2],
                 source_errors: counts[3],
                 failed: 0,
-                failed_there: counts[4],
+                failed_at_peer: counts[4],
                 vanished: counts[5],
                 delete_limit_reached,
             })
@@ -262,14 +262,14 @@ fn seen() -> impl Strategy<Value = Seen> {
 }
 
 /// A directory listing with at most `max` entries.
-pub fn listing(max: usize) -> impl Strategy<Value = Told> {
+pub fn listing(max: usize) -> impl Strategy<Value = DirListing> {
     let itself = prop_oneof![Just(DirList::default()), itself()];
     let flags = any::<[bool; 4]>();
     let lists = (vec(problem(), 0..3), vec(bytes(), 0..3), id_names(), vec(bytes(), 0..3));
     (any::<u64>(), path(), itself, described(max), flags, lists, option::of(name())).prop_map(
         |(id, path, itself, (list, subs), flags, (problems, notes, ids, shown), renamed_from)| {
             let [may_delete, is_named, with_data, more] = flags;
-            Told {
+            DirListing {
                 id,
                 path,
                 itself,
@@ -294,7 +294,7 @@ fn file() -> impl Strategy<Value = FileId> {
 }
 
 fn lane() -> impl Strategy<Value = Lane> {
-    select(vec![Lane::Early, Lane::Asked, Lane::Again])
+    select(vec![Lane::Early, Lane::Requested, Lane::Again])
 }
 
 fn basis() -> impl Strategy<Value = Basis> {
@@ -363,18 +363,18 @@ fn exit() -> impl Strategy<Value = Exit> {
 
 /// Any message; every kind is equally likely.
 pub fn message() -> BoxedStrategy<Message> {
-    let asked = prop_oneof![Just(Lane::Asked), Just(Lane::Again)];
+    let requested_lane = prop_oneof![Just(Lane::Requested), Just(Lane::Again)];
     let digest = any::<[u8; 16]>;
     let more = (described(9), vec(problem(), 0..3), vec(bytes(), 0..3), any::<bool>());
     let kinds: Vec<BoxedStrategy<Message>> = vec![
         setup().prop_map(|setup| Message::Setup(Box::new(setup))).boxed(),
         roots().prop_map(|roots| Message::Roots(Box::new(roots))).boxed(),
         vec(seen(), 0..5).prop_map(Message::Digests).boxed(),
-        listing(9).prop_map(|told| Message::Dir(Box::new(told))).boxed(),
+        listing(9).prop_map(|listing| Message::Dir(Box::new(listing))).boxed(),
         more.prop_map(|((list, subs), problems, notes, last)| Message::More { list, subs, problems, notes, last })
             .boxed(),
         tally().prop_map(Message::DirsEnd).boxed(),
-        (file(), asked, basis()).prop_map(|(file, lane, basis)| Message::Want { file, lane, basis }).boxed(),
+        (file(), requested_lane, basis()).prop_map(|(file, lane, basis)| Message::Want { file, lane, basis }).boxed(),
         any::<u64>().prop_map(Message::Done).boxed(),
         file().prop_map(Message::Placed).boxed(),
         tally().prop_map(Message::WantsEnd).boxed(),

@@ -11,8 +11,8 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::message::ContentDigest;
 use crate::proto::{
-    Basis, Class, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, Told, ToldSub, decode_greeting,
-    encode_greeting,
+    Basis, Class, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, SubdirFlags,
+    decode_greeting, encode_greeting,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -72,7 +72,7 @@ fn rare() -> DirList {
         default_acl: Some(b""[..].into()),
         digest: Some([0xd9; 16]),
         is_mount_point: true,
-        told_ids: None,
+        source_ids: None,
         takes_content: false,
         is_unsettled: false,
     }));
@@ -99,7 +99,7 @@ fn tally() -> Box<Tally> {
         list_transfer_ms: 23,
         source_errors: 24,
         failed: 0,
-        failed_there: 25,
+        failed_at_peer: 25,
         vanished: 26,
         delete_limit_reached: true,
     })
@@ -145,10 +145,10 @@ pub fn setup() -> Setup {
     }
 }
 
-fn listing() -> Told {
-    let subs = vec![ToldSub { is_walked: true, is_implied: false }];
+fn listing() -> DirListing {
+    let subs = vec![SubdirFlags { is_walked: true, is_implied: false }];
     let ids = vec![IdName { is_group: true, id: 1000, name: b"us".to_vec() }];
-    Told {
+    DirListing {
         id: 3,
         path: path("x/y"),
         itself: itself(),
@@ -253,7 +253,11 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             with_list("05 41 | 01", RARE, "| 01 02 02|6f68 | 01 01|6e"),
         ),
         ("DirsEnd", Message::DirsEnd(tally()), format!("06 1c | {TALLY}")),
-        ("Want", Message::Want { file: FILE, lane: Lane::Asked, basis: Basis::None }, "07 05 | 03 ac02 01 | 00".into()),
+        (
+            "Want",
+            Message::Want { file: FILE, lane: Lane::Requested, basis: Basis::None },
+            "07 05 | 03 ac02 01 | 00".into(),
+        ),
         (
             "Want with blocks",
             Message::Want { file: FILE, lane: Lane::Again, basis: Basis::Blocks(vec![0xb1, 0xb2]) },
@@ -261,14 +265,14 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ),
         (
             "Want with prefix",
-            Message::Want { file: FILE, lane: Lane::Asked, basis: Basis::Prefix { len_bytes: 300, digest: None } },
+            Message::Want { file: FILE, lane: Lane::Requested, basis: Basis::Prefix { len_bytes: 300, digest: None } },
             "07 07 | 03 ac02 01 | 02 ac02".into(),
         ),
         (
             "Want with verified prefix",
             Message::Want {
                 file: FILE,
-                lane: Lane::Asked,
+                lane: Lane::Requested,
                 basis: Basis::Prefix { len_bytes: 300, digest: Some(DIGEST) },
             },
             format!("07 17 | 03 ac02 01 | 03 ac02 {digest}"),
@@ -281,27 +285,27 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
             Message::Whole { file: FILE, lane: Lane::Early, data: b"hi".to_vec(), digest: DIGEST },
             format!("0b 16 | 03 ac02 00 | {digest} | 6869"),
         ),
-        ("Begin", Message::Begin { file: FILE, lane: Lane::Asked }, "0c 04 | 03 ac02 01".into()),
+        ("Begin", Message::Begin { file: FILE, lane: Lane::Requested }, "0c 04 | 03 ac02 01".into()),
         ("Data", Message::Data { lane: Lane::Again, data: b"hi".to_vec() }, "0d 03 | 02 6869".into()),
         (
             "Copy",
-            Message::Copy { lane: Lane::Asked, offset_bytes: 1 << 20, len_bytes: 4096 },
+            Message::Copy { lane: Lane::Requested, offset_bytes: 1 << 20, len_bytes: 4096 },
             "0e 06 | 01 808040 8020".into(),
         ),
-        ("End", Message::End { lane: Lane::Asked, digest: DIGEST }, format!("0f 11 | 01 {digest}")),
+        ("End", Message::End { lane: Lane::Requested, digest: DIGEST }, format!("0f 11 | 01 {digest}")),
         (
             "Unsent",
-            Message::Unsent { file: FILE, lane: Lane::Asked, problem: Some(problem()) },
+            Message::Unsent { file: FILE, lane: Lane::Requested, problem: Some(problem()) },
             "10 09 | 03 ac02 01 | 01 02 02|6f68".into(),
         ),
         (
             "Unsent without problem",
-            Message::Unsent { file: FILE, lane: Lane::Asked, problem: None },
+            Message::Unsent { file: FILE, lane: Lane::Requested, problem: None },
             "10 05 | 03 ac02 01 | 00".into(),
         ),
         ("Grant", Message::Grant { class: Class::Again, bytes: 1 << 20 }, "12 04 | 06 808040".into()),
         ("Ping", Message::Ping, "13 00".into()),
-        ("Blocked", Message::Blocked(Class::Asked), "17 01 | 05".into()),
+        ("Blocked", Message::Blocked(Class::Requested), "17 01 | 05".into()),
         ("Verdict", Message::Verdict { refused: None }, "18 01 | 00".into()),
         ("Verdict: no", Message::Verdict { refused: Some(b"oh".to_vec()) }, "18 04 | 01 02|6f68".into()),
         (

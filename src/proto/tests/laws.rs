@@ -7,7 +7,7 @@ use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
-use crate::proto::{Dialect, Encoder, Joiner, Message, Native, Seen, Told, ToldSub, class_of, cut};
+use crate::proto::{Dialect, DirListing, Encoder, Joiner, Message, Native, Seen, SubdirFlags, class_of, cut};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,8 +95,8 @@ proptest! {
     }
 
     #[test]
-    fn directory_round_trips_through_fragments(told in any::listing(40)) {
-        prop_assert_eq!(check_cut(told).len(), 1);
+    fn directory_round_trips_through_fragments(listing in any::listing(40)) {
+        prop_assert_eq!(check_cut(listing).len(), 1);
     }
 }
 
@@ -116,12 +116,12 @@ fn check_meaning(bytes: &[u8]) {
 }
 
 /// Cuts a listing, encodes the pieces, joins them, and compares. Returns the lengths of the frames.
-fn check_cut(told: Told) -> Vec<usize> {
+fn check_cut(listing: DirListing) -> Vec<usize> {
     let mut joiner = Joiner::default();
     let (mut whole, mut lens) = (None, Vec::new());
-    let mut want = told.clone();
+    let mut want = listing.clone();
     want.more = false;
-    cut(told, &mut |message| {
+    cut(listing, &mut |message| {
         assert!(whole.is_none(), "nothing follows the last fragment");
         assert_eq!(joiner.end().is_err(), !lens.is_empty());
         let frame = encoded(&message);
@@ -139,23 +139,25 @@ fn check_cut(told: Told) -> Vec<usize> {
                 one.name(a) == other.name(b) && values(a) == values(b) && a.extra == b.extra
             })
     );
-    let lines = |told: &mut Told| std::mem::take(&mut told.problems).into_iter().map(|p| p.line).collect::<Vec<_>>();
+    let lines = |listing: &mut DirListing| {
+        std::mem::take(&mut listing.problems).into_iter().map(|p| p.line).collect::<Vec<_>>()
+    };
     assert!(lines(&mut back) == lines(&mut want));
     assert_eq!(text(&Message::Dir(Box::new(back))), text(&Message::Dir(Box::new(want))));
     lens
 }
 
 /// A directory with this many entries, a quarter of which are directories.
-fn long(entries: usize, name_len: usize) -> Told {
-    let mut told = Told { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..Told::default() };
+fn long(entries: usize, name_len: usize) -> DirListing {
+    let mut listing = DirListing { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..DirListing::default() };
     for at in 0..entries {
         let is_dir = at >= entries - entries / 4;
-        told.list.push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
+        listing.list.push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
         if is_dir {
-            told.subs.push(ToldSub { is_walked: at % 3 == 0, is_implied: false });
+            listing.subs.push(SubdirFlags { is_walked: at % 3 == 0, is_implied: false });
         }
     }
-    told
+    listing
 }
 
 #[test]
@@ -168,56 +170,56 @@ fn long_directories_are_split_into_bounded_fragments() {
 
 #[test]
 fn directory_with_long_xattrs_is_split() {
-    let mut told = long(40, 8);
-    for (at, entry) in told.list.entries.iter_mut().enumerate() {
+    let mut listing = long(40, 8);
+    for (at, entry) in listing.list.entries.iter_mut().enumerate() {
         let value = vec![b'v'; LIST_FRAME_BYTES / 3 + at].into_boxed_slice();
         entry.extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
     }
-    let lens = check_cut(told);
+    let lens = check_cut(listing);
     assert!(lens.len() >= 20, "{lens:?}");
     assert!(lens.iter().all(|len| *len <= LIST_FRAME_BYTES), "{lens:?}");
 }
 
 #[test]
 fn directory_with_many_xattrs_is_split() {
-    let mut told = long(8, 8);
+    let mut listing = long(8, 8);
     let xattrs: Xattrs =
         (0..XATTRS_MAX / 4).map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into())).collect();
     let (one, other) = (Arc::new(xattrs[1..].to_vec()), Arc::new(xattrs));
-    for (at, entry) in told.list.entries.iter_mut().enumerate() {
+    for (at, entry) in listing.list.entries.iter_mut().enumerate() {
         entry.extra_mut().xattrs = Some(Arc::clone(if at % 2 == 0 { &one } else { &other }));
     }
-    assert!(check_cut(told).len() > 1);
+    assert!(check_cut(listing).len() > 1);
 }
 
 #[test]
 fn directory_with_many_problems_is_split() {
-    let mut told = long(10, 8);
-    told.problems = (0..70_000).map(|at| Problem::new(format!("problem {at}"), Weight::Failed)).collect();
-    told.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
-    let lens = check_cut(told);
+    let mut listing = long(10, 8);
+    listing.problems = (0..70_000).map(|at| Problem::new(format!("problem {at}"), Weight::Failed)).collect();
+    listing.notes = (0..9000).map(|at| vec![b'n'; at % 100]).collect();
+    let lens = check_cut(listing);
     assert!(lens.len() > 5, "{lens:?}");
     assert!(lens.iter().all(|len| *len <= LIST_FRAME_BYTES), "{lens:?}");
 }
 
 #[test]
 fn oversized_entry_gets_its_own_fragment() {
-    let mut told = long(3, 8);
+    let mut listing = long(3, 8);
     let value = vec![b'v'; 3 * LIST_FRAME_BYTES].into_boxed_slice();
-    told.list.entries[1].extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
-    assert_eq!(check_cut(told).len(), 3);
+    listing.list.entries[1].extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
+    assert_eq!(check_cut(listing).len(), 3);
 }
 
 /// A design goal: values equal to those of the previous entry are not sent again.
 #[test]
 fn ordinary_entry_takes_at_most_18_bytes() {
-    let mut told = Told::default();
+    let mut listing = DirListing::default();
     for at in 0..1000i64 {
         let mtime = Time { secs: 1_700_000_000 + at * 977 % 5000, nanos: 123_456_789 };
         let stat = Stat { mode: 0o100644, uid: 1000, gid: 1000, mtime, len_bytes: 4000, ..Stat::default() };
-        told.list.push(format!("file-{at:04}.txt").as_bytes(), &stat);
+        listing.list.push(format!("file-{at:04}.txt").as_bytes(), &stat);
     }
-    let frame = encoded(&Message::Dir(Box::new(told)));
+    let frame = encoded(&Message::Dir(Box::new(listing)));
     assert!(frame.len() < 1000 * 18, "{} bytes for 1000 entries", frame.len());
 }
 
@@ -240,11 +242,11 @@ fn truncated_message_sequence_needs_more_bytes() {
     for len in 0..=conversation.len() {
         let mut dialect = Native::new(1);
         let mut input = &conversation[..len];
-        let mut heard = 0;
+        let mut decoded = 0;
         while dialect.decode(&mut input).unwrap().is_some() {
-            heard += 1;
+            decoded += 1;
         }
         let whole = ends.iter().filter(|end| **end <= len).count() - 1;
-        assert_eq!((heard, len - input.len()), (whole, ends[whole]));
+        assert_eq!((decoded, len - input.len()), (whole, ends[whole]));
     }
 }

@@ -7,7 +7,9 @@ use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
-use crate::proto::{Basis, Dialect, Encoder, FileId, Joiner, Lane, Message, Native, Seen, Setup, Told, ToldSub, unfit};
+use crate::proto::{
+    Basis, Dialect, DirListing, Encoder, FileId, Joiner, Lane, Message, Native, Seen, Setup, SubdirFlags, unfit,
+};
 use crate::report::Tally;
 use crate::report::tally::Kinds;
 
@@ -171,15 +173,15 @@ fn wrong_counts_and_lengths_are_rejected() {
 
 #[test]
 fn invalid_paths_are_rejected() {
-    let told = |path: &str| frame(4, &format!("00 00 {path} 00 00 00 00 00 00"));
-    decoded(&told("03|612f62")).unwrap();
-    refused("absolute", &told("02|2f61"), "path is an absolute path");
-    refused("climbs", &told("04|612f2e2e"), "path climbs out of the tree (..)");
-    refused("only climbs", &told("02|2e2e"), "path climbs out of the tree (..)");
-    refused("an empty element", &told("04|612f2f62"), "path is not a normalized path");
-    refused("a slash at the end", &told("02|612f"), "path is not a normalized path");
-    refused("NUL", &told("02|6100"), "path is not a normalized path");
-    refused("too long", &told("818004"), "path is 65537 bytes long, at most 65536 are allowed");
+    let dir_frame = |path: &str| frame(4, &format!("00 00 {path} 00 00 00 00 00 00"));
+    decoded(&dir_frame("03|612f62")).unwrap();
+    refused("absolute", &dir_frame("02|2f61"), "path is an absolute path");
+    refused("climbs", &dir_frame("04|612f2e2e"), "path climbs out of the tree (..)");
+    refused("only climbs", &dir_frame("02|2e2e"), "path climbs out of the tree (..)");
+    refused("an empty element", &dir_frame("04|612f2f62"), "path is not a normalized path");
+    refused("a slash at the end", &dir_frame("02|612f"), "path is not a normalized path");
+    refused("NUL", &dir_frame("02|6100"), "path is not a normalized path");
+    refused("too long", &dir_frame("818004"), "path is 65537 bytes long, at most 65536 are allowed");
     let roots = |body: &str| frame(2, body);
     refused("missing", &roots("00 00 00 01 03|2e2e2f 00 00 00 00"), "missing climbs out of the tree");
     refused("whole", &roots("00 00 00 00 01 02|2f61 00 00 00"), "whole is an absolute path");
@@ -300,9 +302,9 @@ fn frames_longer_than_their_limit_are_rejected() {
         (4, FRAME_MAX_BYTES),
         (5, FRAME_MAX_BYTES),
         (7, FRAME_MAX_BYTES),
-        (17, TELLING_MAX_BYTES),
+        (17, REPORT_MAX_BYTES),
         (19, SHORT_MAX_BYTES),
-        (20, TELLING_MAX_BYTES),
+        (20, REPORT_MAX_BYTES),
         (200, FRAME_MAX_BYTES),
     ] {
         let head = |len: usize| {
@@ -333,7 +335,7 @@ fn mismatched_directory_fragments_are_rejected() {
         list
     };
     const FILE: u32 = 0o100000;
-    let first = |names| Message::Dir(Box::new(Told { list: list(names), more: true, ..Told::default() }));
+    let first = |names| Message::Dir(Box::new(DirListing { list: list(names), more: true, ..DirListing::default() }));
     let more = |names, last| Message::More {
         list: list(names),
         subs: Vec::new(),
@@ -371,34 +373,39 @@ fn encoder_rejects_messages_that_decoders_reject() {
         assert_eq!(error.exit, Exit::Protocol);
         error.to_string()
     };
-    let dir = |change: &dyn Fn(&mut Told)| {
-        let mut told = Told::default();
-        change(&mut told);
-        says(Message::Dir(Box::new(told)))
+    let dir = |change: &dyn Fn(&mut DirListing)| {
+        let mut listing = DirListing::default();
+        change(&mut listing);
+        says(Message::Dir(Box::new(listing)))
     };
-    let names = |names: &[&[u8]]| dir(&|told| names.iter().for_each(|name| told.list.push_name(name, false)));
+    let names = |names: &[&[u8]]| dir(&|listing| names.iter().for_each(|name| listing.list.push_name(name, false)));
     assert!(names(&[b"b", b"a"]).contains("\"a\" is out of sort order"));
     assert!(names(&[b"a", b"a"]).contains("\"a\" is duplicated"));
     assert!(names(&[b"a/b"]).contains("contains a slash"));
     assert!(names(&[b".."]).contains("is not a valid entry name"));
     assert!(names(&[&[b'a'; 256]]).contains("is longer than NAME_MAX_BYTES"));
-    assert!(dir(&|told| told.list.push_name(b"d", true)).contains("subdirectories are 0 for 1 directories"));
-    assert!(dir(&|told| told.subs = vec![ToldSub::default(); 2]).contains("subdirectories are 2 for 0 directories"));
-    assert!(dir(&|told| told.itself.push_name(b"x", true)).contains("is not . in the entry of the directory itself"));
+    assert!(dir(&|listing| listing.list.push_name(b"d", true)).contains("subdirectories are 0 for 1 directories"));
     assert!(
-        dir(&|told| {
-            told.list.push(b"x", &Stat::default());
+        dir(&|listing| listing.subs = vec![SubdirFlags::default(); 2])
+            .contains("subdirectories are 2 for 0 directories")
+    );
+    assert!(
+        dir(&|listing| listing.itself.push_name(b"x", true)).contains("is not . in the entry of the directory itself")
+    );
+    assert!(
+        dir(&|listing| {
+            listing.list.push(b"x", &Stat::default());
         })
         .contains("mode 0 has no known file type")
     );
-    assert!(dir(&|told| told.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
+    assert!(dir(&|listing| listing.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
     let file = FileId { dir: 0, entry: 0 };
     let whole = |len| Message::Whole { file, lane: Lane::Early, data: vec![0; len], digest: [0; 16] };
     assert!(says(whole(WHOLE_MAX_BYTES + 1)).contains("data has 65537 bytes, not 0 to 65536"));
     encoded(&whole(WHOLE_MAX_BYTES));
-    assert!(says(Message::Data { lane: Lane::Asked, data: Vec::new() }).contains("data has 0 bytes"));
-    encoded(&Message::Data { lane: Lane::Asked, data: vec![0; DATA_MAX_BYTES] });
-    let blocks = |len| Message::Want { file, lane: Lane::Asked, basis: Basis::Blocks(vec![0; len]) };
+    assert!(says(Message::Data { lane: Lane::Requested, data: Vec::new() }).contains("data has 0 bytes"));
+    encoded(&Message::Data { lane: Lane::Requested, data: vec![0; DATA_MAX_BYTES] });
+    let blocks = |len| Message::Want { file, lane: Lane::Requested, basis: Basis::Blocks(vec![0; len]) };
     assert!(says(blocks(BASIS_MAX_BYTES + 1)).contains("blocks has"));
     encoded(&blocks(BASIS_MAX_BYTES));
     assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("a lane without requests"));

@@ -23,7 +23,7 @@ fn specification_lists_kinds_and_their_limits() {
             "OPENING_MAX_BYTES" => OPENING_MAX_BYTES,
             "FRAME_MAX_BYTES" => FRAME_MAX_BYTES,
             "SHORT_MAX_BYTES" => SHORT_MAX_BYTES,
-            "TELLING_MAX_BYTES" => TELLING_MAX_BYTES,
+            "REPORT_MAX_BYTES" => REPORT_MAX_BYTES,
             "WHOLE_MAX_BYTES + 64" => WHOLE_MAX_BYTES + 64,
             "DATA_MAX_BYTES + 64" => DATA_MAX_BYTES + 64,
             other => panic!("{}: {other}", kind.name),
@@ -51,7 +51,7 @@ fn specification_lists_windows() {
         let stated = row(&[&kind.number.to_string(), kind.name])[3];
         let is_data = (11..=16).contains(&kind.number);
         match class_of(message) {
-            Some(Class::Early | Class::Asked | Class::Again) if is_data => assert_eq!(stated, "its lane"),
+            Some(Class::Early | Class::Requested | Class::Again) if is_data => assert_eq!(stated, "its lane"),
             Some(class) => assert_eq!(stated, format!("{class:?}"), "{}", kind.name),
             None => assert_eq!(stated, "", "{}", kind.name),
         }
@@ -71,7 +71,7 @@ fn specification_lists_limits() {
     for (name, value) in [
         ("FRAME_MAX_BYTES", FRAME_MAX_BYTES),
         ("OPENING_MAX_BYTES", OPENING_MAX_BYTES),
-        ("TELLING_MAX_BYTES", TELLING_MAX_BYTES),
+        ("REPORT_MAX_BYTES", REPORT_MAX_BYTES),
         ("SHORT_MAX_BYTES", SHORT_MAX_BYTES),
         ("LIST_FRAME_BYTES", LIST_FRAME_BYTES),
         ("LIST_ENTRIES_MAX", LIST_ENTRIES_MAX),

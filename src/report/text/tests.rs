@@ -365,7 +365,7 @@ fn log_ends_with_totals_and_error() {
 
 #[test]
 fn banner_lines_match_rsync() {
-    let said = |output: &Output, banner| {
+    let banner_of = |output: &Output, banner| {
         let mut run = Run::new(output, RunFacts { banner, ..FACTS });
         run.reporter.banner();
         run.reporter.set_list_total(1, 0, false);
@@ -374,15 +374,15 @@ fn banner_lines_match_rsync() {
         run.out.text()
     };
     let v = output(1, 0, None);
-    assert_eq!(said(&v, Banner::Incremental), "sending incremental file list\n");
-    assert_eq!(said(&v, Banner::Whole), "building file list ... done\n");
-    assert_eq!(said(&v, Banner::None), "");
-    assert_eq!(said(&output(0, 1, Some("%i")), Banner::Incremental), "");
-    assert_eq!(said(&Output { quiet: true, ..v.clone() }, Banner::Whole), "");
+    assert_eq!(banner_of(&v, Banner::Incremental), "sending incremental file list\n");
+    assert_eq!(banner_of(&v, Banner::Whole), "building file list ... done\n");
+    assert_eq!(banner_of(&v, Banner::None), "");
+    assert_eq!(banner_of(&output(0, 1, Some("%i")), Banner::Incremental), "");
+    assert_eq!(banner_of(&Output { quiet: true, ..v.clone() }, Banner::Whole), "");
     let flist2 = Output { info: Info { flist: 2, ..v.info }, ..v };
-    assert_eq!(said(&flist2, Banner::Incremental), "sending incremental file list\n");
+    assert_eq!(banner_of(&flist2, Banner::Incremental), "sending incremental file list\n");
     assert_eq!(
-        said(&flist2, Banner::Whole),
+        banner_of(&flist2, Banner::Whole),
         "building file list ... \n 0 files...\r 100 files...\r 200 files...\r253 files to consider\n"
     );
 }
@@ -423,17 +423,17 @@ fn stderr_all_prints_everything_to_stderr() {
 
 #[test]
 fn outbuf_determines_the_buffering() {
-    let told = |outbuf, stdout_is_tty| {
+    let printed = |outbuf, stdout_is_tty| {
         let output = Output { outbuf, ..output(1, 0, None) };
         let mut run = Run::new(&output, RunFacts { stdout_is_tty, ..FACTS });
         run.report(Event::Item(Box::new(item("a"))));
         run.out.text()
     };
-    assert_eq!(told(None, false), "");
-    assert_eq!(told(None, true), "a\n");
-    assert_eq!(told(Some(Outbuf::Line), false), "a\n");
-    assert_eq!(told(Some(Outbuf::None), false), "a\n");
-    assert_eq!(told(Some(Outbuf::Block), true), "");
+    assert_eq!(printed(None, false), "");
+    assert_eq!(printed(None, true), "a\n");
+    assert_eq!(printed(Some(Outbuf::Line), false), "a\n");
+    assert_eq!(printed(Some(Outbuf::None), false), "a\n");
+    assert_eq!(printed(Some(Outbuf::Block), true), "");
 }
 
 #[test]

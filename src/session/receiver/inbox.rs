@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
-use crate::proto::{Class, DirId, FileId, Joiner, Lane, Message, Roots, Told};
+use crate::proto::{Class, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct ReceiverInbox {
     state: Mutex<ReceiverState>,
     /// Signalled for a directory listing, the roots, or the end.
-    pub(super) told: Condvar,
+    pub(super) changed: Condvar,
     /// Signalled for a piece of an awaited file.
     pub(super) arrived: Condvar,
 }
@@ -42,7 +42,7 @@ pub(in crate::session) struct ReceiverState {
     early: VecDeque<FileId>,
     pub(super) dirs_ended: Option<Tally>,
     /// How many first requests for files are not answered completely.
-    pub(super) asked: usize,
+    pub(super) requested: usize,
     /// Files that were requested or come without a request, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), FileSlot>,
     /// The file in progress on each lane.
@@ -91,7 +91,7 @@ impl ReceiverInbox {
             state.failed.get_or_insert(error);
         }
         drop(state);
-        self.told.notify_all();
+        self.changed.notify_all();
         self.arrived.notify_all();
     }
 
@@ -100,7 +100,7 @@ impl ReceiverInbox {
         let state = &mut *self.lock();
         state.survey = survey;
         // The survey may have begun before these listings arrived.
-        state.dirs.iter().for_each(|told| state.survey.heed(told));
+        state.dirs.iter().for_each(|listing| state.survey.handle_listing(listing));
     }
 
     /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
@@ -116,7 +116,7 @@ impl ReceiverInbox {
         &self,
         mut take: impl FnMut(&mut ReceiverState) -> Option<T>,
     ) -> Result<T, Error> {
-        wait_for(self.lock(), &self.told, |state| {
+        wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
@@ -126,7 +126,7 @@ impl ReceiverInbox {
 /// Listings that were received and not taken, in order, each with its cost.
 #[derive(Default)]
 pub(super) struct QueuedDirs {
-    told: VecDeque<(Box<Told>, u64)>,
+    listings: VecDeque<(Box<DirListing>, u64)>,
     /// Their total cost.
     cost: u64,
     /// Their entries, and the total length of their files and symlinks.
@@ -134,30 +134,30 @@ pub(super) struct QueuedDirs {
 }
 
 impl QueuedDirs {
-    fn push(&mut self, told: Box<Told>, cost: u64) {
-        let (entries, bytes) = listed(&told);
+    fn push(&mut self, listing: Box<DirListing>, cost: u64) {
+        let (entries, bytes) = listed(&listing);
         self.cost += cost;
         self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
-        self.told.push_back((told, cost));
+        self.listings.push_back((listing, cost));
     }
 
     /// Iterates over the listings, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Told> {
-        self.told.iter().map(|(told, _)| &**told)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &DirListing> {
+        self.listings.iter().map(|(listing, _)| &**listing)
     }
 
     /// Takes the first listing.
-    pub(super) fn pop(&mut self) -> Option<(Box<Told>, u64)> {
-        let (told, cost) = self.told.pop_front()?;
-        let (entries, bytes) = listed(&told);
+    pub(super) fn pop(&mut self) -> Option<(Box<DirListing>, u64)> {
+        let (listing, cost) = self.listings.pop_front()?;
+        let (entries, bytes) = listed(&listing);
         self.cost -= cost;
         self.listed = (self.listed.0 - entries, self.listed.1.wrapping_sub(bytes));
-        Some((told, cost))
+        Some((listing, cost))
     }
 
     /// Returns the first listing.
-    pub(super) fn first(&self) -> Option<&Told> {
-        self.told.front().map(|(told, _)| &**told)
+    pub(super) fn first(&self) -> Option<&DirListing> {
+        self.listings.front().map(|(listing, _)| &**listing)
     }
 
     /// Returns whether any listing has entries.
@@ -178,10 +178,10 @@ impl QueuedDirs {
 
 /// Returns the entries of a listing, and the total length of its files and symlinks. Modulo 2^64, because a peer may
 /// lie.
-fn listed(told: &Told) -> (u64, u64) {
+fn listed(listing: &DirListing) -> (u64, u64) {
     let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-    let bytes = told.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
-    (told.list.len() as u64, bytes)
+    let bytes = listing.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
+    (listing.list.len() as u64, bytes)
 }
 
 impl ReceiverInbox {
@@ -199,13 +199,13 @@ impl ReceiverInbox {
 /// Handles the messages of a sender: queues them in [`ReceiverInbox`], and consumes those on the line that need not be kept.
 pub struct ReceiverHandler<'a> {
     /// The queues.
-    pub heard: &'a ReceiverInbox,
+    pub inbox: &'a ReceiverInbox,
     /// The connection.
     pub line: &'a Connection,
     /// Data may come without a request.
-    pub takes_unasked: bool,
+    pub accepts_unrequested: bool,
     /// The sender is the server, which sends its events.
-    pub hears_events: bool,
+    pub receives_events: bool,
     /// Set when the sender is the client and reports that its user stopped the run.
     pub interrupted: &'a AtomicBool,
     /// The most memory that the listing of one directory may take, in bytes; `None`: no limit.
@@ -214,17 +214,17 @@ pub struct ReceiverHandler<'a> {
 
 impl ReceiverHandler<'_> {
     /// Checks that a listing may begin: the one before it must be complete.
-    fn begin_dir(&self, state: &mut ReceiverState, told: &Told) -> Result<(), Error> {
+    fn begin_dir(&self, state: &mut ReceiverState, listing: &DirListing) -> Result<(), Error> {
         if !state.has_roots {
             return Err(unexpected("directory before the arguments"));
         }
-        if told.id != state.next_dir {
+        if listing.id != state.next_dir {
             return Err(unexpected("unexpected directory id"));
         }
         if !state.early.is_empty() {
             return Err(unexpected("directory before the data of the previous one"));
         }
-        if told.with_data && !self.takes_unasked {
+        if listing.with_data && !self.accepts_unrequested {
             return Err(unexpected("unrequested data"));
         }
         state.next_dir += 1;
@@ -235,7 +235,7 @@ impl ReceiverHandler<'_> {
     fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<(), Error> {
         let is_expected = match lane {
             Lane::Early => state.early.front() == Some(&file),
-            Lane::Asked | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
+            Lane::Requested | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
         };
         if is_expected { Ok(()) } else { Err(unexpected("data of an unrequested file")) }
     }
@@ -253,12 +253,12 @@ impl ReceiverHandler<'_> {
         self.expect(state, lane, file)?;
         match lane {
             Lane::Early if is_last => _ = state.early.pop_front(),
-            Lane::Asked if is_last => state.asked -= 1,
+            Lane::Requested if is_last => state.requested -= 1,
             _ => {}
         }
         let slot = match lane {
             Lane::Early => state.files.entry((lane, file)).or_default(),
-            Lane::Asked | Lane::Again => {
+            Lane::Requested | Lane::Again => {
                 state.files.get_mut(&(lane, file)).ok_or_else(|| unexpected("data of an unrequested file"))?
             }
         };
@@ -276,15 +276,15 @@ impl ReceiverHandler<'_> {
         }
         slot.pieces.push_back((piece, cost));
         if slot.awaited {
-            self.heard.arrived.notify_all();
+            self.inbox.arrived.notify_all();
         }
         Ok(())
     }
 
     /// Handles the beginning or continuation of a listing.
     fn part_of_dir(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<(), Error> {
-        if let Message::Dir(told) = &message {
-            self.begin_dir(state, told)?;
+        if let Message::Dir(listing) = &message {
+            self.begin_dir(state, listing)?;
         }
         state.joining_cost += cost;
         // What was decoded is counted once; this piece is not decoded yet.
@@ -293,16 +293,16 @@ impl ReceiverHandler<'_> {
             return Err(too_long(state.joiner.path(), max_bytes));
         }
         match state.joiner.push(message)? {
-            Some(told) => {
-                if told.with_data {
-                    let files = told.list.entries.iter().enumerate();
+            Some(listing) => {
+                if listing.with_data {
+                    let files = listing.list.entries.iter().enumerate();
                     let files = files.filter(|(_, entry)| entry.kind() == Kind::File);
-                    state.early.extend(files.map(|(at, _)| FileId { dir: told.id, entry: at as u32 }));
+                    state.early.extend(files.map(|(at, _)| FileId { dir: listing.id, entry: at as u32 }));
                 }
                 // The cost of its earlier pieces was consumed as they came.
                 state.joining_cost = 0;
-                state.survey.heed(&told);
-                state.dirs.push(told, cost);
+                state.survey.handle_listing(&listing);
+                state.dirs.push(listing, cost);
             }
             None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("endless directory")),
             // A listing may be longer than the window, and is not taken before it is complete.
@@ -361,7 +361,7 @@ fn too_long(path: &[u8], max_bytes: u64) -> Error {
 
 impl MessageHandler for ReceiverHandler<'_> {
     fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
-        let mut state = self.heard.lock();
+        let mut state = self.inbox.lock();
         let state = &mut *state;
         if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("message after the end of the session"));
@@ -389,22 +389,22 @@ impl MessageHandler for ReceiverHandler<'_> {
             | Message::Copy { .. }
             | Message::End { .. }
             | Message::Unsent { .. }) => return self.part_of_file(state, message, cost),
-            Message::Event(event) if self.hears_events => state.events.push_back((event, cost)),
+            Message::Event(event) if self.receives_events => state.events.push_back((event, cost)),
             Message::Bye(tally) if state.has_all => state.bye = Some(*tally),
             Message::Fail { exit, message, role } => {
-                if exit == Exit::Signal && !self.hears_events {
+                if exit == Exit::Signal && !self.receives_events {
                     self.interrupted.store(true, Ordering::Relaxed);
                 }
                 return Err(Error::of_text(exit, &message).by(role));
             }
             _ => return Err(unexpected("message that a sender must not send now")),
         }
-        self.heard.told.notify_all();
+        self.inbox.changed.notify_all();
         Ok(())
     }
 
     fn handle_end(&self, error: Error) {
-        self.heard.handle_end(error);
+        self.inbox.handle_end(error);
     }
 }
 
@@ -428,13 +428,13 @@ mod tests {
         let tickets = vec![Ticket::of(1), Ticket::of(2)];
         let found = SeenDir { tickets, list: Some((RelPath::root(), list)), ..SeenDir::bare(seen) };
         survey.took(found, &mut |_, _| ());
-        let heard = ReceiverInbox::default();
-        heard.lock().dirs.push(Box::default(), 0);
-        heard.begin(survey);
-        let Some((SurveyStep::Tell(Seen::Absent), needless)) = heard.next() else { panic!("unexpected wait") };
+        let inbox = ReceiverInbox::default();
+        inbox.lock().dirs.push(Box::default(), 0);
+        inbox.begin(survey);
+        let Some((SurveyStep::Tell(Seen::Absent), needless)) = inbox.next() else { panic!("unexpected wait") };
         assert_eq!(needless.len(), 2);
         // Once all listings have arrived, the sender needs nothing more.
-        heard.lock().dirs_ended = Some(Tally::default());
-        assert!(heard.next().is_none());
+        inbox.lock().dirs_ended = Some(Tally::default());
+        assert!(inbox.next().is_none());
     }
 }

@@ -27,14 +27,14 @@ pub(super) struct SenderState {
     pub(super) seen: VecDeque<(Seen, u64)>,
     /// The last [`Seen::Large`] reports on the current directory.
     large: Larger,
-    /// One queue for each lane of requests: [`Lane::Asked`] and [`Lane::Again`].
+    /// One queue for each lane of requests: [`Lane::Requested`] and [`Lane::Again`].
     pub(super) orders: [VecDeque<(Order, u64)>; 2],
     /// All listings were sent, so the receiver may report that it is done.
-    pub(super) has_told_all: bool,
+    pub(super) has_sent_all: bool,
     pub(super) finished: Option<Tally>,
     failed: Option<Error>,
     /// Set when no more messages will come.
-    is_unheard: Option<Arc<AtomicBool>>,
+    peer_is_gone: Option<Arc<AtomicBool>>,
     /// The listings that a stock rsync has not finished, with their numbers of entries.
     unfinished: BTreeMap<DirId, u64>,
 }
@@ -83,12 +83,12 @@ impl SenderInbox {
     }
 
     /// Registers a flag that is set when no more messages will come.
-    pub(super) fn tells(&self, is_unheard: Arc<AtomicBool>) {
+    pub(super) fn set_on_end(&self, peer_is_gone: Arc<AtomicBool>) {
         let mut state = self.lock();
         if state.failed.is_some() {
-            is_unheard.store(true, Ordering::Relaxed);
+            peer_is_gone.store(true, Ordering::Relaxed);
         }
-        state.is_unheard = Some(is_unheard);
+        state.peer_is_gone = Some(peer_is_gone);
     }
 
     /// Returns whether no more messages will come.
@@ -96,16 +96,16 @@ impl SenderInbox {
         self.lock().failed.is_some()
     }
 
-    /// Waits until the receiver has everything, and returns its counts. Digests of `owed` directories may still come
+    /// Waits until the receiver has everything, and returns its counts. Digests of `to_skip` directories may still come
     /// and are no longer needed; `passed` is called with their cost.
-    pub(super) fn finished(&self, mut owed: Owed, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
+    pub(super) fn finished(&self, mut to_skip: ReportsToSkip, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
         loop {
             let (cost, finished) = self.wait(|state| {
                 let mut all_cost = 0;
-                while !owed.is_paid()
+                while !to_skip.is_zero()
                     && let Some((seen, cost)) = state.seen.pop_front()
                 {
-                    owed.pay(&seen);
+                    to_skip.count_report(&seen);
                     all_cost += cost;
                 }
                 (all_cost > 0 || state.finished.is_some()).then(|| (all_cost, state.finished.clone()))
@@ -120,15 +120,15 @@ impl SenderInbox {
 
 /// How many directories the receiver still reports before the next one that matters.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Owed(pub(super) usize);
+pub(super) struct ReportsToSkip(pub(super) usize);
 
-impl Owed {
-    pub(super) fn is_paid(self) -> bool {
+impl ReportsToSkip {
+    pub(super) fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// Counts the report on one directory.
-    pub(super) fn pay(&mut self, seen: &Seen) {
+    pub(super) fn count_report(&mut self, seen: &Seen) {
         match seen {
             Seen::Absent => self.0 -= 1,
             // Another report on the same directory follows.
@@ -185,7 +185,7 @@ impl MessageHandler for SenderInbox {
                 state.unfinished.remove(&dir);
                 state.orders[0].push_back((Order::Forget(dir), cost));
             }
-            Message::WantsEnd(tally) if state.has_told_all => state.finished = Some(*tally),
+            Message::WantsEnd(tally) if state.has_sent_all => state.finished = Some(*tally),
             Message::Fail { exit, message, role } => return Err(Error::of_text(exit, &message).by(role)),
             _ => return Err(unexpected("message that a receiver must not send")),
         }
@@ -197,8 +197,8 @@ impl MessageHandler for SenderInbox {
     fn handle_end(&self, error: Error) {
         let mut state = self.lock();
         state.failed.get_or_insert(error);
-        if let Some(is_unheard) = &state.is_unheard {
-            is_unheard.store(true, Ordering::Relaxed);
+        if let Some(peer_is_gone) = &state.peer_is_gone {
+            peer_is_gone.store(true, Ordering::Relaxed);
         }
         drop(state);
         self.changed.notify_all();
@@ -208,7 +208,7 @@ impl MessageHandler for SenderInbox {
 /// Returns the index of the request queue for a lane, or `None` if nothing is requested on it.
 pub(super) fn lane_index(lane: Lane) -> Option<usize> {
     match lane {
-        Lane::Asked => Some(0),
+        Lane::Requested => Some(0),
         Lane::Again => Some(1),
         Lane::Early => None,
     }

@@ -1,6 +1,6 @@
 //! Walks the source and sends the listings that differ from the receiver's.
 
-use super::inbox::Owed;
+use super::inbox::ReportsToSkip;
 use super::roots::SentNames;
 use super::{KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
@@ -8,11 +8,11 @@ use crate::digest;
 use crate::error::Error;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
-use crate::proto::{Basis, Class, DirId, FileId, Lane, Message, Seen, Told, cut};
+use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Seen, cut};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::dir_digest::Children;
-use crate::session::source_prefetch::{Found, Looking};
+use crate::session::source_prefetch::{Found, SourcePrefetch};
 use crate::walk::{ListedDir, SourceDir, Ticket};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -27,15 +27,15 @@ enum ReceiverDir {
     /// No directory.
     Absent,
     /// See [`Seen`].
-    Said(Seen),
+    Reported(Seen),
 }
 
 /// A directory whose subdirectories are being walked.
 struct SenderFrame {
     /// Its subdirectories: paths, entries, and tickets.
     subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
-    was_told: bool,
-    there: ReceiverDir,
+    was_sent: bool,
+    at_receiver: ReceiverDir,
     /// The subdirectories that the receiver has.
     children: Children<u32>,
 }
@@ -43,7 +43,7 @@ struct SenderFrame {
 /// Sends listings.
 pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) sender: &'t Sender<'a>,
-    pub(super) looking: &'t Looking<'l>,
+    pub(super) prefetch: &'t SourcePrefetch<'l>,
     pub(super) kept: &'t Mutex<HashMap<DirId, Arc<KeptDir>>>,
     pub(super) named: SentNames<'t>,
     /// The directories whose digests the receiver sends, with their position.
@@ -51,9 +51,9 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
     /// How many of them were already reached.
     pub(super) whole_passed: usize,
     /// How many directories that the sender lacks the receiver describes before the next relevant one.
-    pub(super) owed: Owed,
+    pub(super) to_skip: ReportsToSkip,
     pub(super) next_id: DirId,
-    pub(super) unasked: bool,
+    pub(super) unrequested: bool,
     pub(super) buffer: Vec<u8>,
     pub(super) keeps: bool,
 }
@@ -63,50 +63,50 @@ impl ListingSender<'_, '_, '_> {
     pub(super) fn send_tree(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
-            self.owed.0 += 1;
+            self.to_skip.0 += 1;
         }
-        let there = self.there_at(&RelPath::root(), ReceiverDir::Unknown)?;
-        let mut stack = vec![self.visit(root, there, None, true, counted)?];
+        let at_receiver = self.receiver_dir_at(&RelPath::root(), ReceiverDir::Unknown)?;
+        let mut stack = vec![self.visit(root, at_receiver, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
             let Some((path, entry, ticket)) = frame.subs.next() else {
-                self.owed.0 += frame.children.left();
+                self.to_skip.0 += frame.children.left();
                 stack.pop();
                 continue;
             };
-            let there = match &frame.there {
-                ReceiverDir::Unknown => self.there_at(&path, ReceiverDir::Unknown)?,
-                ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent) => ReceiverDir::Absent,
-                ReceiverDir::Said(Seen::Dir { .. } | Seen::Large(_)) => {
+            let at_receiver = match &frame.at_receiver {
+                ReceiverDir::Unknown => self.receiver_dir_at(&path, ReceiverDir::Unknown)?,
+                ReceiverDir::Absent | ReceiverDir::Reported(Seen::Absent) => ReceiverDir::Absent,
+                ReceiverDir::Reported(Seen::Dir { .. } | Seen::Large(_)) => {
                     let name = digest::keyed_name(&self.sender.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
-                            self.owed.0 += ahead;
-                            ReceiverDir::Said(self.next_that_matters()?)
+                            self.to_skip.0 += ahead;
+                            ReceiverDir::Reported(self.next_that_matters()?)
                         }
                         None => ReceiverDir::Absent,
                     }
                 }
             };
-            let was_told = frame.was_told;
-            let frame = self.visit(ticket, there, (!was_told).then_some(entry), was_told, counted)?;
+            let was_sent = frame.was_sent;
+            let frame = self.visit(ticket, at_receiver, (!was_sent).then_some(entry), was_sent, counted)?;
             stack.push(frame);
         }
-        self.owed.0 += self.whole.len() - self.whole_passed;
+        self.to_skip.0 += self.whole.len() - self.whole_passed;
         Ok(())
     }
 
     /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn there_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
+    fn receiver_dir_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
         let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
         // The receiver first describes the directories in between, which no longer exist here.
-        self.owed.0 += turn - self.whole_passed;
+        self.to_skip.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
-        Ok(ReceiverDir::Said(self.next_that_matters()?))
+        Ok(ReceiverDir::Reported(self.next_that_matters()?))
     }
 
     fn next_digest(&self) -> Result<Seen, Error> {
-        let (seen, cost) = self.sender.heard.wait(|state| state.seen.pop_front())?;
+        let (seen, cost) = self.sender.inbox.wait(|state| state.seen.pop_front())?;
         if cost > 0 {
             self.sender.line.consumed(Class::Digests, cost);
         }
@@ -116,9 +116,9 @@ impl ListingSender<'_, '_, '_> {
     /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
     /// item.
     fn next_that_matters(&mut self) -> Result<Seen, Error> {
-        while !self.owed.is_paid() {
+        while !self.to_skip.is_zero() {
             let seen = self.next_digest()?;
-            self.owed.pay(&seen);
+            self.to_skip.count_report(&seen);
         }
         self.next_digest()
     }
@@ -126,12 +126,12 @@ impl ListingSender<'_, '_, '_> {
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn receive_large_reports(&self, there: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
-        while let ReceiverDir::Said(Seen::Large(count)) = *there {
+    fn receive_large_reports(&self, at_receiver: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
+        while let ReceiverDir::Reported(Seen::Large(count)) = *at_receiver {
             if count > len {
                 return Ok(true);
             }
-            *there = ReceiverDir::Said(self.next_digest()?);
+            *at_receiver = ReceiverDir::Reported(self.next_digest()?);
         }
         Ok(false)
     }
@@ -140,12 +140,12 @@ impl ListingSender<'_, '_, '_> {
     fn visit(
         &mut self,
         ticket: Ticket,
-        mut there: ReceiverDir,
+        mut at_receiver: ReceiverDir,
         itself: Option<Entry>,
-        parent_told: bool,
+        parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame, Error> {
-        let Found { mut listed, digest, tickets, is_parked, .. } = self.looking.take(ticket);
+        let Found { mut listed, digest, tickets, is_parked, .. } = self.prefetch.take(ticket);
         counted.merge(&listed.tally);
         if let Some(error) = listed.fatal.take() {
             return Err(error);
@@ -153,18 +153,18 @@ impl ListingSender<'_, '_, '_> {
         if self.sender.is_stock() {
             for problem in std::mem::take(&mut listed.problems) {
                 counted.problem(problem.weight);
-                (self.sender.tell)(Event::Problem(problem))?;
+                (self.sender.report)(Event::Problem(problem))?;
             }
             for note in std::mem::take(&mut listed.notes) {
-                (self.sender.tell)(Event::Note(note))?;
+                (self.sender.report)(Event::Note(note))?;
             }
         }
-        let has_more = self.receive_large_reports(&mut there, listed.source.len() as u64)?;
-        let is_same = match &there {
-            ReceiverDir::Said(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+        let has_more = self.receive_large_reports(&mut at_receiver, listed.source.len() as u64)?;
+        let is_same = match &at_receiver {
+            ReceiverDir::Reported(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
         };
-        let is_absent = matches!(there, ReceiverDir::Absent | ReceiverDir::Said(Seen::Absent));
+        let is_absent = matches!(at_receiver, ReceiverDir::Absent | ReceiverDir::Reported(Seen::Absent));
         let subs: Vec<_> = tickets
             .iter()
             .map(|&(at, ticket)| {
@@ -173,19 +173,19 @@ impl ListingSender<'_, '_, '_> {
             })
             .collect();
         if !is_same {
-            debug_assert!(parent_told || itself.is_some());
+            debug_assert!(parent_was_sent || itself.is_some());
             self.send_listing((listed, is_parked), itself, is_absent)?;
         }
         if has_more && subs.is_empty() {
-            self.owed.0 += 1;
+            self.to_skip.0 += 1;
         } else {
-            self.receive_large_reports(&mut there, u64::MAX)?;
+            self.receive_large_reports(&mut at_receiver, u64::MAX)?;
         }
-        let children = match &mut there {
-            ReceiverDir::Said(Seen::Dir { children, .. }) => std::mem::take(children),
-            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Said(_) => Vec::new(),
+        let children = match &mut at_receiver {
+            ReceiverDir::Reported(Seen::Dir { children, .. }) => std::mem::take(children),
+            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Reported(_) => Vec::new(),
         };
-        Ok(SenderFrame { subs: subs.into_iter(), was_told: !is_same, there, children: Children::new(children) })
+        Ok(SenderFrame { subs: subs.into_iter(), was_sent: !is_same, at_receiver, children: Children::new(children) })
     }
 
     /// Sends a listing. `is_parked`: its directories are closed.
@@ -198,7 +198,7 @@ impl ListingSender<'_, '_, '_> {
         let id = self.next_id;
         self.next_id += 1;
         if self.sender.is_stock() {
-            self.sender.heard.wait_to_list(id, listed.source.len() as u64)?;
+            self.sender.inbox.wait_to_list(id, listed.source.len() as u64)?;
         }
         let mut ids = Vec::new();
         let mut own = DirList::default();
@@ -215,7 +215,7 @@ impl ListingSender<'_, '_, '_> {
             }
             false => Vec::new(),
         };
-        let with_data = is_absent && self.unasked;
+        let with_data = is_absent && self.unrequested;
         let files = with_data.then(|| listed.source.clone());
         let open = listed.places;
         if self.keeps {
@@ -224,7 +224,7 @@ impl ListingSender<'_, '_, '_> {
             let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
             self.kept.lock().insert(id, Arc::new(kept));
         }
-        let told = Told {
+        let listing = DirListing {
             id,
             path: listed.path,
             itself: own,
@@ -240,13 +240,13 @@ impl ListingSender<'_, '_, '_> {
             shown,
             renamed_from: listed.renamed_from,
         };
-        let mut said = Ok(());
-        cut(told, &mut |message| {
-            if said.is_ok() {
-                said = self.sender.line.send(&message);
+        let mut sent = Ok(());
+        cut(listing, &mut |message| {
+            if sent.is_ok() {
+                sent = self.sender.line.send(&message);
             }
         });
-        said?;
+        sent?;
         let Some(files) = files else { return Ok(()) };
         let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };
         let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();

@@ -68,7 +68,7 @@ impl Outset {
 /// Returns the message about the source arguments, and what to keep of it.
 pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
     let PrefetchStart { gathered, top, .. } = start;
-    let mut named = SentNames { ids, said: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
+    let mut named = SentNames { ids, sent: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
     let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
     let top = top.clone().map(|entry| {
@@ -91,7 +91,7 @@ pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, id
         notes,
         ids,
     };
-    (roots, Outset { whole, named: named.said, failed, more })
+    (roots, Outset { whole, named: named.sent, failed, more })
 }
 
 /// The ids whose names were sent to the receiver.
@@ -99,7 +99,7 @@ pub(super) struct SentNames<'a> {
     /// The names of the ids.
     pub(super) ids: &'a Ids,
     /// Which names were sent: of a group or user, and its number.
-    pub(super) said: HashSet<(bool, u32)>,
+    pub(super) sent: HashSet<(bool, u32)>,
     /// Names are sent at all.
     pub(super) is_on: bool,
 }
@@ -108,7 +108,7 @@ impl SentNames<'_> {
     /// Adds the names of an entry's ids, once each.
     pub(super) fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
         for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
-            if !self.is_on || id == 0 || !self.said.insert((is_group, id)) {
+            if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
                 continue;
             }
             let name = if is_group { self.ids.group_name(id) } else { self.ids.user_name(id) };

@@ -26,7 +26,7 @@ use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{Token, TokenDecoder};
-use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Roots, Told, ToldSub};
+use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
@@ -524,9 +524,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
         let SortedList { first, entries, dropped_dirs, named_dirs, ids, problems } = list;
         let mut listing = Listing::new(path, first, has_content);
-        listing.told.ids = ids;
+        listing.message.ids = ids;
         problems.iter().for_each(|problem| self.counted.problem(problem.weight));
-        listing.told.problems = problems;
+        listing.message.problems = problems;
         for (place, entry) in (0..).zip(entries) {
             let Some(entry) = entry else {
                 let path = RelPath::root();
@@ -535,7 +535,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
-            if parent != listing.told.path.as_bytes() {
+            if parent != listing.message.path.as_bytes() {
                 return Err(violation("an entry outside of its directory"));
             }
             let sub = self.sub(&entry, name, &named_dirs)?;
@@ -547,7 +547,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let list = shared.lists_done.len();
         shared.lists_done.push(false);
         drop(shared);
-        self.pass_on_told(listing, Some(list))
+        self.deliver(listing, Some(list))
     }
 
     /// Passes on a list that contains the whole tree, as one listing for each directory.
@@ -569,7 +569,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 listings.push(Listing::new(dir.path, first, dir.has_content));
             }
         }
-        listings.into_iter().try_for_each(|listing| self.pass_on_told(listing, None))
+        listings.into_iter().try_for_each(|listing| self.deliver(listing, None))
     }
 
     /// Returns what a listing says about a subdirectory, and its place among the numbered directories.
@@ -578,7 +578,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         entry: &FileEntry,
         name: &[u8],
         named_dirs: &HashSet<Vec<u8>>,
-    ) -> decode_error::Result<Option<(ToldSub, NumberedDir)>> {
+    ) -> decode_error::Result<Option<(SubdirFlags, NumberedDir)>> {
         if name.is_empty() || name == b".." || name == b"." {
             return Err(violation("invalid name of an entry"));
         }
@@ -590,7 +590,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
         let is_walked = (entry.has_content || is_implied) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
-        Ok(Some((ToldSub { is_walked, is_implied }, NumberedDir { path, is_walked, has_content: entry.has_content })))
+        Ok(Some((
+            SubdirFlags { is_walked, is_implied },
+            NumberedDir { path, is_walked, has_content: entry.has_content },
+        )))
     }
 
     /// Returns an entry as the receiver expects it from a sender, which applies `--chmod`.
@@ -603,9 +606,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         converted
     }
 
-    fn pass_on_told(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
+    fn deliver(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
         let mut shared = self.intake.shared.lock();
-        listing.told.id = shared.listings.len() as DirId;
+        listing.message.id = shared.listings.len() as DirId;
         let places = listing.has_gaps().then_some(listing.places);
         shared.listings.push(ListingIndex { first: listing.first, places, list });
         drop(shared);
@@ -613,7 +616,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if !self.line.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
             return Err(self.lists_too_long());
         }
-        let message = Message::Dir(Box::new(listing.told));
+        let message = Message::Dir(Box::new(listing.message));
         self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
     }
 
@@ -680,7 +683,7 @@ struct SortedList {
 
 /// The listing of a directory that is being assembled.
 struct Listing {
-    told: Told,
+    message: DirListing,
     /// The index of the first entry of the list that contains it.
     first: i32,
     /// The place of each entry in that list.
@@ -691,15 +694,15 @@ struct Listing {
 
 impl Listing {
     fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
-        let told = Told { path, may_delete: has_content, is_named: !has_content, ..Told::default() };
-        Listing { told, first, places: Vec::new(), cost: size_of::<Told>() as u64 }
+        let message = DirListing { path, may_delete: has_content, is_named: !has_content, ..DirListing::default() };
+        Listing { message, first, places: Vec::new(), cost: size_of::<DirListing>() as u64 }
     }
 
-    fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<ToldSub>) {
+    fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {
         self.cost += (size_of::<Entry>() + name.len() + entry.target().len()) as u64;
-        self.told.list.push_entry(name, entry);
+        self.message.list.push_entry(name, entry);
         self.places.push(place);
-        self.told.subs.extend(sub);
+        self.message.subs.extend(sub);
     }
 
     /// Moves the index of the first entry here, and returns whether the others do not count up from it.
@@ -708,7 +711,7 @@ impl Listing {
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
         // Only files are requested, and they come first.
-        let files = self.told.list.entries.iter().take_while(|entry| !entry.is_dir());
+        let files = self.message.list.entries.iter().take_while(|entry| !entry.is_dir());
         (0..).zip(&self.places).zip(files).any(|((at, &place), _)| place != at)
     }
 }

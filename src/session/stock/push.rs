@@ -21,7 +21,7 @@ use crate::proto::rsync::mux::{self, Control};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::rsync::tokens::TokenEncoder;
-use crate::proto::{Basis, Class, DirId, Encoder, FileId, IdName, Lane, Message, Told};
+use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
@@ -61,7 +61,7 @@ struct Shared {
 struct SentListing {
     path: RelPath,
     list: DirList,
-    /// See [`Told::shown`].
+    /// See [`DirListing::shown`].
     shown: Vec<Vec<u8>>,
 }
 
@@ -146,7 +146,7 @@ pub struct PushEncoder {
     shared: Arc<Mutex<Shared>>,
     io_error: Arc<AtomicI32>,
     /// The errors that the receiver knows of.
-    told_io_error: i32,
+    sent_io_error: i32,
     counts: Arc<SentCounts>,
     lists: ListEncoder,
     indices: NdxEncoder,
@@ -159,7 +159,7 @@ pub struct PushEncoder {
     root: Option<FileEntry>,
     has_first: bool,
     /// The listing that is being assembled.
-    told: Option<Box<Told>>,
+    partial: Option<Box<DirListing>>,
     /// The directories that still get a list, with their numbers; the next one is last.
     dirs: Vec<(i32, OwnEntry)>,
     next_dir: i32,
@@ -207,7 +207,7 @@ pub(in crate::session) fn directions<'a>(
         terms,
         shared: shared.clone(),
         io_error,
-        told_io_error: 0,
+        sent_io_error: 0,
         counts: counts.clone(),
         lists: ListEncoder::new(list_options),
         indices: NdxEncoder::new(terms.protocol),
@@ -218,7 +218,7 @@ pub(in crate::session) fn directions<'a>(
         events,
         root: None,
         has_first: false,
-        told: None,
+        partial: None,
         dirs: Vec::new(),
         next_dir: 0,
         names: names_of_root(options.preserve.numeric_ids),
@@ -267,11 +267,11 @@ impl PushEncoder {
     }
 
     /// Appends a listing.
-    fn listing(&mut self, told: Told, out: &mut Vec<u8>) -> Result<()> {
-        self.learn(&told.ids);
-        let own = if self.is_incremental() { self.lists_before(&told.path, out) } else { None };
+    fn listing(&mut self, listing: DirListing, out: &mut Vec<u8>) -> Result<()> {
+        self.learn(&listing.ids);
+        let own = if self.is_incremental() { self.lists_before(&listing.path, out) } else { None };
         let first = self.lists.next_index();
-        let root = self.root.take().filter(|_| told.path.is_root());
+        let root = self.root.take().filter(|_| listing.path.is_root());
         let has_root = root.is_some();
         if let Some(mut root) = root {
             root.is_top_dir = true;
@@ -282,34 +282,37 @@ impl PushEncoder {
                 self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
             }
         }
-        let mut subs = told.subs.iter();
+        let mut subs = listing.subs.iter();
         let mut below = Vec::new();
-        for (at, entry) in (0..).zip(&told.list.entries) {
-            let name = told.list.name(entry);
-            let path = path::join(told.path.as_bytes(), name);
+        for (at, entry) in (0..).zip(&listing.list.entries) {
+            let name = listing.list.name(entry);
+            let path = path::join(listing.path.as_bytes(), name);
             let mut converted = self.entry(path.clone(), entry);
             if entry.is_dir() {
                 let sub = subs.next().copied().unwrap_or_default();
                 // A named directory, or only a leading element of an argument.
-                converted.is_top_dir = told.is_named && sub.is_walked || sub.is_implied;
+                converted.is_top_dir = listing.is_named && sub.is_walked || sub.is_implied;
                 converted.has_content = sub.is_walked && !sub.is_implied;
-                let base = told.shown.get(entry.origin as usize).map_or(told.path.as_bytes(), Vec::as_slice);
-                let own = OwnEntry { path: told.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
+                let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
+                let own =
+                    OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
                 below.push((self.next_dir, own));
                 self.next_dir += 1;
             }
             self.lists.entry(&converted, out);
             if !self.is_incremental() {
-                self.all.push((path, entry.is_dir(), FileId { dir: told.id, entry: at }));
+                self.all.push((path, entry.is_dir(), FileId { dir: listing.id, entry: at }));
             }
         }
         let count = self.lists.next_index() - first;
         let mut shared = self.shared.lock();
         if self.is_incremental() {
-            shared.lists.push(SentList { first, count, dir: Some(told.id), has_root, own: own.map(Box::new) });
+            shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, own: own.map(Box::new) });
             self.dirs.extend(below.into_iter().rev());
         }
-        shared.listings.insert(told.id, SentListing { path: told.path, list: told.list, shown: told.shown });
+        shared
+            .listings
+            .insert(listing.id, SentListing { path: listing.path, list: listing.list, shown: listing.shown });
         drop(shared);
         if self.is_incremental() {
             self.end_list(out);
@@ -318,8 +321,8 @@ impl PushEncoder {
     }
 
     fn end_list(&mut self, out: &mut Vec<u8>) {
-        self.told_io_error = self.io_error.load(Ordering::Relaxed);
-        self.lists.end(self.told_io_error, &IdLists::default(), out);
+        self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+        self.lists.end(self.sent_io_error, &IdLists::default(), out);
     }
 
     /// Announces the list of a directory, after empty lists for those before it that have no listing. Returns its entry.
@@ -351,7 +354,7 @@ impl PushEncoder {
     fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.root.is_some() {
             // Nothing but the root takes part.
-            self.listing(Told { id: NO_LISTING, ..Told::default() }, out)?;
+            self.listing(DirListing { id: NO_LISTING, ..DirListing::default() }, out)?;
         }
         if self.is_incremental() {
             if !std::mem::replace(&mut self.has_first, true) {
@@ -372,8 +375,8 @@ impl PushEncoder {
                     (true, _) => ids.groups.push((id, name)),
                 }
             }
-            self.told_io_error = self.io_error.load(Ordering::Relaxed);
-            self.lists.end(self.told_io_error, &ids, out);
+            self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+            self.lists.end(self.sent_io_error, &ids, out);
             let mut all = std::mem::take(&mut self.all);
             let is_root = |path: &[u8]| path == b".";
             all.sort_by(|a, b| is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1))));
@@ -440,13 +443,15 @@ impl PushEncoder {
 
     fn listing_message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         match message {
-            Message::Dir(told) if told.more => self.told = Some(told.clone()),
-            Message::Dir(told) => self.listing((**told).clone(), out)?,
+            Message::Dir(listing) if listing.more => self.partial = Some(listing.clone()),
+            Message::Dir(listing) => self.listing((**listing).clone(), out)?,
             Message::More { list, subs, last, .. } => {
-                let Some(mut told) = self.told.take() else { return Err(unexpected("continuation of no listing")) };
-                told.list.append(list.clone());
-                told.subs.extend_from_slice(subs);
-                if *last { self.listing(*told, out)? } else { self.told = Some(told) }
+                let Some(mut listing) = self.partial.take() else {
+                    return Err(unexpected("continuation of no listing"));
+                };
+                listing.list.append(list.clone());
+                listing.subs.extend_from_slice(subs);
+                if *last { self.listing(*listing, out)? } else { self.partial = Some(listing) }
             }
             Message::DirsEnd(_) => self.end_lists(out)?,
             _ => {}
@@ -496,8 +501,8 @@ impl Encoder for PushEncoder {
             }
             Message::Done(_) => {
                 let io_error = self.io_error.load(Ordering::Relaxed);
-                if io_error & !self.told_io_error != 0 {
-                    self.told_io_error = io_error;
+                if io_error & !self.sent_io_error != 0 {
+                    self.sent_io_error = io_error;
                     mux::encode_control(&Control::IoError(io_error), out);
                 }
                 self.indices.encode(Ndx::Done, &mut data);
@@ -632,7 +637,7 @@ impl PushIntake<'_> {
             None if has_blocks && self.terms.compression != Compression::Zlib => Basis::Blocks(request),
             None => Basis::None,
         };
-        let lane = if with_sums { Lane::Asked } else { Lane::Early };
+        let lane = if with_sums { Lane::Requested } else { Lane::Early };
         request_of(Message::Want { file, lane, basis }, cost)
     }
 

@@ -86,7 +86,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     let Connect {
         args,
         transport: _,
-        shell_was_said: _,
+        shell_was_given: _,
         shell: _,
         program: _,
         family: _,

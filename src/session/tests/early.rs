@@ -6,7 +6,7 @@ use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::session::Refusal;
 use crate::session::dest_prescan::Guess;
-use crate::session::source_prefetch::{Aim, Early};
+use crate::session::source_prefetch::{Early, PrefetchParams};
 use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
@@ -16,7 +16,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
     Client {
         key: [7; 16],
         options,
-        speech: Speech::ours(compression_choice::features(None)),
+        support: ProtocolSupport::ours(compression_choice::features(None)),
         setup: setup(is_pull),
         sources: vec![at(cwd, "src")],
         dest: is_pull.then(|| at(cwd, "dst")),
@@ -70,9 +70,9 @@ fn at(cwd: &[u8], name: &str) -> Vec<u8> {
 }
 
 /// Pushes a tree in which a file appears after the client has scanned it. Returns the names in `dst/d` afterwards.
-/// `good_for`: how long the scan is valid. `speaks_first`: the client sends what it can before the server sends
+/// `good_for`: how long the scan is valid. `sends_first`: the client sends what it can before the server sends
 /// anything.
-fn pushed(good_for: Duration, speaks_first: bool) -> String {
+fn pushed(good_for: Duration, sends_first: bool) -> String {
     let top = tempfile::tempdir().unwrap();
     let trees = [("d/file".to_owned(), "before".to_owned())];
     Trees::of(&trees, &[]).make(top.path());
@@ -80,29 +80,32 @@ fn pushed(good_for: Duration, speaks_first: bool) -> String {
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, false);
     let settle = |_: &Setup| Ok(settled(&options, &at(cwd, "dst")));
-    let aim = Aim { early: Some(good_for), ..Aim::early(terms_of(&near), &near.sources, [7; 16], true) };
-    let ended = aim.look(|looking| {
-        while looking.found() < 2 {
+    let params = PrefetchParams {
+        early: Some(good_for),
+        ..PrefetchParams::early(terms_of(&near), &near.sources, [7; 16], true)
+    };
+    let ended = params.look(|prefetch| {
+        while prefetch.found() < 2 {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("src/d/other"), "new").unwrap();
-        let early = Early::Source(Box::new(looking));
+        let early = Early::Source(Box::new(prefetch));
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
-        let said = speaks_first.then(|| near.first_words(Some(&early)));
-        said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+        let first_words = sends_first.then(|| near.first_words(Some(&early)));
+        first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
         std::thread::scope(|scope| {
-            let speech = Speech::ours(compression_choice::features(None));
-            scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-            near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
+            let support = ProtocolSupport::ours(compression_choice::features(None));
+            scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
-    let mut there: Vec<_> = std::fs::read_dir(top.path().join("dst/d"))
+    let mut names: Vec<_> = std::fs::read_dir(top.path().join("dst/d"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    there.sort();
-    there.join(" ")
+    names.sort();
+    names.join(" ")
 }
 
 #[test]
@@ -140,9 +143,9 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let whole = RelPath::parse(whole.as_bytes()).unwrap();
     let dest = at(cwd, "dst");
     let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
-    let ended = guess.look(|glance| {
-        let glance = glance.expect("the destination exists");
-        while glance.seen() < if whole.is_root() { 2 } else { 1 } {
+    let ended = guess.look(|prescan| {
+        let prescan = prescan.expect("the destination exists");
+        while prescan.seen() < if whole.is_root() { 2 } else { 1 } {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("dst/d/file"), "changed since").unwrap();
@@ -151,9 +154,9 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         }
         let (ours, theirs) = pipe::pair(ROOM_BYTES);
         std::thread::scope(|scope| {
-            let speech = Speech::ours(compression_choice::features(None));
-            scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-            near.run(ours, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+            let support = ProtocolSupport::ours(compression_choice::features(None));
+            scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            near.run(ours, (None, Some(Early::Dest(prescan))), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
@@ -179,7 +182,7 @@ struct Guessing<'a> {
     /// The files in the destination; `None` if it does not exist.
     dest: Option<&'a [(&'a str, &'a str)]>,
     /// The client does not wait for the server's greeting.
-    speaks_first: bool,
+    sends_first: bool,
 }
 
 impl Guessing<'_> {
@@ -201,23 +204,23 @@ impl Guessing<'_> {
         let (dest, whole) = (at(cwd, "dst"), RelPath::parse(self.whole.as_bytes()).unwrap());
         let guess = Guess { terms: terms_of(&near), dest: &dest, whole, key: [7; 16], good_for: LIMIT };
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
-        let ended = guess.look(|glance| {
-            let glance = glance.expect("a directory, or missing");
-            while glance.foretold().count() == 0 {
+        let ended = guess.look(|prescan| {
+            let prescan = prescan.expect("a directory, or missing");
+            while prescan.predicted().count() == 0 {
                 std::thread::yield_now();
             }
-            let early = Early::Dest(glance);
-            let said = self.speaks_first.then(|| near.first_words(Some(&early)));
-            said.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
+            let early = Early::Dest(prescan);
+            let first_words = self.sends_first.then(|| near.first_words(Some(&early)));
+            first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
             std::thread::scope(|scope| {
-                let speech = Speech::ours(compression_choice::features(None));
-                scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-                near.run(ours, (said, Some(early)), &mut reporter(&options), &mut Tally::default())
+                let support = ProtocolSupport::ours(compression_choice::features(None));
+                scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+                near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
             })
         });
         let tree = |name: &str| {
             let all = all(&top.path().join(name));
-            all.into_iter().map(|(path, told)| (path, told.replace(&format!("{name}/"), ""))).collect::<Vec<_>>()
+            all.into_iter().map(|(path, content)| (path, content.replace(&format!("{name}/"), ""))).collect::<Vec<_>>()
         };
         let dest = if self.source.ends_with('/') { "dst" } else { "dst/src" };
         let is_whole = std::fs::read_dir(top.path().join("dst")).is_ok() && tree(dest) == tree("src");
@@ -231,9 +234,9 @@ fn copy_is_complete_whatever_was_guessed() {
     let other: &[_] = &[("a", "other"), ("d/b", "b"), ("d/x/y", "y"), ("src/d/e/c", "old"), ("z", "z")];
     for dest in [None, Some(&[][..]), Some(same), Some(other)] {
         for (source, whole) in [("src/", ""), ("src", "src"), ("src/", "d"), ("src/", "x"), ("src", ""), ("src", "d")] {
-            for speaks_first in [true, false] {
-                let case = Guessing { source, whole, dest, speaks_first };
-                let name = format!("{source} as {whole:?} to {dest:?}, {speaks_first}");
+            for sends_first in [true, false] {
+                let case = Guessing { source, whole, dest, sends_first };
+                let name = format!("{source} as {whole:?} to {dest:?}, {sends_first}");
                 assert_eq!(case.run(), (Exit::Ok, true), "{name}");
             }
         }
@@ -250,12 +253,12 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
         let dest = at(cwd, "dst");
         let guess =
             Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
-        let ended = guess.look(|glance| {
-            let glance = glance.expect("the destination exists");
-            while glance.foretold().count() < 2 {
+        let ended = guess.look(|prescan| {
+            let prescan = prescan.expect("the destination exists");
+            while prescan.predicted().count() < 2 {
                 std::thread::yield_now();
             }
-            near.run(link, (None, Some(Early::Dest(glance))), &mut reporter(&options), &mut Tally::default())
+            near.run(link, (None, Some(Early::Dest(prescan))), &mut reporter(&options), &mut Tally::default())
         });
         ended.unwrap()
     };
@@ -313,11 +316,11 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let words = first.words();
     ours.writer.write_all(&words).unwrap();
     let mut greeting = Vec::new();
-    encode_greeting(&near.speech.greeting([0; 16]), &mut greeting);
+    encode_greeting(&near.support.greeting([0; 16]), &mut greeting);
     let has_setup = words.len() > greeting.len();
-    let speech = Speech::ours(compression_choice::features(Some(takes)));
+    let support = ProtocolSupport::ours(compression_choice::features(Some(takes)));
     let ended = std::thread::scope(|scope| {
-        scope.spawn(move || session::serve(theirs, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
         near.run(ours, (Some(first), None), &mut reporter(&options), &mut Tally::default())
     });
     let text = std::fs::read_to_string(top.path().join("dst/d/file"));
@@ -342,24 +345,25 @@ fn first_words_suit_an_unknown_server() {
 
 /// A copy of which the server grants only a part, with these feature bits. Returns whether it was rejected as a whole,
 /// and whether the file was copied.
-fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, speaks_first: bool) -> (bool, bool) {
+fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, sends_first: bool) -> (bool, bool) {
     let top = tempfile::tempdir().unwrap();
     Trees::of(&[("d/file".to_owned(), "text".to_owned())], &[]).make(top.path());
     let cwd = top.path().as_os_str().as_bytes();
     let (options, stop) = (options(&["-a"]), AtomicBool::new(false));
     let near = client(&options, cwd, &stop, is_pull);
-    let near = Client { speech: Speech { features: near.speech.features | ours, ..near.speech.clone() }, ..near };
+    let near =
+        Client { support: ProtocolSupport { features: near.support.features | ours, ..near.support.clone() }, ..near };
     let settle = |_: &Setup| {
         let beyond = Some(Error::new(Exit::FileSelect, "a part"));
         Ok(SettledSetup { beyond, ..settled(&options, &at(cwd, if is_pull { "src" } else { "dst" })) })
     };
     let (mut link, far) = pipe::pair(ROOM_BYTES);
-    let said = speaks_first.then(|| near.first_words(None));
-    said.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
-    let speech = Speech::ours(compression_choice::features(None) | theirs);
+    let first_words = sends_first.then(|| near.first_words(None));
+    first_words.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
+    let support = ProtocolSupport::ours(compression_choice::features(None) | theirs);
     let is_refused = std::thread::scope(|scope| {
-        scope.spawn(move || session::serve(far, &speech, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
-        match near.open(link, said, None) {
+        scope.spawn(move || session::serve(far, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        match near.open(link, first_words, None) {
             Err(Refusal::NotGranted(why)) => {
                 assert_eq!((why.exit, &why.message[..]), (Exit::FileSelect, &b"a part"[..]));
                 true
@@ -376,11 +380,11 @@ fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, speaks_first
 
 #[test]
 fn verdict_arrives_before_the_run_changes_anything() {
-    for (is_pull, speaks_first) in [(false, false), (false, true), (true, false), (true, true)] {
-        assert_eq!(copy_with_partial_grant([ASKS_FIRST; 2], is_pull, speaks_first), (true, false));
+    for (is_pull, sends_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(copy_with_partial_grant([ASKS_FIRST; 2], is_pull, sends_first), (true, false));
         for one_knows in [[ASKS_FIRST, 0], [0, ASKS_FIRST]] {
             assert_eq!(
-                copy_with_partial_grant(one_knows, is_pull, speaks_first),
+                copy_with_partial_grant(one_knows, is_pull, sends_first),
                 (false, true),
                 "the run proceeds without a verdict"
             );

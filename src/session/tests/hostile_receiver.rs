@@ -33,13 +33,13 @@ fn pushed(words: &[&str], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
 }
 
 /// As [`pull`], with a guess of what is compared, and digests that are sent before anything is read.
-fn guessed(guess: &str, said: &[Message], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
+fn guessed(guess: &str, messages: &[Message], play: impl FnOnce(&mut Peer)) -> (Stage, Ended) {
     let stage = Stage::new();
     stage.has("a", "hello").has("d/b", "hello");
     let ended = serve(&stage, &["-r"], true, |peer| {
         let guess = RelPath::parse(guess.as_bytes()).ok();
         peer.greet_so(&Greeting { guess, ..Greeting::ours([7; 16]) }, Some(setup(true)));
-        peer.send_messages(said);
+        peer.send_messages(messages);
         peer.receive_greeting();
         peer.receive();
         play(peer);
@@ -55,15 +55,17 @@ fn seen(children: usize) -> Seen {
 
 /// Reads which directories are listed, and whether with their data, until the end.
 fn receive_listings(peer: &mut Peer) -> Vec<(String, bool)> {
-    let mut told = Vec::new();
+    let mut listings = Vec::new();
     while let Some(message) = peer.receive_message() {
         match message {
-            Message::Dir(dir) => told.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data)),
+            Message::Dir(dir) => {
+                listings.push((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
+            }
             Message::DirsEnd(_) => _ = peer.send_message(&Message::WantsEnd(Box::default())),
             _ => {}
         }
     }
-    told
+    listings
 }
 
 #[test]
@@ -80,10 +82,10 @@ fn digests_of_a_wrong_guess_are_ignored() {
         ("d", vec![digests(&[seen(0)]), digests(&[Seen::Absent])], all()),
         ("x", vec![digests(&[seen(2), seen(1)]), digests(&[Seen::Absent, Seen::Absent, seen(0)])], listed()),
     ];
-    for (guess, said, expected) in cases {
-        let mut told = Vec::new();
-        let (_, ended) = guessed(guess, &said, |peer| told = receive_listings(peer));
-        assert_eq!((told, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
+    for (guess, messages, expected) in cases {
+        let mut listings = Vec::new();
+        let (_, ended) = guessed(guess, &messages, |peer| listings = receive_listings(peer));
+        assert_eq!((listings, ended.exit), (expected, Exit::Ok), "{guess}: {}", ended.sentence);
     }
 }
 
@@ -107,14 +109,14 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
 #[test]
 fn listing_precedes_the_digest_of_a_larger_directory() {
     let d = crate::digest::keyed_name(&[7; 16], b"d");
-    let told = || [(String::new(), false), ("d".to_owned(), false)];
+    let listings = || [(String::new(), false), ("d".to_owned(), false)];
     let root = || Seen::Dir { digest: None, children: vec![d] };
     // The source has two entries. At least two may be the same, three are more.
-    for (large, heard_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
+    for (large, received_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
         let (_, ended) = pull(&["-r"], |peer| {
             peer.send_message(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
             let mut first = Vec::new();
-            if heard_first > 0 {
+            if received_first > 0 {
                 first.extend(peer.receive_until(|message| match message {
                     Message::Dir(dir) => {
                         Some((String::from_utf8_lossy(dir.path.as_bytes()).into_owned(), dir.with_data))
@@ -124,7 +126,7 @@ fn listing_precedes_the_digest_of_a_larger_directory() {
             }
             peer.send_message(&Message::Digests(vec![root(), seen(0)]));
             let all: Vec<_> = first.into_iter().chain(receive_listings(peer)).collect();
-            assert_eq!(all, told(), "{large:?}");
+            assert_eq!(all, listings(), "{large:?}");
         });
         assert_eq!(ended.exit, Exit::Ok, "{large:?}: {}", ended.sentence);
     }
@@ -137,27 +139,27 @@ fn unfinished_digests_of_a_wrong_guess_end_the_run() {
 }
 
 fn want(dir: DirId, entry: u32) -> Message {
-    Message::Want { file: file(dir, entry), lane: Lane::Asked, basis: Basis::None }
+    Message::Want { file: file(dir, entry), lane: Lane::Requested, basis: Basis::None }
 }
 
 /// Reads all listings of the sender, which learns that the receiver has nothing.
 fn receive_all_listings(peer: &mut Peer) {
     // Digests are expected if the options permit comparing them; without them nothing is listed.
     peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
-    let told = peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
-    assert!(told.is_some(), "everything is listed");
+    let end = peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
+    assert!(end.is_some(), "everything is listed");
 }
 
 /// A receiver that sends these messages after all listings, to a server and to a client. Both reject them.
 #[track_caller]
-fn refused(said: &[Message], words: &str) {
+fn refused(messages: &[Message], words: &str) {
     let server = pull(&["-r"], |peer| {
         receive_all_listings(peer);
-        peer.send_messages(said);
+        peer.send_messages(messages);
     });
     let client = pushed(&["-r"], |peer| {
         receive_all_listings(peer);
-        peer.send_messages(said);
+        peer.send_messages(messages);
     });
     for (stage, ended) in [server, client] {
         ended.refuses(Exit::Protocol, words);
@@ -209,12 +211,12 @@ refused!(removal_in_an_unlisted_directory_is_rejected, "unknown directory id", [
 refused!(
     malformed_basis_signature_is_rejected,
     "",
-    [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::Blocks(vec![0xff; 40]) }]
+    [Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::Blocks(vec![0xff; 40]) }]
 );
 refused!(roots_of_a_receiver_are_rejected, "must not send", [roots_message()]);
 refused!(directory_of_a_receiver_is_rejected, "must not send", [dir(0, "", &[])]);
 refused!(dirs_end_of_a_receiver_is_rejected, "must not send", [dirs_end()]);
-refused!(data_of_a_receiver_is_rejected, "must not send", [whole(Lane::Asked, file(0, 0))]);
+refused!(data_of_a_receiver_is_rejected, "must not send", [whole(Lane::Requested, file(0, 0))]);
 refused!(bye_of_a_receiver_is_rejected, "must not send", [Message::Bye(Box::default())]);
 refused!(duplicate_setup_is_rejected, "must not send", [Message::Setup(Box::new(setup(true)))]);
 refused!(
@@ -313,7 +315,7 @@ fn prefix_longer_than_the_file_is_handled() {
     let (_, ended) = pull(&["-r"], |peer| {
         receive_all_listings(peer);
         let basis = Basis::Prefix { len_bytes: i64::MAX as u64, digest: None };
-        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis });
+        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Requested, basis });
         let is_over = |message: &Message| matches!(message, Message::End { .. } | Message::Unsent { .. }).then_some(());
         assert!(peer.receive_until(is_over).is_some());
         peer.send_message(&Message::WantsEnd(Box::default()));
@@ -343,8 +345,8 @@ fn event_to_a_sending_server_is_rejected() {
 
 /// Sends a message until the connection is closed, or far more often than any window permits.
 fn endless(peer: &mut Peer, message: &Message) -> bool {
-    let begun = peer.said_bytes;
-    while peer.said_bytes - begun < 64 << 20 {
+    let begun = peer.sent_bytes;
+    while peer.sent_bytes - begun < 64 << 20 {
         if !peer.send_message(message) {
             return false;
         }
@@ -373,9 +375,9 @@ fn endless_digests_beyond_the_window_are_rejected() {
 
 #[test]
 fn repeated_large_directory_report_is_rejected() {
-    for said in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
+    for messages in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
         let (_, ended) = pull(&["-r"], |peer| {
-            for &entries in said {
+            for &entries in messages {
                 peer.send_message(&Message::Digests(vec![Seen::Large(entries)]));
             }
         });
@@ -437,12 +439,12 @@ fn recorded() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
     let mut dialect = Native::new(1);
-    let said = [
+    let messages = [
         Message::Setup(Box::new(setup(true))),
         Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]),
         Message::Ping,
     ];
-    said.iter().for_each(|message| dialect.encode(message, &mut bytes).unwrap());
+    messages.iter().for_each(|message| dialect.encode(message, &mut bytes).unwrap());
     bytes
 }
 
@@ -469,7 +471,7 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
     let digests = Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]);
     dialect.encode(&digests, &mut before).unwrap();
     let mut behind = Vec::new();
-    let said = [
+    let messages = [
         want(0, 0),
         Message::Event(crate::report::event::Event::Note(b"note".to_vec())),
         Message::Placed(file(0, 0)),
@@ -478,7 +480,7 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
         Message::Done(1),
         Message::WantsEnd(Box::default()),
     ];
-    said.iter().for_each(|message| dialect.encode(message, &mut behind).unwrap());
+    messages.iter().for_each(|message| dialect.encode(message, &mut behind).unwrap());
     [before, behind]
 }
 
@@ -598,7 +600,7 @@ fn silent_peer_ends_with_the_timeout() {
     };
     let exit = session::serve(
         link,
-        &Speech::ours(compression_choice::features(None)),
+        &ProtocolSupport::ours(compression_choice::features(None)),
         b"/",
         0o022,
         &AtomicBool::new(false),

@@ -61,11 +61,11 @@ macro_rules! refused {
 }
 
 fn with_data(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(Told { with_data: true, ..listing(id, path, entries) }))
+    Message::Dir(Box::new(DirListing { with_data: true, ..listing(id, path, entries) }))
 }
 
 fn open_ended(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
-    Message::Dir(Box::new(Told { more: true, ..listing(id, path, entries) }))
+    Message::Dir(Box::new(DirListing { more: true, ..listing(id, path, entries) }))
 }
 
 fn more(entries: &[(&str, u32)], last: bool) -> Message {
@@ -142,7 +142,7 @@ fn name_as_both_symlink_and_directory_is_rejected() {
         peer.send_message(&open_ended(0, "", &[("d", LINK)]));
         let piece = Message::More {
             list: list(&[("d", DIR)], 0),
-            subs: vec![ToldSub { is_walked: true, is_implied: false }],
+            subs: vec![SubdirFlags { is_walked: true, is_implied: false }],
             problems: Vec::new(),
             notes: Vec::new(),
             last: true,
@@ -180,7 +180,7 @@ fn symlink_in_place_of_a_directory_is_replaced() {
 fn directory_below_a_receiver_symlink_is_rejected() {
     let stage = Stage::new();
     std::os::unix::fs::symlink("../outside", stage.home().join("d")).unwrap();
-    let stray = Told { itself: list(&[(".", DIR)], 0), ..listing(0, "d/sub", &[("x", FILE)]) };
+    let stray = DirListing { itself: list(&[(".", DIR)], 0), ..listing(0, "d/sub", &[("x", FILE)]) };
     let ended = push(&stage, &["-r"], |peer| {
         peer.send_messages(&[roots_message(), Message::Dir(Box::new(stray)), dirs_end()]);
         answer_requests(peer);
@@ -283,7 +283,7 @@ refused!(
     deletion_in_a_directory_that_is_only_named_is_rejected,
     Protocol,
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { is_named: true, may_delete: true, ..listing(0, "", &[]) }))]
+    [Message::Dir(Box::new(DirListing { is_named: true, may_delete: true, ..listing(0, "", &[]) }))]
 );
 
 #[test]
@@ -304,7 +304,7 @@ refused!(
     want_of_a_sender_is_rejected,
     Protocol,
     "protocol error",
-    [Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None }]
+    [Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::None }]
 );
 refused!(done_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Done(0)]);
 refused!(placed_of_a_sender_is_rejected, Protocol, "protocol error", [Message::Placed(file(0, 0))]);
@@ -323,7 +323,7 @@ refused!(
     unrequested_data_is_rejected,
     Protocol,
     "unrequested",
-    [dir(0, "", &[("a", FILE)]), whole(Lane::Asked, file(0, 1))]
+    [dir(0, "", &[("a", FILE)]), whole(Lane::Requested, file(0, 1))]
 );
 refused!(
     unrequested_data_on_the_again_lane_is_rejected,
@@ -335,13 +335,13 @@ refused!(
     unrequested_begin_is_rejected,
     Protocol,
     "unrequested",
-    [Message::Begin { file: file(0, 7), lane: Lane::Asked }]
+    [Message::Begin { file: file(0, 7), lane: Lane::Requested }]
 );
 refused!(
     data_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::Data { lane: Lane::Asked, data: vec![1] }]
+    [Message::Data { lane: Lane::Requested, data: vec![1] }]
 );
 refused!(
     copy_outside_a_file_is_rejected,
@@ -359,7 +359,7 @@ refused!(
     unrequested_unsent_is_rejected,
     Protocol,
     "unrequested",
-    [Message::Unsent { file: file(3, 3), lane: Lane::Asked, problem: None }]
+    [Message::Unsent { file: file(3, 3), lane: Lane::Requested, problem: None }]
 );
 refused!(
     early_data_for_a_directory_entry_is_rejected,
@@ -468,9 +468,9 @@ fn file_copied_from_a_missing_basis_fails_alone() {
 fn wrong_length_reserves_no_memory() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
-        let mut told = listing(0, "", &[("a", FILE)]);
-        told.list.entries[0].len_bytes = i64::MAX as u64;
-        peer.send_messages(&[roots_message(), Message::Dir(Box::new(told)), dirs_end()]);
+        let mut listing = listing(0, "", &[("a", FILE)]);
+        listing.list.entries[0].len_bytes = i64::MAX as u64;
+        peer.send_messages(&[roots_message(), Message::Dir(Box::new(listing)), dirs_end()]);
         answer_requests(peer);
     });
     // The file may have become shorter meanwhile. Its content has the right digest.
@@ -500,13 +500,13 @@ fn connection_lost_within_a_file_keeps_the_old_file() {
 
 /// Sends messages until the connection is closed. Returns how many bytes were accepted.
 fn endless(peer: &mut Peer, mut next: impl FnMut(u64) -> Message) -> usize {
-    let begun = peer.said_bytes;
+    let begun = peer.sent_bytes;
     for turn in 0.. {
         if !peer.send_message(&next(turn)) {
             break;
         }
     }
-    peer.said_bytes - begun
+    peer.sent_bytes - begun
 }
 
 #[test]
@@ -539,13 +539,13 @@ fn endless_directory_is_limited() {
 
 /// Receives a directory that never ends, as pieces of 16 MiB.
 fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
-    let heard = crate::session::receiver::ReceiverInbox::default();
+    let inbox = crate::session::receiver::ReceiverInbox::default();
     let line = crate::session::connection::Connection::new(Box::new(Native::new(1)));
     let handler = crate::session::receiver::ReceiverHandler {
-        heard: &heard,
+        inbox: &inbox,
         line: &line,
-        takes_unasked: true,
-        hears_events: false,
+        accepts_unrequested: true,
+        receives_events: false,
         interrupted: &AtomicBool::new(false),
         max_alloc_bytes,
     };
@@ -613,7 +613,7 @@ fn fail_message_with_control_bytes_ends_the_run() {
 fn requested_entries_are_accepted() {
     let stage = Stage::new();
     let ended = pulled(&stage, &pull(&["-r"], &["x/d"]), |peer| {
-        let named = Told { is_named: true, ..listing(0, "", &[("d", DIR)]) };
+        let named = DirListing { is_named: true, ..listing(0, "", &[("d", DIR)]) };
         let roots = Roots { found: 1, ..Roots::default() };
         peer.send_messages(&[Message::Roots(Box::new(roots)), Message::Dir(Box::new(named))]);
         peer.send_messages(&[dir(1, "d", &[("a", FILE)]), dirs_end()]);
@@ -687,25 +687,29 @@ unrequested!(
     excluded_name_in_a_subdirectory_is_rejected,
     TestClient { excludes: &["d/*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: d/a.o",
-    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), ..listing(0, "d", &[("a.o", FILE)]) }))]
+    [Message::Dir(Box::new(DirListing { itself: list(&[(".", DIR)], 0), ..listing(0, "d", &[("a.o", FILE)]) }))]
 );
 unrequested!(
     deletion_in_the_root_for_a_named_argument_is_rejected,
     pull(&["-r", "--delete"], &["x/d"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(DirListing { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
 );
 unrequested!(
     deletion_in_the_root_for_wildcards_is_rejected,
     pull(&["-r", "--delete"], &["x/d*"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
+    [Message::Dir(Box::new(DirListing { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
 );
 unrequested!(
     deletion_in_a_parent_of_an_argument_is_rejected,
     pull(&["-rR", "--delete"], &["mine/b"]),
     "rejecting to clear",
-    [Message::Dir(Box::new(Told { itself: list(&[(".", DIR)], 0), may_delete: true, ..listing(0, "mine", &[]) }))]
+    [Message::Dir(Box::new(DirListing {
+        itself: list(&[(".", DIR)], 0),
+        may_delete: true,
+        ..listing(0, "mine", &[])
+    }))]
 );
 
 #[test]
@@ -844,7 +848,7 @@ fn recorded() -> Vec<u8> {
     encode_greeting(&Greeting::ours([7; 16]), &mut bytes);
     let mut dialect = Native::new(1);
     dialect.encode(&Message::Setup(Box::new(setup(false))), &mut bytes).unwrap();
-    let told = [
+    let messages = [
         roots_message(),
         with_data(0, "", &[("a", FILE), ("d", DIR)]),
         whole(Lane::Early, file(0, 0)),
@@ -855,7 +859,7 @@ fn recorded() -> Vec<u8> {
         dirs_end(),
     ];
     let mut frames = Vec::new();
-    told.iter().for_each(|message| dialect.encode(message, &mut frames).unwrap());
+    messages.iter().for_each(|message| dialect.encode(message, &mut frames).unwrap());
     frames.chunks(70).for_each(|piece| bytes.extend(chunk(piece)));
     bytes
 }

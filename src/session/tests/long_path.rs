@@ -5,7 +5,7 @@ use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
 use crate::proto::{Basis, Class, Seen, class_of};
 use crate::transport::window_limit::Ceiling;
 
-const ASKED: usize = Class::Asked as usize;
+const REQUESTED: usize = Class::Requested as usize;
 /// A frame may exceed the rest of a window by this much.
 const FRAME_MAX_BYTES: u64 = (256 << 10) + 64;
 
@@ -26,7 +26,7 @@ fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
         peer.receive();
         peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
         assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
-        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Asked, basis: Basis::None });
+        peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::None });
         play(peer);
     })
 }
@@ -36,10 +36,10 @@ fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
 fn take(peer: &mut Peer) -> (u64, bool) {
     let mut bytes = 0;
     let is_blocked = peer.receive_until(|message| {
-        bytes += if class_of(message) == Some(Class::Asked) { cost(message) } else { 0 };
+        bytes += if class_of(message) == Some(Class::Requested) { cost(message) } else { 0 };
         match message {
             Message::End { .. } => Some(false),
-            Message::Blocked(class) => Some(*class == Class::Asked),
+            Message::Blocked(class) => Some(*class == Class::Requested),
             _ => None,
         }
     });
@@ -49,16 +49,16 @@ fn take(peer: &mut Peer) -> (u64, bool) {
 #[test]
 fn sender_fills_a_growing_window_and_reports_blocked() {
     let ended = pull(32 << 20, |peer| {
-        let mut window = INITIAL_WINDOWS[ASKED];
+        let mut window = INITIAL_WINDOWS[REQUESTED];
         let mut overdrawn = 0;
         for is_blocked in [true, true, false] {
             let (bytes, more) = take(peer);
             assert_eq!(more, is_blocked);
             if more {
-                let said = bytes + overdrawn;
-                assert!((window..window + FRAME_MAX_BYTES).contains(&said), "{said} of {window}");
-                overdrawn = said - window;
-                peer.send_message(&Message::Grant { class: Class::Asked, bytes: 2 * window });
+                let sent = bytes + overdrawn;
+                assert!((window..window + FRAME_MAX_BYTES).contains(&sent), "{sent} of {window}");
+                overdrawn = sent - window;
+                peer.send_message(&Message::Grant { class: Class::Requested, bytes: 2 * window });
                 window *= 2;
             }
         }
@@ -69,13 +69,13 @@ fn sender_fills_a_growing_window_and_reports_blocked() {
 
 #[test]
 fn grant_beyond_the_maximum_window_is_rejected() {
-    let (initial, max) = (INITIAL_WINDOWS[ASKED], WINDOWS_MAX[ASKED]);
+    let (initial, max) = (INITIAL_WINDOWS[REQUESTED], WINDOWS_MAX[REQUESTED]);
     // Nothing was sent in this class, so its window still has its initial size.
     let ended = serve(&Stage::new(), &["-r"], true, |peer| {
         peer.greet(Some(setup(true)));
         peer.receive_greeting();
         peer.receive();
-        peer.send_message(&Message::Grant { class: Class::Asked, bytes: max - initial + 1 });
+        peer.send_message(&Message::Grant { class: Class::Requested, bytes: max - initial + 1 });
     });
     ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
 }
@@ -91,26 +91,26 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
             Message::Want { file, .. } => Some(*file),
             _ => None,
         });
-        let (file, lane) = (wanted.expect("it wants the file"), Lane::Asked);
+        let (file, lane) = (wanted.expect("it wants the file"), Lane::Requested);
         let data = Message::Data { lane, data: vec![7; 256 << 10] };
         peer.send_message(&Message::Begin { file, lane });
-        let mut said = cost(&Message::Begin { file, lane });
-        let (mut granted, mut pieces) = (INITIAL_WINDOWS[ASKED], 0);
+        let mut sent = cost(&Message::Begin { file, lane });
+        let (mut granted, mut pieces) = (INITIAL_WINDOWS[REQUESTED], 0);
         for window in windows {
-            while said < granted {
+            while sent < granted {
                 peer.send_message(&data);
-                (said, pieces) = (said + cost(&data), pieces + 1);
+                (sent, pieces) = (sent + cost(&data), pieces + 1);
             }
             // Whether or not the receiver writes as fast as it reads, it gets no more data before all is written.
-            peer.send_message(&Message::Blocked(Class::Asked));
-            while granted < said + window {
+            peer.send_message(&Message::Blocked(Class::Requested));
+            while granted < sent + window {
                 match peer.receive_message().expect("more content follows") {
-                    Message::Grant { class: Class::Asked, bytes } => granted += bytes,
+                    Message::Grant { class: Class::Requested, bytes } => granted += bytes,
                     Message::Fail { message, .. } => panic!("{}", String::from_utf8_lossy(&message)),
                     _ => {}
                 }
             }
-            assert_eq!(granted, said + window, "everything sent was consumed, and the window grew");
+            assert_eq!(granted, sent + window, "everything sent was consumed, and the window grew");
         }
         let digest = crate::digest::whole(&vec![7; pieces * (256 << 10)]);
         peer.send_message(&Message::End { lane, digest });
@@ -123,12 +123,12 @@ fn is_blocked_by(stage: &Stage, windows: &[u64]) {
 
 #[test]
 fn receiver_grows_its_window_for_a_blocked_sender() {
-    is_blocked_by(&Stage::new(), &[2 * INITIAL_WINDOWS[ASKED], 4 * INITIAL_WINDOWS[ASKED]]);
+    is_blocked_by(&Stage::new(), &[2 * INITIAL_WINDOWS[REQUESTED], 4 * INITIAL_WINDOWS[REQUESTED]]);
 }
 
 #[test]
 fn window_grows_up_to_the_limit_of_the_server() {
-    let between = INITIAL_WINDOWS[ASKED] * 3 / 2;
+    let between = INITIAL_WINDOWS[REQUESTED] * 3 / 2;
     let stage = Stage { ceiling: Ceiling::shared().unwrap(), ..Stage::new() };
     stage.ceiling.set(between).unwrap();
     is_blocked_by(&stage, &[between]);

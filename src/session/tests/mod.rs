@@ -16,7 +16,7 @@ use crate::flist::{DirList, Entry};
 use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::{Dialect, Encoder, Native, decode_greeting, encode_greeting};
-use crate::proto::{DirId, FileId, Greeting, Lane, Message, Roots, Setup, Speech, Told, ToldSub};
+use crate::proto::{DirId, DirListing, FileId, Greeting, Lane, Message, ProtocolSupport, Roots, Setup, SubdirFlags};
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::session;
@@ -130,11 +130,11 @@ impl Ended {
 /// The scripted peer.
 pub struct Peer {
     link: Option<Link>,
-    said: Native,
-    heard: Native,
+    encoder: Native,
+    decoder: Native,
     rest: Vec<u8>,
     /// Bytes that the honest end accepted.
-    pub said_bytes: usize,
+    pub sent_bytes: usize,
     /// Messages are sent in chunks, as by a sender.
     is_chunked: bool,
     /// The error message that the honest end sent.
@@ -145,10 +145,10 @@ impl Peer {
     fn new(link: Link) -> Peer {
         Peer {
             link: Some(link),
-            said: Native::new(1),
-            heard: Native::new(1),
+            encoder: Native::new(1),
+            decoder: Native::new(1),
             rest: Vec::new(),
-            said_bytes: 0,
+            sent_bytes: 0,
             is_chunked: false,
             failed: None,
         }
@@ -157,12 +157,12 @@ impl Peer {
     /// Sends bytes. Returns `false` if the honest end has closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
         let Some(link) = &mut self.link else { return false };
-        let is_heard = match self.is_chunked {
+        let is_written = match self.is_chunked {
             true => bytes.chunks(CHUNK_MAX_BYTES).all(|piece| link.writer.write_all(&chunk(piece)).is_ok()),
             false => link.writer.write_all(bytes).is_ok(),
         };
-        self.said_bytes += if is_heard { bytes.len() } else { 0 };
-        is_heard
+        self.sent_bytes += if is_written { bytes.len() } else { 0 };
+        is_written
     }
 
     /// Acts as the sender from here on.
@@ -180,7 +180,7 @@ impl Peer {
     /// Sends a message. Returns `false` if the honest end has closed the connection.
     pub fn send_message(&mut self, message: &Message) -> bool {
         let mut frame = Vec::new();
-        self.said.encode(message, &mut frame).expect("messages of the tests can be encoded");
+        self.encoder.encode(message, &mut frame).expect("messages of the tests can be encoded");
         self.send_bytes(&frame)
     }
 
@@ -232,7 +232,7 @@ impl Peer {
     pub fn receive_message(&mut self) -> Option<Message> {
         loop {
             let mut input = &self.rest[..];
-            if let Some(message) = self.heard.decode(&mut input).expect("the honest end can be understood") {
+            if let Some(message) = self.decoder.decode(&mut input).expect("the honest end can be understood") {
                 let left = input.len();
                 self.rest.drain(..self.rest.len() - left);
                 if let Message::Fail { message, .. } = &message {
@@ -296,15 +296,15 @@ pub fn against<T: Send + 'static>(
     play: impl FnOnce(&mut Peer),
 ) -> (T, Option<String>) {
     let (ours, theirs) = pipe::pair(room_bytes);
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let honest = std::thread::spawn(move || {
-        let _ = tell.send(honest(ours));
+        let _ = tx.send(honest(ours));
     });
     let mut peer = Peer::new(theirs);
     play(&mut peer);
     let failed = peer.receive_fail();
     drop(peer);
-    let ended = told.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
+    let ended = rx.recv_timeout(LIMIT).expect("the honest end neither hangs nor crashes");
     honest.join().expect("the result was sent");
     (ended, failed)
 }
@@ -345,7 +345,7 @@ pub fn serve_by(
         };
         let exit = session::serve(
             link,
-            &Speech::ours(compression_choice::features(None)),
+            &ProtocolSupport::ours(compression_choice::features(None)),
             home.as_os_str().as_bytes(),
             0o022,
             &AtomicBool::new(false),
@@ -407,7 +407,7 @@ impl TestClient<'_> {
             let near = Client {
                 key: crate::fs::sys::random(),
                 options: &options,
-                speech: Speech::ours(compression_choice::features(None)),
+                support: ProtocolSupport::ours(compression_choice::features(None)),
                 setup: setup(receives),
                 sources: if receives { sources } else { vec![home.clone()] },
                 dest: receives.then(|| home.clone()),
@@ -474,18 +474,18 @@ pub fn list(entries: &[(&str, u32)], len_bytes: u64) -> DirList {
 }
 
 /// Returns a directory listing whose subdirectories are walked.
-pub fn listing(id: DirId, path: &str, entries: &[(&str, u32)]) -> Told {
+pub fn listing(id: DirId, path: &str, entries: &[(&str, u32)]) -> DirListing {
     let subs = entries.iter().filter(|(_, mode)| *mode == DIR);
-    Told {
+    DirListing {
         id,
         path: RelPath::parse(path.as_bytes()).expect("a path"),
         list: list(entries, 5),
-        subs: subs.map(|_| ToldSub { is_walked: true, is_implied: false }).collect(),
-        ..Told::default()
+        subs: subs.map(|_| SubdirFlags { is_walked: true, is_implied: false }).collect(),
+        ..DirListing::default()
     }
 }
 
-/// As [`told`], as a message.
+/// As [`listing`], as a message.
 pub fn dir(id: DirId, path: &str, entries: &[(&str, u32)]) -> Message {
     Message::Dir(Box::new(listing(id, path, entries)))
 }

@@ -58,17 +58,17 @@ pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
         for path in entries {
             let meta = path.symlink_metadata().unwrap();
             let name = path.strip_prefix(top).unwrap().to_owned();
-            let mut told = format!("{:o}", meta.mode());
+            let mut state = format!("{:o}", meta.mode());
             if meta.is_dir() {
                 dirs.push(path);
             } else if meta.is_symlink() {
-                told += &format!(" {}", std::fs::read_link(&path).unwrap().display());
+                state += &format!(" {}", std::fs::read_link(&path).unwrap().display());
             } else {
                 let first = first_names.entry(meta.ino()).or_insert_with(|| name.clone());
-                told += &format!(" {} {}", meta.mtime(), first.display());
-                told += &String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+                state += &format!(" {} {}", meta.mtime(), first.display());
+                state += &String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
             }
-            found.insert(name, told);
+            found.insert(name, state);
         }
     }
     found
@@ -76,19 +76,19 @@ pub fn all(top: &Path) -> BTreeMap<PathBuf, String> {
 
 /// How `src/` is copied to `dst/`.
 #[derive(Clone, Copy, Debug)]
-enum Way {
-    Here,
+enum CopyRoute {
+    Local,
     Push(usize),
     Pull(usize),
 }
 
 /// Copies, and returns the exit code and the content of both trees afterwards.
-fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, String>) {
+fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<PathBuf, String>) {
     let top = tempfile::tempdir().unwrap();
     trees.make(top.path());
     let options = options(words);
-    let exit = match way {
-        Way::Here => {
+    let exit = match route {
+        CopyRoute::Local => {
             let (rules, umask) = (Rules::new(Vec::new(), ChainOptions::default()), 0o022);
             let cwd = top.path().as_os_str().as_bytes();
             let at = |name: &str| [cwd, b"/", name.as_bytes(), b"/"].concat();
@@ -109,9 +109,9 @@ fn copy(trees: &Trees, words: &[&str], way: Way) -> (Exit, BTreeMap<PathBuf, Str
             let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
             local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
         }
-        Way::Push(room_bytes) | Way::Pull(room_bytes) => {
-            let ours = || Speech::ours(compression_choice::features(None));
-            let is_pull = matches!(way, Way::Pull(_));
+        CopyRoute::Push(room_bytes) | CopyRoute::Pull(room_bytes) => {
+            let ours = || ProtocolSupport::ours(compression_choice::features(None));
+            let is_pull = matches!(route, CopyRoute::Pull(_));
             let [near, far] = converse(top.path(), options, is_pull, room_bytes, [ours(), ours()]);
             assert_eq!(far.exit, Exit::Ok);
             near.exit
@@ -126,7 +126,7 @@ pub fn converse(
     options: Options,
     is_pull: bool,
     room_bytes: usize,
-    [near, far]: [Speech; 2],
+    [near, far]: [ProtocolSupport; 2],
 ) -> [Ended; 2] {
     let rules = || Rules::new(Vec::new(), ChainOptions::default());
     let cwd = top.as_os_str().as_bytes();
@@ -138,7 +138,7 @@ pub fn converse(
     let near = Client {
         key: crate::fs::sys::random(),
         options: &options,
-        speech: near,
+        support: near,
         setup: Setup { wants: reporter.wants(), ..setup(is_pull) },
         sources: vec![source.clone()],
         dest: is_pull.then(|| dest.clone()),
@@ -186,20 +186,20 @@ fn agree(trees: &Trees, words: &[&str]) {
 
 #[track_caller]
 fn agree_with(trees: &Trees, words: &[&str], rooms_bytes: &[usize]) {
-    let here = copy(trees, words, Way::Here);
-    for way in rooms_bytes.iter().flat_map(|&room_bytes| [Way::Push(room_bytes), Way::Pull(room_bytes)]) {
-        let (tell, told) = mpsc::channel();
+    let local = copy(trees, words, CopyRoute::Local);
+    for route in rooms_bytes.iter().flat_map(|&room_bytes| [CopyRoute::Push(room_bytes), CopyRoute::Pull(room_bytes)]) {
+        let (tx, rx) = mpsc::channel();
         let (trees, words) = (trees.clone(), words.iter().map(|word| word.to_string()).collect::<Vec<_>>());
         let shown = words.join(" ");
         std::thread::spawn(move || {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let _ = tell.send(copy(&trees, &words, way));
+            let _ = tx.send(copy(&trees, &words, route));
         });
-        let there = told.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{way:?} {shown}: the session does not end"));
-        assert_eq!(there.0, here.0, "{way:?} {shown}");
+        let remote = rx.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{route:?} {shown}: the session does not end"));
+        assert_eq!(remote.0, local.0, "{route:?} {shown}");
         let differs = |(one, other): &(_, _)| one != other;
-        let first = there.1.iter().zip(&here.1).find(differs);
-        assert!(first.is_none() && there.1.len() == here.1.len(), "{way:?} {shown}: {first:?}");
+        let first = remote.1.iter().zip(&local.1).find(differs);
+        assert!(first.is_none() && remote.1.len() == local.1.len(), "{route:?} {shown}: {first:?}");
     }
 }
 
@@ -328,11 +328,11 @@ proptest! {
 struct SlowSender<'p> {
     peer: &'p mut Peer,
     /// Requested files that are not sent yet.
-    asked: VecDeque<FileId>,
+    requested: VecDeque<FileId>,
     /// Files that were requested again.
     again: VecDeque<FileId>,
     /// How much it could grant for requests, and how much data it may still send, in bytes.
-    owes_bytes: u64,
+    ungranted_bytes: u64,
     may_send_bytes: i64,
     is_over: bool,
 }
@@ -343,12 +343,12 @@ impl SlowSender<'_> {
         let mut frame = Vec::new();
         Native::new(1).encode(&message, &mut frame).unwrap();
         if class_of(&message) == Some(Class::Wants) {
-            self.owes_bytes += frame.len() as u64;
+            self.ungranted_bytes += frame.len() as u64;
         }
         match message {
             Message::Want { file, lane: Lane::Again, .. } => self.again.push_back(file),
-            Message::Want { file, .. } => self.asked.push_back(file),
-            Message::Grant { class: Class::Asked, bytes } => self.may_send_bytes += bytes as i64,
+            Message::Want { file, .. } => self.requested.push_back(file),
+            Message::Grant { class: Class::Requested, bytes } => self.may_send_bytes += bytes as i64,
             Message::WantsEnd(_) => self.is_over = true,
             Message::Fail { message, .. } => panic!("it ends: {}", String::from_utf8_lossy(&message)),
             _ => {}
@@ -357,15 +357,15 @@ impl SlowSender<'_> {
 
     /// Returns the next requested file.
     fn next(&mut self) -> FileId {
-        while self.asked.is_empty() {
+        while self.requested.is_empty() {
             self.receive_message();
         }
-        self.asked.pop_front().expect("a repeated request is queued")
+        self.requested.pop_front().expect("a repeated request is queued")
     }
 
     /// Sends a file in these pieces.
     fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
-        let lane = Lane::Asked;
+        let lane = Lane::Requested;
         let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
         let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
         for message in whole {
@@ -382,10 +382,12 @@ impl SlowSender<'_> {
     /// Handles all requests from here on, and ends the session.
     fn answer_requests(&mut self) {
         while !self.is_over {
-            self.peer
-                .send_message(&Message::Grant { class: Class::Wants, bytes: std::mem::take(&mut self.owes_bytes) });
-            while let Some(file) = self.asked.pop_front() {
-                self.peer.send_message(&whole(Lane::Asked, file));
+            self.peer.send_message(&Message::Grant {
+                class: Class::Wants,
+                bytes: std::mem::take(&mut self.ungranted_bytes),
+            });
+            while let Some(file) = self.requested.pop_front() {
+                self.peer.send_message(&whole(Lane::Requested, file));
             }
             self.receive_message();
         }
@@ -398,8 +400,8 @@ impl SlowSender<'_> {
 /// quarters of their window.
 fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 'static) {
     const FILES: usize = 30;
-    let asked = (3 << 20) / 246_000;
-    let (tell, told) = mpsc::channel();
+    let requested = (3 << 20) / 246_000;
+    let (tx, rx) = mpsc::channel();
     std::thread::spawn(move || {
         let stage = Stage::new();
         let names: Vec<String> = (0..FILES).map(|dir| format!("d{dir:02}")).collect();
@@ -418,23 +420,29 @@ fn plays_a_slow_sender(play: impl FnOnce(&mut SlowSender<'_>, usize) + Send + 's
                 peer.send_message(&dir(id, name, &[("f", FILE)]));
             }
             peer.send_message(&dirs_end());
-            let may_send_bytes = INITIAL_WINDOWS[Class::Asked as usize] as i64;
-            let (asked_files, again) = Default::default();
-            let mut sender =
-                SlowSender { peer, asked: asked_files, again, owes_bytes: 0, may_send_bytes, is_over: false };
-            play(&mut sender, asked);
+            let may_send_bytes = INITIAL_WINDOWS[Class::Requested as usize] as i64;
+            let (requested_files, again) = Default::default();
+            let mut sender = SlowSender {
+                peer,
+                requested: requested_files,
+                again,
+                ungranted_bytes: 0,
+                may_send_bytes,
+                is_over: false,
+            };
+            play(&mut sender, requested);
             sender.answer_requests();
         });
-        let _ = tell.send((ended, stage.files().len()));
+        let _ = tx.send((ended, stage.files().len()));
     });
-    let (ended, files) = told.recv_timeout(LIMIT).expect("it ends");
+    let (ended, files) = rx.recv_timeout(LIMIT).expect("it ends");
     assert_eq!((ended.exit, files), (Exit::Ok, FILES), "{}", ended.sentence);
 }
 
 #[test]
 fn received_files_drain_while_requests_are_blocked() {
-    plays_a_slow_sender(|sender, asked| {
-        let files: Vec<FileId> = (0..asked).map(|_| sender.next()).collect();
+    plays_a_slow_sender(|sender, requested| {
+        let files: Vec<FileId> = (0..requested).map(|_| sender.next()).collect();
         // The first one is so long that meanwhile as many files are requested as the window permits. The others exceed
         // their window, so the run ends only if a thread that has finished one file takes the next one.
         for (at, file) in files.into_iter().enumerate() {
@@ -446,8 +454,8 @@ fn received_files_drain_while_requests_are_blocked() {
 
 #[test]
 fn repeats_are_requested_while_requests_are_blocked() {
-    plays_a_slow_sender(|sender, asked| {
-        let mut files: VecDeque<FileId> = (0..asked).map(|_| sender.next()).collect();
+    plays_a_slow_sender(|sender, requested| {
+        let mut files: VecDeque<FileId> = (0..requested).map(|_| sender.next()).collect();
         // As many as there are threads that receive files: each waits for the file that it requests again.
         files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
         for _ in 0..2 {
@@ -457,6 +465,6 @@ fn repeats_are_requested_while_requests_are_blocked() {
             let file = sender.again.pop_front().expect("a repeated request is queued");
             sender.peer.send_message(&whole(Lane::Again, file));
         }
-        sender.asked.extend(files);
+        sender.requested.extend(files);
     });
 }

@@ -91,19 +91,19 @@ impl Dialect for First {
 const OF_ANOTHER_YEAR: u64 = 1 << 40;
 
 /// The versions and features of this program.
-fn today() -> Speech {
-    Speech::ours(compression_choice::features(None))
+fn today() -> ProtocolSupport {
+    ProtocolSupport::ours(compression_choice::features(None))
 }
 
 /// The versions and features of a later program, which has another feature and may not support version 1.
-fn later(versions: std::ops::RangeInclusive<u16>) -> Speech {
+fn later(versions: std::ops::RangeInclusive<u16>) -> ProtocolSupport {
     let dialect = |version| -> Box<dyn Dialect + Send> {
         match version {
             1 => Box::new(First(Native::new(1))),
             _ => Box::new(Second(Native::new(1))),
         }
     };
-    Speech { versions, features: compression_choice::features(None) | OF_ANOTHER_YEAR, dialect }
+    ProtocolSupport { versions, features: compression_choice::features(None) | OF_ANOTHER_YEAR, dialect }
 }
 
 /// Files that are sent whole, in pieces and as a delta, and one that is extra.
@@ -138,12 +138,12 @@ fn peers_use_the_newest_common_version() {
             assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
             let all = all(top.path());
             let in_tree = |tree: &str| -> Vec<_> {
-                let files = all.iter().filter_map(|(path, told)| Some((path.strip_prefix(tree).ok()?, told)));
+                let files = all.iter().filter_map(|(path, state)| Some((path.strip_prefix(tree).ok()?, state)));
                 files
                     .filter(|(path, _)| !path.as_os_str().is_empty())
-                    .map(|(path, told)| {
+                    .map(|(path, state)| {
                         // After mode and time comes the path of the file's first link, which begins with the tree.
-                        (path.to_owned(), told.replace(&format!(" {tree}/"), " "))
+                        (path.to_owned(), state.replace(&format!(" {tree}/"), " "))
                     })
                     .collect()
             };
@@ -198,7 +198,7 @@ fn unknown_feature_bits_are_ignored() {
     for features in [OF_ANOTHER_YEAR, !ACTS_AS_SUPER] {
         let top = tempfile::tempdir().unwrap();
         trees().make(top.path());
-        let knows_more = Speech { features: compression_choice::features(None) | features, ..today() };
+        let knows_more = ProtocolSupport { features: compression_choice::features(None) | features, ..today() };
         for speeches in [[knows_more.clone(), today()], [today(), knows_more]] {
             let [near, far] = converse(top.path(), options(WORDS), false, ROOM_BYTES, speeches);
             assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{}", near.sentence);
@@ -220,7 +220,7 @@ static NOTED: Mutex<()> = Mutex::new(());
 
 /// How many large directories were reported before they were scanned, and how many listings were sent.
 static LARGE: AtomicUsize = AtomicUsize::new(0);
-static TOLD: AtomicUsize = AtomicUsize::new(0);
+static LISTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Today's version, which records these.
 struct Noting(Native);
@@ -233,10 +233,10 @@ impl Encoder for Noting {
                 let large = all.iter().filter(|seen| matches!(seen, Seen::Large(_))).count();
                 LARGE.fetch_add(large, Ordering::Relaxed);
             }
-            Message::Dir(told) => {
-                TOLD.fetch_add(1, Ordering::Relaxed);
+            Message::Dir(listing) => {
+                LISTED.fetch_add(1, Ordering::Relaxed);
                 let listed = |entry: &Entry| entry.extra.as_ref()?.digest;
-                COMPARED.lock().extend(told.list.entries.iter().filter_map(listed));
+                COMPARED.lock().extend(listing.list.entries.iter().filter_map(listed));
             }
             Message::Want { basis, .. } => {
                 WANTED.fetch_add(1, Ordering::Relaxed);
@@ -261,8 +261,8 @@ impl Dialect for Noting {
 }
 
 /// Today's version, which records what is sent.
-fn noting() -> Speech {
-    Speech { dialect: |version| Box::new(Noting(Native::new(version))), ..today() }
+fn noting() -> ProtocolSupport {
+    ProtocolSupport { dialect: |version| Box::new(Noting(Native::new(version))), ..today() }
 }
 
 #[test]
@@ -311,11 +311,11 @@ fn compared_contents_have_the_digest_of_their_session() {
             assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
             assert_eq!(std::fs::read(top.path().join("dst/other")).unwrap(), b"one", "{case}");
             assert_eq!(std::fs::read(top.path().join("dst/long")).unwrap(), long.as_bytes(), "{case}");
-            let told = std::mem::take(&mut *COMPARED.lock());
+            let sent_digests = std::mem::take(&mut *COMPARED.lock());
             known.extend(&compared);
-            assert_eq!(told.len(), compared.len(), "{case}");
-            assert!(told.iter().all(|digest| !known.contains(digest)), "{case}: each session has its own key");
-            known.extend(&told);
+            assert_eq!(sent_digests.len(), compared.len(), "{case}");
+            assert!(sent_digests.iter().all(|digest| !known.contains(digest)), "{case}: each session has its own key");
+            known.extend(&sent_digests);
             assert_eq!(WANTED.load(Ordering::Relaxed), wanted, "{case}");
         }
     }
@@ -330,18 +330,18 @@ fn large_directories_are_reported_before_they_are_scanned() {
         .map(|at| (format!("many{at}"), String::new()))
         .chain(owned(&["a", "d/b", "d/f/g", "h/i"]))
         .collect();
-    for (source, told) in [(&few, 3), (&many, 0)] {
+    for (source, listings) in [(&few, 3), (&many, 0)] {
         let top = tempfile::tempdir().unwrap();
         Trees::of(source, &many).make(top.path());
-        if told == 0 {
+        if listings == 0 {
             alike(top.path(), &["", "d", "d/f", "h"], &many);
         }
         LARGE.store(0, Ordering::Relaxed);
-        TOLD.store(0, Ordering::Relaxed);
+        LISTED.store(0, Ordering::Relaxed);
         let [near, far] = converse(top.path(), options(&["-a"]), false, ROOM_BYTES, [noting(), noting()]);
         let case = format!("{} files", source.len());
         assert_eq!((near.exit, far.exit), (Exit::Ok, Exit::Ok), "{case}: {}", near.sentence);
-        assert_eq!((LARGE.load(Ordering::Relaxed) > 0, TOLD.load(Ordering::Relaxed)), (true, told), "{case}");
+        assert_eq!((LARGE.load(Ordering::Relaxed) > 0, LISTED.load(Ordering::Relaxed)), (true, listings), "{case}");
         for (name, text) in source.iter().chain(&many) {
             assert_eq!(std::fs::read_to_string(top.path().join("dst").join(name)).unwrap(), *text, "{case}: {name}");
         }

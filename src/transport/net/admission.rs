@@ -208,12 +208,12 @@ impl Counts {
     /// Aborts the oldest handshake that matches `of`; returns whether there was one.
     fn abort_oldest(&mut self, of: impl Fn(&Waiting) -> bool) -> bool {
         let oldest = self.waiting.iter().position(of).and_then(|at| self.waiting.remove(at));
-        let was_there = oldest.is_some();
+        let was_found = oldest.is_some();
         if let Some(oldest) = oldest {
             self.half_open -= 1;
             (oldest.give_up)();
         }
-        was_there
+        was_found
     }
 
     fn end_session(&mut self, pin: Pin) {

@@ -124,8 +124,8 @@ impl Dial {
         }
     }
 
-    fn watch(&self, peer: SocketAddr, name: SessionName, is_told: bool) -> Watch {
-        Watch { peer, tls: client_config_for(&self.tls, &[ALPN_NAMED]), name, signs: self.signs, is_told }
+    fn watch(&self, peer: SocketAddr, name: SessionName, server_is_informed: bool) -> Watch {
+        Watch { peer, tls: client_config_for(&self.tls, &[ALPN_NAMED]), name, signs: self.signs, server_is_informed }
     }
 
     fn quic_link(
@@ -249,8 +249,8 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
         let Ok(Some(Report { way: (kind, address), turn, came })) = next else {
             return Err(Trouble::Stopped);
         };
-        let speaks = field.speaker.as_ref().map(|speaker| speaker.turn);
-        if turn.is_some() && turn != speaks {
+        let current_turn = field.speaker.as_ref().map(|speaker| speaker.turn);
+        if turn.is_some() && turn != current_turn {
             // A late attempt that was replaced in the meantime.
             continue;
         }
@@ -516,8 +516,8 @@ impl Shaken {
             }
             Shaken::Tls(mut tunnel) => {
                 let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);
-                let told: &[u8] = name.as_ref().map_or(&[], SessionName::as_slice);
-                tunnel.begin(&[&BEGINS, told, words].concat()).await?;
+                let session_name: &[u8] = name.as_ref().map_or(&[], SessionName::as_slice);
+                tunnel.begin(&[&BEGINS, session_name, words].concat()).await?;
                 Ok(AnsweredServer::Tls(tunnel, name))
             }
         }

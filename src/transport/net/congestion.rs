@@ -96,15 +96,15 @@ const SENT_MAX: usize = 48_000;
 pub struct Control {
     datagram_bytes: u64,
     /// Acknowledged bytes in total, and when the last acknowledgement arrived.
-    heard_bytes: u64,
-    heard_at: Duration,
-    /// The value of `heard_bytes` up to which gathered bytes were counted.
+    acked_bytes: u64,
+    acked_at: Duration,
+    /// The value of `acked_bytes` up to which gathered bytes were counted.
     gathered_until: u64,
     /// When the newest acknowledged datagram was sent.
-    heard_sent_at: Duration,
+    acked_sent_at: Duration,
     /// Approximate number of bytes in flight.
     out_bytes: u64,
-    /// Until `heard_bytes` reaches this value, samples are application-limited and cannot lower the rate.
+    /// Until `acked_bytes` reaches this value, samples are application-limited and cannot lower the rate.
     idle_until_bytes: u64,
     sent: VecDeque<Sent>,
     /// When the newest datagram of the current acknowledgements was sent.
@@ -127,9 +127,9 @@ pub struct Control {
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     at: Duration,
-    heard_bytes: u64,
-    heard_at: Duration,
-    heard_sent_at: Duration,
+    acked_bytes: u64,
+    acked_at: Duration,
+    acked_sent_at: Duration,
     is_idle: bool,
 }
 
@@ -152,7 +152,7 @@ struct Round {
 /// Acknowledged and lost bytes since the last judgement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Judged {
-    heard_bytes: u64,
+    acked_bytes: u64,
     lost_bytes: u64,
     /// A router marked congestion (ECN).
     is_marked: bool,
@@ -224,10 +224,10 @@ impl Control {
     pub fn new(datagram_bytes: u64) -> Control {
         Control {
             datagram_bytes,
-            heard_bytes: 0,
-            heard_at: Duration::ZERO,
+            acked_bytes: 0,
+            acked_at: Duration::ZERO,
             gathered_until: 0,
-            heard_sent_at: Duration::ZERO,
+            acked_sent_at: Duration::ZERO,
             out_bytes: 0,
             idle_until_bytes: 0,
             sent: VecDeque::new(),
@@ -294,7 +294,7 @@ impl Control {
     pub fn sent(&mut self, now: Duration, bytes: u64) {
         if self.out_bytes == 0 {
             // The measurement of the rate starts here.
-            (self.heard_at, self.heard_sent_at) = (now, now);
+            (self.acked_at, self.acked_sent_at) = (now, now);
         }
         self.out_bytes += bytes;
         self.round.is_used |= self.out_bytes as f64 >= USED * self.window_bytes() as f64;
@@ -306,18 +306,18 @@ impl Control {
         }
         self.sent.push_back(Sent {
             at: now,
-            heard_bytes: self.heard_bytes,
-            heard_at: self.heard_at,
-            heard_sent_at: self.heard_sent_at,
-            is_idle: self.idle_until_bytes > self.heard_bytes,
+            acked_bytes: self.acked_bytes,
+            acked_at: self.acked_at,
+            acked_sent_at: self.acked_sent_at,
+            is_idle: self.idle_until_bytes > self.acked_bytes,
         });
     }
 
     /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`Control::all_acknowledged`] follows.
     pub fn acknowledged(&mut self, now: Duration, sent_at: Duration, bytes: u64) {
-        self.heard_bytes += bytes;
-        self.judged.heard_bytes += bytes;
-        self.heard_at = now;
+        self.acked_bytes += bytes;
+        self.judged.acked_bytes += bytes;
+        self.acked_at = now;
         self.newest = self.newest.max(Some(sent_at));
     }
 
@@ -325,10 +325,10 @@ impl Control {
     /// the sender is application-limited.
     pub fn all_acknowledged(&mut self, now: Duration, out_bytes: u64, is_idle: bool) {
         self.out_bytes = out_bytes;
-        let just = self.heard_bytes - std::mem::replace(&mut self.gathered_until, self.heard_bytes);
+        let just = self.acked_bytes - std::mem::replace(&mut self.gathered_until, self.acked_bytes);
         self.gather(now, just);
         if is_idle {
-            self.idle_until_bytes = self.heard_bytes + out_bytes.max(1);
+            self.idle_until_bytes = self.acked_bytes + out_bytes.max(1);
         }
         let Some(newest) = self.newest.take() else {
             return;
@@ -340,9 +340,9 @@ impl Control {
         let Some(sent) = self.sent.front().copied().filter(|sent| sent.at == newest) else {
             return;
         };
-        self.heard_sent_at = newest;
+        self.acked_sent_at = newest;
         self.measure(now, &sent);
-        if sent.heard_bytes >= self.round.until_bytes {
+        if sent.acked_bytes >= self.round.until_bytes {
             self.end_round(now);
         }
         if let Some(Pause::Drains(step)) = self.pause
@@ -361,8 +361,8 @@ impl Control {
         {
             *shortest = shorter(*shortest, time);
         }
-        let took = now.saturating_sub(sent.heard_at).max(sent.at.saturating_sub(sent.heard_sent_at));
-        let rate = (self.heard_bytes - sent.heard_bytes) as f64 / took.as_secs_f64().max(SHORTEST.as_secs_f64());
+        let took = now.saturating_sub(sent.acked_at).max(sent.at.saturating_sub(sent.acked_sent_at));
+        let rate = (self.acked_bytes - sent.acked_bytes) as f64 / took.as_secs_f64().max(SHORTEST.as_secs_f64());
         self.round.is_idle |= sent.is_idle;
         self.round.rate = self.round.rate.max(rate);
         self.epoch.rate = self.epoch.rate.max(rate);
@@ -370,9 +370,9 @@ impl Control {
 
     fn end_round(&mut self, now: Duration) {
         let began =
-            Round { until_bytes: self.heard_bytes, began_at: now, began_bytes: self.heard_bytes, ..Round::default() };
+            Round { until_bytes: self.acked_bytes, began_at: now, began_bytes: self.acked_bytes, ..Round::default() };
         let round = std::mem::replace(&mut self.round, began);
-        let brought = (self.heard_bytes - round.began_bytes) as f64;
+        let brought = (self.acked_bytes - round.began_bytes) as f64;
         let rate = brought / now.saturating_sub(round.began_at).max(SHORTEST).as_secs_f64();
         self.judge(&round, brought);
         if let Some(Pause::Measures { step, shortest: Some(found), .. }) = self.pause {
@@ -448,15 +448,15 @@ impl Control {
     /// Counts bytes acknowledged beyond the rate. They were held up somewhere, and bytes that wait there do not fill
     /// the path.
     fn gather(&mut self, now: Duration, bytes: u64) {
-        let (from, heard) = &mut self.gathering;
+        let (from, acked) = &mut self.gathering;
         let rate = self.epoch.rate.max(self.rate_before);
         let mut expected = rate * now.saturating_sub(*from).as_secs_f64();
-        if *heard <= expected {
-            (*from, *heard, expected) = (now, 0.0, 0.0);
+        if *acked <= expected {
+            (*from, *acked, expected) = (now, 0.0, 0.0);
         }
-        *heard += bytes as f64;
+        *acked += bytes as f64;
         if self.growth == Growth::Found {
-            let gathered = (*heard - expected).min(rate * GATHERED_MAX.as_secs_f64());
+            let gathered = (*acked - expected).min(rate * GATHERED_MAX.as_secs_f64());
             self.epoch.gathered = self.epoch.gathered.max(gathered);
         }
     }
@@ -481,19 +481,19 @@ impl Control {
 
     /// Resets everything except the counters.
     fn forget(&mut self) {
-        let heard_bytes = self.heard_bytes;
+        let acked_bytes = self.acked_bytes;
         *self = Control {
-            heard_bytes,
-            heard_at: self.heard_at,
-            gathered_until: heard_bytes,
-            heard_sent_at: self.heard_sent_at,
+            acked_bytes,
+            acked_at: self.acked_at,
+            gathered_until: acked_bytes,
+            acked_sent_at: self.acked_sent_at,
             out_bytes: self.out_bytes,
             sent: std::mem::take(&mut self.sent),
             newest: self.newest,
             round: Round {
-                until_bytes: heard_bytes,
-                began_at: self.heard_at,
-                began_bytes: heard_bytes,
+                until_bytes: acked_bytes,
+                began_at: self.acked_at,
+                began_bytes: acked_bytes,
                 ..Round::default()
             },
             ..Control::new(self.datagram_bytes)
@@ -502,12 +502,12 @@ impl Control {
 
     /// Ends a round: checks whether more was lost than a path loses by nature.
     fn judge(&mut self, round: &Round, brought: f64) {
-        let Judged { heard_bytes, lost_bytes, is_marked, is_settling } = self.judged;
+        let Judged { acked_bytes, lost_bytes, is_marked, is_settling } = self.judged;
         if is_settling {
             self.judged = Judged::default();
             return;
         }
-        let all_bytes = heard_bytes + lost_bytes;
+        let all_bytes = acked_bytes + lost_bytes;
         let by_nature = LOST_PART * all_bytes as f64 + (LOST_DATAGRAMS * self.datagram_bytes) as f64;
         if is_marked || lost_bytes as f64 > by_nature {
             self.judged = Judged { is_settling: true, ..Judged::default() };
@@ -518,7 +518,7 @@ impl Control {
             self.judged = Judged::default();
         }
         let wanted = self.wanted_bytes();
-        if let Some(bound) = self.bound.as_mut().filter(|bound| !round.is_idle && self.heard_at >= bound.held_until) {
+        if let Some(bound) = self.bound.as_mut().filter(|bound| !round.is_idle && self.acked_at >= bound.held_until) {
             bound.bytes += bound.step;
             bound.step = (bound.step * 2.0).min(STEP_MAX * bound.bytes);
             if bound.bytes >= wanted {
@@ -536,7 +536,7 @@ impl Control {
             self.rate_before = self.rate_before.min(rate);
         }
         let bytes = brought.clamp(CUT_MAX * before, CUT_MIN * before).max(self.path_bytes());
-        self.bound = Some(Bound { bytes, step: self.datagram_bytes as f64, held_until: self.heard_at + HELD });
+        self.bound = Some(Bound { bytes, step: self.datagram_bytes as f64, held_until: self.acked_at + HELD });
         if self.growth != Growth::Unknown {
             self.growth = Growth::Found;
         }

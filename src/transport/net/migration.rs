@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 /// mapping is gone, or the network is down. A move also probes the server at once, however long QUIC itself would wait.
 pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nudge: Nudge) {
     let peer = connection.remote_address();
-    let heard = || connection.stats().udp_rx.datagrams;
-    let (mut last, mut since, mut own) = (heard(), Since::now(), own_address(peer));
+    let received_datagrams = || connection.stats().udp_rx.datagrams;
+    let (mut last, mut since, mut own) = (received_datagrams(), Since::now(), own_address(peer));
     while tokio::time::timeout(ROAM_LOOK, connection.closed()).await.is_err() {
-        let (now, own_now) = (heard(), own_address(peer));
+        let (now, own_now) = (received_datagrams(), own_address(peer));
         if now != last {
             (last, since) = (now, Since::now());
         }

@@ -69,7 +69,7 @@ impl HangUp {
     pub fn now(&self, why: &str) {
         match self {
             HangUp::Quic(connection) => {
-                quic::close(connection, quic::CloseCode::Told, why.as_bytes());
+                quic::close(connection, quic::CloseCode::Instructed, why.as_bytes());
             }
             HangUp::Lanes(lanes) => lanes.now(why),
             HangUp::Tls(connection) => connection.now(),

@@ -37,7 +37,7 @@ pub enum CloseCode {
     /// The session is complete.
     Done = 0,
     /// This side was instructed to close.
-    Told = 1,
+    Instructed = 1,
 }
 
 /// A session that has begun.
@@ -139,12 +139,12 @@ fn longest_datagram(peer: SocketAddr) -> u16 {
         let mtu_bytes = sys::path_mtu(socket.as_fd(), peer.is_ipv6())?;
         Ok((mtu_bytes, socket.local_addr()?.ip() == peer.ip()))
     });
-    let Ok((mtu_bytes, is_here)) = known else {
+    let Ok((mtu_bytes, is_local)) = known else {
         return limits::DATAGRAM_USUAL_BYTES;
     };
     let fits = mtu_bytes.saturating_sub(ip_head_bytes + UDP_HEAD_BYTES);
     let fits = u16::try_from(fits).unwrap_or(u16::MAX).clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
-    let fits = if is_here || peer.ip().is_loopback() { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits };
+    let fits = if is_local || peer.ip().is_loopback() { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits };
     sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most))
 }
 
@@ -210,7 +210,7 @@ pub async fn welcome(
     let (send, mut recv) = connection.accept_bi().await?;
     let mut first = [0; BEGINS.len()];
     if recv.read_exact(&mut first).await.is_err() || first != BEGINS {
-        close(&connection, CloseCode::Told, b"invalid first bytes of a session");
+        close(&connection, CloseCode::Instructed, b"invalid first bytes of a session");
         return Err(ConnectionError::LocallyClosed);
     }
     Ok((Conversation { connection, send, recv, first: Bytes::new() }, cert))
@@ -252,8 +252,8 @@ fn trouble(error: ConnectionError) -> Trouble {
             Some(alert) if is_about_keys(alert) => Trouble::WrongKey(fault.reason.clone()),
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
-        ConnectionError::ConnectionClosed(told) => match alert(told.error_code) {
-            _ if told.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
+        ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
+            _ if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
             Some(alert) if is_about_keys(alert) => Trouble::NotAdmitted,
             Some(alert) if is_about_versions(alert) => Trouble::Broken(OTHER_VERSIONS.into()),
             Some(_) | None => Trouble::Broken(error.to_string()),
@@ -278,9 +278,9 @@ pub fn lost(error: ConnectionError) -> io::Error {
         ConnectionError::TimedOut => format!("no data received for {} s", limits::IDLE.as_secs()),
         ConnectionError::Reset => "the peer was restarted".into(),
         ConnectionError::LocallyClosed => "closed by this side".into(),
-        ConnectionError::ApplicationClosed(told) if told.reason.is_empty() => "closed by the peer".into(),
-        ConnectionError::ApplicationClosed(told) => {
-            format!("closed by the peer: {}", String::from_utf8_lossy(&told.reason))
+        ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => "closed by the peer".into(),
+        ConnectionError::ApplicationClosed(close) => {
+            format!("closed by the peer: {}", String::from_utf8_lossy(&close.reason))
         }
         ConnectionError::VersionMismatch
         | ConnectionError::TransportError(_)
@@ -307,7 +307,7 @@ pub fn halves(
         connection,
         last_words,
         stop: patience.stop.clone(),
-        heard: Mutex::default(),
+        delivery: Mutex::default(),
         at_end: Mutex::new(Some(Box::new(at_end))),
     });
     let parting = patience.parting.clone();
@@ -339,25 +339,25 @@ struct Hold {
     last_words: (Duration, Duration),
     stop: Arc<AtomicBool>,
     /// Completes when the peer has received everything that was written.
-    heard: Mutex<Option<Boxed>>,
+    delivery: Mutex<Option<Boxed>>,
     at_end: Mutex<Option<AtEnd>>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let heard = self.heard.get_mut().take();
+        let delivery = self.delivery.get_mut().take();
         let at_end = self.at_end.get_mut().take();
         let (connection, last_words, stop) = (self.connection.clone(), self.last_words, self.stop.clone());
         if let Some(at_end) = at_end {
             at_end(Box::pin(async move {
-                let was_heard = match heard {
-                    Some(heard) => is_delivered(&connection, heard, last_words, &stop).await,
+                let was_delivered = match delivery {
+                    Some(delivery) => is_delivered(&connection, delivery, last_words, &stop).await,
                     None => true,
                 };
                 close(&connection, CloseCode::Done, b"");
                 // A peer that received everything closes by itself. Any other peer must be notified, and that datagram
                 // can be lost: quinn repeats it while this side still exists.
-                if !was_heard {
+                if !was_delivered {
                     tokio::time::sleep(SAID_AGAIN).await;
                 }
             }));
@@ -371,7 +371,7 @@ const SAID_AGAIN: Duration = Duration::from_millis(300);
 /// Waits for the peer to receive the rest, as long as it is not silent, and at most `at_most`. Returns whether it did.
 async fn is_delivered(
     connection: &quinn::Connection,
-    mut heard: Boxed,
+    mut delivery: Boxed,
     (quiet, at_most): (Duration, Duration),
     stop: &AtomicBool,
 ) -> bool {
@@ -379,7 +379,7 @@ async fn is_delivered(
     loop {
         let before = connection.stats().udp_rx.datagrams;
         let left = at_most.saturating_sub(waits.elapsed());
-        if tokio::time::timeout(quiet.min(left), heard.as_mut()).await.is_ok() {
+        if tokio::time::timeout(quiet.min(left), delivery.as_mut()).await.is_ok() {
             return true;
         }
         let is_gone = connection.stats().udp_rx.datagrams == before;
@@ -405,10 +405,10 @@ pub struct QuicReader {
 
 impl BufRead for QuicReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.there().is_empty() {
+        if self.buffered().is_empty() {
             self.refill(std::future::pending::<()>())?;
         }
-        Ok(self.there())
+        Ok(self.buffered())
     }
 
     fn consume(&mut self, count: usize) {
@@ -420,7 +420,7 @@ impl BufRead for QuicReader {
 
 impl QuicReader {
     /// Returns bytes that were read from the stream and not consumed yet.
-    pub fn there(&mut self) -> &[u8] {
+    pub fn buffered(&mut self) -> &[u8] {
         while self.at < self.pieces.len() && self.pieces[self.at].is_empty() {
             self.at += 1;
         }
@@ -585,16 +585,16 @@ impl Drop for QuicWriter {
         let Some(mut send) = self.send.take() else {
             return;
         };
-        let heard = send.stopped();
+        let delivery = send.stopped();
         if !self.has_left {
             // Fails only if the stream was finished or reset already.
             let _ = send.finish();
         }
         // After a move, a peer that has read everything stops the stream.
         let unended = self.has_left.then(|| Unended(send));
-        *self.hold.heard.lock() = Some(Box::pin(async move {
+        *self.hold.delivery.lock() = Some(Box::pin(async move {
             // Whether the peer has read everything or is gone, the stream is no longer needed.
-            let _ = heard.await;
+            let _ = delivery.await;
             drop(unended);
         }));
     }

@@ -70,8 +70,8 @@ mod tests {
         let mut window = reading.window_bytes;
         let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
         for ms in 0..60_000 {
-            let said = per_ms.min(window.saturating_sub(under_way.iter().sum::<u64>()));
-            under_way.push_back(said);
+            let sent_bytes = per_ms.min(window.saturating_sub(under_way.iter().sum::<u64>()));
+            under_way.push_back(sent_bytes);
             came += under_way.pop_front().unwrap();
             // The reader is a little late and then reads several pieces at once.
             if ms % 2 == 0 {

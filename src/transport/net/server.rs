@@ -21,7 +21,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// A client that was admitted.
-pub struct Guest {
+pub struct AcceptedClient {
     /// The stream from the client. As a `BufRead`, it gives access to received chunks without a copy.
     pub reader: Box<dyn BufRead + Send>,
     /// The stream to the client. Dropping it ends the stream after everything that was written.
@@ -41,7 +41,7 @@ pub struct Guest {
 /// A server that accepts clients until it is dropped, which also ends the sessions over QUIC. Sessions over TLS have
 /// sockets of their own; they end with the process or by [`HangUp`].
 pub struct Listener {
-    guests: Mutex<Receiver<Guest>>,
+    clients: Mutex<Receiver<AcceptedClient>>,
     room: Arc<Room>,
     addresses: Vec<SocketAddr>,
     endpoints: Vec<quinn::Endpoint>,
@@ -62,7 +62,7 @@ pub fn listen(
     patience: &Patience,
 ) -> io::Result<Listener> {
     let engine = Engine::start(crate::env::NETWORK)?;
-    let (sender, guests) = sync_channel(limits.sessions);
+    let (sender, clients) = sync_channel(limits.sessions);
     let mut config = quic::server_config(tls.clone())?;
     // Incoming connections are answered at once, so few of them wait and little of their data must be buffered.
     config
@@ -82,7 +82,7 @@ pub fn listen(
     };
     let inside = engine.handle().enter();
     let mut listener = Listener {
-        guests: Mutex::new(guests),
+        clients: Mutex::new(clients),
         room,
         addresses: vec![],
         endpoints: vec![],
@@ -122,7 +122,7 @@ pub fn listen_everywhere(
 pub fn are_free(addresses: &[SocketAddr], port: u16) -> io::Result<()> {
     match addresses {
         [] => everywhere(port, |address| bind(address).map(drop)),
-        said => said.iter().try_for_each(|&address| bind(address).map(drop)),
+        addresses => addresses.iter().try_for_each(|&address| bind(address).map(drop)),
     }
 }
 
@@ -156,9 +156,9 @@ fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
 
 impl Listener {
     /// Returns the next client, or `None` if none arrives within this time.
-    pub fn accept(&self, within: Duration) -> io::Result<Option<Guest>> {
-        match self.guests.lock().recv_timeout(within) {
-            Ok(guest) => Ok(Some(guest)),
+    pub fn accept(&self, within: Duration) -> io::Result<Option<AcceptedClient>> {
+        match self.clients.lock().recv_timeout(within) {
+            Ok(client) => Ok(Some(client)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the listener has stopped")),
         }
@@ -197,7 +197,7 @@ const LEAVING_LOOK: Duration = Duration::from_millis(2);
 impl Drop for Listener {
     fn drop(&mut self) {
         for endpoint in &self.endpoints {
-            endpoint.close(VarInt::from_u32(quic::CloseCode::Told as u32), b"the server is shutting down");
+            endpoint.close(VarInt::from_u32(quic::CloseCode::Instructed as u32), b"the server is shutting down");
         }
         if let Some(engine) = self.engine.take() {
             engine.end(Box::pin(async {}));
@@ -231,7 +231,7 @@ struct Acceptor {
     named: Arc<NamedSessions>,
     limits: Limits,
     patience: Patience,
-    sender: SyncSender<Guest>,
+    sender: SyncSender<AcceptedClient>,
 }
 
 impl Acceptor {
@@ -293,7 +293,7 @@ impl Acceptor {
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
-            return self.admit_guest(Guest {
+            return self.admit_client(AcceptedClient {
                 reader,
                 writer,
                 parting,
@@ -307,7 +307,7 @@ impl Acceptor {
         self.movable.put(token, pin, mover);
         let hang_up = HangUp::Lanes(writer.hang_up());
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        self.admit_guest(Guest { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
+        self.admit_client(AcceptedClient { reader, writer, parting, pin, address, kind: NetTransport::Quic, hang_up });
     }
 
     async fn accept_tls(self, socket: tokio::net::TcpStream, address: SocketAddr, place: Slot) {
@@ -353,7 +353,7 @@ impl Acceptor {
             self.named.put(pin, name, hang_up.watched());
         }
         let (reader, writer, hang_up) = (Box::new(reader), Box::new(writer), HangUp::Tls(hang_up));
-        self.admit_guest(Guest { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
+        self.admit_client(AcceptedClient { reader, writer, parting, pin, address, kind: NetTransport::Tls, hang_up });
     }
 
     /// Returns the patience of one session.
@@ -361,9 +361,9 @@ impl Acceptor {
         Patience { parting: Parting::default(), ..self.patience.clone() }
     }
 
-    fn admit_guest(&self, guest: Guest) {
+    fn admit_client(&self, client: AcceptedClient) {
         // The channel has room for the maximum number of sessions.
-        let _ = self.sender.try_send(guest);
+        let _ = self.sender.try_send(client);
     }
 }
 

@@ -61,7 +61,7 @@ fn is_silent(standing: &TcpStanding, repeats: u8) -> bool {
 /// unacknowledged data probes the peer every [`super::limits::KEEP_ALIVE`], and would have had an answer since.
 fn is_hopeless(standing: &TcpStanding, fresh_for: Duration) -> bool {
     is_silent(standing, REPEATS)
-        && match standing.is_owed {
+        && match standing.has_unacknowledged {
             true => standing.repeats_after > SOON,
             false => fresh_for >= QUIET,
         }
@@ -96,7 +96,7 @@ pub struct Watch {
     /// How the connection is observed.
     pub signs: Signs,
     /// The server learns of the end of the session in another way.
-    pub is_told: bool,
+    pub server_is_informed: bool,
 }
 
 impl Watch {
@@ -107,7 +107,7 @@ impl Watch {
             tokio::time::sleep(self.signs.look).await;
             let Some(standing) = connection.standing(self.signs.standing) else { return false };
             let is_elsewhere = is_silent(&standing, 1) && self.is_elsewhere(connection);
-            if is_elsewhere && self.is_told {
+            if is_elsewhere && self.server_is_informed {
                 return true;
             }
             // Once in doubt, query even if something is received: TCP of the server may be the side that waits.
@@ -167,13 +167,13 @@ pub struct NamedSessions(Mutex<HashMap<(Pin, SessionName), tls::Watched>>);
 impl NamedSessions {
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
-        !self.0.lock().values().any(tls::Watched::is_there)
+        !self.0.lock().values().any(tls::Watched::is_open)
     }
 
     /// Adds the session of a client with this key. If the client uses a name twice, the first session keeps it.
     pub fn put(&self, pin: Pin, name: SessionName, connection: tls::Watched) {
         let mut all = self.0.lock();
-        all.retain(|_, known| known.is_there());
+        all.retain(|_, known| known.is_open());
         all.entry((pin, name)).or_insert(connection);
     }
 
@@ -215,7 +215,7 @@ mod tests {
     const NONE: TcpStanding = TcpStanding {
         silent: Duration::ZERO,
         repeats: 0,
-        is_owed: false,
+        has_unacknowledged: false,
         repeats_after: Duration::ZERO,
         rtt: Duration::ZERO,
     };
@@ -225,10 +225,16 @@ mod tests {
     fn repeated(times: u8) -> TcpStanding {
         let first = Duration::from_millis(200);
         let silent = first * (2u32.pow(times.into()) - 1) + Duration::from_millis(50);
-        TcpStanding { silent, repeats: times, is_owed: true, repeats_after: first * 2u32.pow(times.into()), ..NONE }
+        TcpStanding {
+            silent,
+            repeats: times,
+            has_unacknowledged: true,
+            repeats_after: first * 2u32.pow(times.into()),
+            ..NONE
+        }
     }
 
-    fn asked(times: u8) -> TcpStanding {
+    fn probed(times: u8) -> TcpStanding {
         TcpStanding { silent: super::super::limits::KEEP_ALIVE * (u32::from(times) + 1), repeats: times, ..NONE }
     }
 
@@ -246,7 +252,7 @@ mod tests {
         );
         assert!(!doubted(TcpStanding { silent: Duration::from_secs(60), ..NONE }), "both sides were silent");
         assert!(!doubted(TcpStanding { repeats: 2, ..repeated(4) }), "a slow path takes longer");
-        assert!(!doubted(asked(2)) && doubted(asked(3)));
+        assert!(!doubted(probed(2)) && doubted(probed(3)));
     }
 
     #[test]
@@ -255,8 +261,8 @@ mod tests {
         assert!(!is_hopeless(&repeated(4), fresh), "TCP retransmits in time");
         assert!(!is_hopeless(&repeated(4), LONG), "independently of the age of the fresh connection");
         assert!(is_hopeless(&repeated(5), fresh));
-        assert!(!is_hopeless(&asked(3), fresh), "TCP probes again in time");
-        assert!(is_hopeless(&asked(3), QUIET));
+        assert!(!is_hopeless(&probed(3), fresh), "TCP probes again in time");
+        assert!(is_hopeless(&probed(3), QUIET));
         assert!(
             !is_hopeless(&TcpStanding { silent: Duration::from_secs(1), ..repeated(9) }, LONG),
             "something was received"

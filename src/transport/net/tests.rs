@@ -5,7 +5,7 @@ mod stalled;
 
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
-use super::server::{Guest, Lasting, Listener, listen};
+use super::server::{AcceptedClient, Lasting, Listener, listen};
 use super::server_limits::Limits;
 use super::test_relay::Relay;
 use super::{NetTransport, Trouble};
@@ -57,20 +57,20 @@ impl World {
     }
 
     /// Returns both ends of a session; the server has sent one byte, which the client has not read yet.
-    fn meet(&self, kind: NetTransport, patience: Patience) -> (Link, Guest) {
+    fn meet(&self, kind: NetTransport, patience: Patience) -> (Link, AcceptedClient) {
         self.meet_at(self.address(), kind, patience)
     }
 
-    fn meet_at(&self, address: SocketAddr, kind: NetTransport, patience: Patience) -> (Link, Guest) {
+    fn meet_at(&self, address: SocketAddr, kind: NetTransport, patience: Patience) -> (Link, AcceptedClient) {
         self.meet_by(address, kind, self.dial(patience))
     }
 
-    fn meet_by(&self, address: SocketAddr, kind: NetTransport, dial: Dial) -> (Link, Guest) {
+    fn meet_by(&self, address: SocketAddr, kind: NetTransport, dial: Dial) -> (Link, AcceptedClient) {
         std::thread::scope(|scope| {
             let near = scope.spawn(move || dial_over(kind, address, &dial));
-            let mut guest = self.listener.accept(LONG).unwrap().expect("a client connects");
-            guest.writer.write_all(b"!").unwrap();
-            (near.join().unwrap().unwrap(), guest)
+            let mut accepted = self.listener.accept(LONG).unwrap().expect("a client connects");
+            accepted.writer.write_all(b"!").unwrap();
+            (near.join().unwrap().unwrap(), accepted)
         })
     }
 }
@@ -115,11 +115,11 @@ fn bytes(len: usize) -> Vec<u8> {
 fn bytes_arrive_in_both_directions_concurrently() {
     each(|kind| {
         let world = World::new();
-        let (link, guest) = world.meet(kind, patient());
+        let (link, accepted) = world.meet(kind, patient());
         let (up, down) = (bytes(64 << 20), bytes((12 << 20) + 7));
         std::thread::scope(|scope| {
             let (up, down) = (&up, &down);
-            let Guest { mut reader, mut writer, .. } = guest;
+            let AcceptedClient { mut reader, mut writer, .. } = accepted;
             scope.spawn(move || writer.write_all(down).unwrap());
             scope.spawn(move || {
                 let mut got = Vec::new();
@@ -140,14 +140,14 @@ fn bytes_arrive_in_both_directions_concurrently() {
 fn each_direction_closes_independently() {
     each(|kind| {
         let world = World::new();
-        let (Link { mut reader, mut writer, .. }, mut guest) = world.meet(kind, patient());
+        let (Link { mut reader, mut writer, .. }, mut accepted) = world.meet(kind, patient());
         writer.write_all(b"all of it").unwrap();
         drop(writer);
         let mut got = Vec::new();
-        guest.reader.read_to_end(&mut got).unwrap();
+        accepted.reader.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"all of it");
-        guest.writer.write_all(b" thanks").unwrap();
-        drop(guest);
+        accepted.writer.write_all(b" thanks").unwrap();
+        drop(accepted);
         got.clear();
         reader.read_to_end(&mut got).unwrap();
         assert_eq!(got, b"! thanks");
@@ -161,14 +161,14 @@ fn last_bytes_arrive_if_the_sender_closes_at_once() {
         let world = World::new();
         let sent = bytes(3 << 20);
         for _ in 0..8 {
-            let (mut link, mut guest) = world.meet(kind, patient());
+            let (mut link, mut accepted) = world.meet(kind, patient());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     link.writer.write_all(&sent).unwrap();
                     drop(link);
                 });
                 let mut got = Vec::new();
-                guest.reader.read_to_end(&mut got).unwrap();
+                accepted.reader.read_to_end(&mut got).unwrap();
                 assert!(got == sent);
             });
         }
@@ -183,7 +183,8 @@ fn an_answer_of_a_server_that_closes_at_once_arrives() {
         for _ in 0..8 {
             std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &world.dial(patient())));
-                let Guest { reader, mut writer, .. } = world.listener.accept(LONG).unwrap().expect("a client connects");
+                let AcceptedClient { reader, mut writer, .. } =
+                    world.listener.accept(LONG).unwrap().expect("a client connects");
                 writer.write_all(b"!").unwrap();
                 drop(writer);
                 let mut link = near.join().unwrap().unwrap();
@@ -200,8 +201,8 @@ fn an_answer_of_a_server_that_closes_at_once_arrives() {
 fn client_sends_nothing_to_a_server_with_another_key() {
     each(|kind| {
         let world = World::new();
-        let stranger = Identity::passing().unwrap();
-        let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), ..world.dial(patient()) };
+        let unknown = Identity::passing().unwrap();
+        let dial = Dial { tls: tls::client_config(&world.near, unknown.pin), ..world.dial(patient()) };
         let trouble = dial_over(kind, world.address(), &dial).err();
         assert!(matches!(trouble, Some(Trouble::WrongKey(_))), "{trouble:?}");
         assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
@@ -339,12 +340,12 @@ fn parting_ends_reads_and_writes_after_the_farewell_time() {
 fn write_fails_if_the_reader_is_gone() {
     each(|kind| {
         let world = World::new();
-        let (link, mut guest) = world.meet(kind, patient());
+        let (link, mut accepted) = world.meet(kind, patient());
         let Link { reader, writer, .. } = link;
         drop(reader);
         // TCP cannot signal that only the reader is gone.
         let kept = [writer].into_iter().find(|_| kind == NetTransport::Quic);
-        let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
+        let error = std::iter::repeat_with(|| accepted.writer.write_all(&[0; 1 << 20])).find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error:?}");
         drop(kept);
     });
@@ -354,16 +355,16 @@ fn write_fails_if_the_reader_is_gone() {
 fn hang_up_ends_both_ends_with_the_reason() {
     each(|kind| {
         let world = World::new();
-        let (mut link, guest) = world.meet(kind, patient());
+        let (mut link, accepted) = world.meet(kind, patient());
         link.reader.read_exact(&mut [0]).unwrap();
         std::thread::scope(|scope| {
-            let (blocked, is_there) = mpsc::channel();
-            let Guest { mut reader, hang_up, .. } = guest;
+            let (blocked, is_blocked) = mpsc::channel();
+            let AcceptedClient { mut reader, hang_up, .. } = accepted;
             let far = scope.spawn(move || {
                 blocked.send(()).unwrap();
                 reader.read(&mut [0; 8])
             });
-            is_there.recv().unwrap();
+            is_blocked.recv().unwrap();
             hang_up.now("revoked");
             assert_eq!(far.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
         });
@@ -378,24 +379,24 @@ fn hang_up_ends_both_ends_with_the_reason() {
 #[test]
 fn shutdown_of_the_server_is_an_error_at_the_client() {
     let world = World::new();
-    let (mut link, guest) = world.meet(NetTransport::Quic, patient());
+    let (mut link, accepted) = world.meet(NetTransport::Quic, patient());
     link.reader.read_exact(&mut [0]).unwrap();
     drop(world);
     assert!(link.reader.read(&mut [0; 8]).is_err(), "an unannounced end is an error");
-    drop(guest);
+    drop(accepted);
 }
 
 #[test]
 fn draining_server_keeps_its_sessions() {
     each(|kind| {
         let world = World::new();
-        let (mut link, mut guest) = world.meet(kind, patient());
+        let (mut link, mut accepted) = world.meet(kind, patient());
         world.listener.drain();
         let dial = Dial { limit: Duration::from_millis(200), ..world.dial(patient()) };
         assert!(dial_over(kind, world.address(), &dial).is_err());
         link.writer.write_all(b"still here").unwrap();
         let mut got = [0; 10];
-        guest.reader.read_exact(&mut got).unwrap();
+        accepted.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"still here");
     });
 }
@@ -404,11 +405,11 @@ fn draining_server_keeps_its_sessions() {
 fn race_with(world: &World, peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result<DialWinner, Trouble> {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(peers, kinds, dial));
-        let mut guests = Vec::new();
+        let mut accepted_clients = Vec::new();
         while !racing.is_finished() {
-            if let Some(mut guest) = world.listener.accept(Duration::from_millis(10)).unwrap() {
-                guest.writer.write_all(b"!").unwrap();
-                guests.push(guest);
+            if let Some(mut accepted) = world.listener.accept(Duration::from_millis(10)).unwrap() {
+                accepted.writer.write_all(b"!").unwrap();
+                accepted_clients.push(accepted);
             }
         }
         racing.join().unwrap()
@@ -469,26 +470,26 @@ fn failed_race_reports_the_most_important_error() {
     let lost = race(&[address], &NetTransport::BOTH, &dial).err().unwrap();
     assert!(matches!(lost, Trouble::Silent(_)), "{lost:?}");
     // A wrong key at one address is more important than silence at another.
-    let stranger = Identity::passing().unwrap();
+    let unknown = Identity::passing().unwrap();
     let limit = Duration::from_secs(3);
-    let dial = Dial { tls: tls::client_config(&world.near, stranger.pin), limit, ..dial };
+    let dial = Dial { tls: tls::client_config(&world.near, unknown.pin), limit, ..dial };
     let lost = race_with(&world, &[address, world.address()], &NetTransport::BOTH, &dial).err().unwrap();
     assert!(matches!(lost, Trouble::WrongKey(_)), "{lost:?}");
     assert!(race(&[], &NetTransport::BOTH, &dial).is_err());
 }
 
 /// Accepts guests until one uses this transport.
-fn guest_over(world: &World, kind: NetTransport) -> Guest {
+fn accepted_over(world: &World, kind: NetTransport) -> AcceptedClient {
     std::iter::repeat_with(|| world.listener.accept(LONG).unwrap().expect("a client connects"))
-        .find(|guest| guest.kind == kind)
+        .find(|accepted| accepted.kind == kind)
         .unwrap()
 }
 
 /// Checks that the server notices that this guest has left; otherwise it would wait for [`Limits::idle`].
-fn expect_end(mut guest: Guest) {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(guest.reader.read(&mut [0]).is_err()));
-    assert_eq!(told.recv_timeout(LONG), Ok(true));
+fn expect_end(mut accepted: AcceptedClient) {
+    let (tx, rx) = mpsc::channel();
+    std::thread::spawn(move || tx.send(accepted.reader.read(&mut [0]).is_err()));
+    assert_eq!(rx.recv_timeout(LONG), Ok(true));
 }
 
 #[test]
@@ -560,14 +561,14 @@ fn unanswered_connection_releases_the_floor() {
     let dial = world.dial(patient());
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
-        let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
+        let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
         assert!(!dial.floor.take(), "the server may still answer");
         let begun = Since::now();
         while !dial.floor.take() {
             assert!(begun.elapsed() < LONG, "the floor is not released");
             std::thread::yield_now();
         }
-        guest.writer.write_all(b"!").unwrap();
+        accepted.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().err(), Some(Trouble::Stopped));
     });
 }
@@ -592,16 +593,16 @@ fn first_words_precede_the_other_bytes() {
             let dial = Dial { first_words: words(first_words.clone()), ..world.dial(patient()) };
             std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &dial));
-                let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
+                let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
                 let mut got = vec![0; len];
-                guest.reader.read_exact(&mut got).unwrap();
+                accepted.reader.read_exact(&mut got).unwrap();
                 assert!(got == first_words, "received before any answer");
-                guest.writer.write_all(b"!").unwrap();
+                accepted.writer.write_all(b"!").unwrap();
                 let mut link = near.join().unwrap().unwrap();
                 link.writer.write_all(b"and the rest").unwrap();
                 drop(link);
                 got.clear();
-                guest.reader.read_to_end(&mut got).unwrap();
+                accepted.reader.read_to_end(&mut got).unwrap();
                 assert_eq!(got, b"and the rest");
             });
         }
@@ -613,7 +614,7 @@ fn clean_close_does_not_wait() {
     // Over QUIC it waits on a path this short; tests/turns.rs tests a long one.
     let world = World::new();
     let soon = || {
-        let (link, mut guest) = world.meet_at(world.address(), NetTransport::Tls, patient());
+        let (link, mut accepted) = world.meet_at(world.address(), NetTransport::Tls, patient());
         let Link { mut reader, mut writer, leave, .. } = link;
         reader.read_exact(&mut [0]).unwrap();
         // A blocked reader does not prevent it.
@@ -625,9 +626,9 @@ fn clean_close_does_not_wait() {
         assert_eq!(reading.join().unwrap(), 0);
         let took = begun.elapsed();
         let mut got = [0; 3];
-        guest.reader.read_exact(&mut got).unwrap();
+        accepted.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"bye");
-        assert!(!matches!(guest.reader.read(&mut [0]), Ok(1..)), "nothing more arrives");
+        assert!(!matches!(accepted.reader.read(&mut [0]), Ok(1..)), "nothing more arrives");
         took < FAREWELL
     };
     assert!(at_least_once(soon));
@@ -640,10 +641,10 @@ fn abandoned_race_notifies_the_server_at_once() {
     let dial = world.dial(patience.clone());
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
-        let guest = guest_over(&world, NetTransport::Quic);
+        let accepted = accepted_over(&world, NetTransport::Quic);
         patience.beaten.store(true, Ordering::Relaxed);
         assert_eq!(racing.join().unwrap().err().unwrap(), Trouble::Stopped);
-        expect_end(guest);
+        expect_end(accepted);
     });
 }
 
@@ -662,13 +663,13 @@ fn number_of_sessions_is_limited() {
     each(|kind| {
         let near = Identity::passing().unwrap();
         let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
-        let (link, guest) = world.meet(kind, patient());
+        let (link, accepted) = world.meet(kind, patient());
         let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
         match kind {
             NetTransport::Quic => assert_eq!(trouble, Some(Trouble::Busy)),
             NetTransport::Tls => assert!(trouble.is_some()),
         }
-        drop((link, guest));
+        drop((link, accepted));
         // The slot is freed when both ends have closed, which takes a moment.
         let begun = Since::now();
         loop {
@@ -676,8 +677,8 @@ fn number_of_sessions_is_limited() {
             let dialled = std::thread::scope(|scope| {
                 let near = scope.spawn(|| dial_over(kind, world.address(), &begins));
                 while !near.is_finished() {
-                    if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
-                        guest.writer.write_all(b"!").unwrap();
+                    if let Some(mut accepted) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                        accepted.writer.write_all(b"!").unwrap();
                     }
                 }
                 near.join().unwrap()
@@ -714,10 +715,10 @@ fn noise_at_both_ports_does_not_block_clients() {
         }
     }
     each(|kind| {
-        let (mut link, mut guest) = world.meet(kind, patient());
+        let (mut link, mut accepted) = world.meet(kind, patient());
         link.writer.write_all(b"hello").unwrap();
         let mut got = [0; 5];
-        guest.reader.read_exact(&mut got).unwrap();
+        accepted.reader.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"hello");
     });
 }
@@ -735,13 +736,13 @@ fn client_detects_a_restarted_server_at_once() {
     let again = again.unwrap();
     // The first server keeps running but receives nothing, like a server that was killed.
     let relay = Relay::to(world.address());
-    for client_speaks in [true, false] {
+    for client_sends_first in [true, false] {
         relay.lead_to(world.address());
         let (mut link, _guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
         link.reader.read_exact(&mut [0]).unwrap();
         relay.lead_to(again.addresses()[0]);
         let begun = Since::now();
-        if client_speaks {
+        if client_sends_first {
             let _ = link.writer.write_all(&bytes(1 << 20));
         }
         let error = link.reader.read(&mut [0]).unwrap_err();
@@ -826,11 +827,11 @@ fn wait_for_an_unresponsive_client_is_limited() {
     let limits = Limits { last_words_max: Duration::from_millis(100), ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = Relay::to(world.address());
-    let (link, mut guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
+    let (link, mut accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
     // The client keeps sending, but receives nothing.
     relay.mute(true);
-    guest.writer.write_all(&bytes(1 << 20)).unwrap();
-    drop(guest);
+    accepted.writer.write_all(&bytes(1 << 20)).unwrap();
+    drop(accepted);
     assert!(until(LONG / 2, || world.listener.conversations() == 0), "the slot is not freed");
     drop(link);
 }
@@ -839,7 +840,7 @@ fn wait_for_an_unresponsive_client_is_limited() {
 fn client_leaving_with_a_full_window_frees_its_slot() {
     let world = World::new();
     let relay = Relay::to(world.address());
-    let (link, Guest { reader: mut far_reader, writer: far_writer, .. }) =
+    let (link, AcceptedClient { reader: mut far_reader, writer: far_writer, .. }) =
         world.meet_at(relay.address, NetTransport::Quic, patient());
     // Nothing that the client sends is acknowledged any more.
     relay.mute(true);
@@ -847,12 +848,12 @@ fn client_leaving_with_a_full_window_frees_its_slot() {
     parting.begin();
     assert!(writer.write_all(&bytes(16 << 20)).is_err(), "the window is smaller");
     drop((reader, writer));
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     std::thread::spawn(move || {
         while matches!(far_reader.read(&mut [0; 1 << 10]), Ok(1..)) {}
-        let _ = tell.send(());
+        let _ = tx.send(());
     });
-    told.recv_timeout(LONG).expect("the close is announced");
+    rx.recv_timeout(LONG).expect("the close is announced");
     drop(far_writer);
     assert!(until(LONG, || world.listener.conversations() == 0), "the slot is not freed");
 }
@@ -861,11 +862,11 @@ fn client_leaving_with_a_full_window_frees_its_slot() {
 fn session_slot_is_held_until_the_last_bytes_arrive() {
     let world = World::new();
     let relay = Relay::to(world.address());
-    let (mut link, mut guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
+    let (mut link, mut accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
     relay.mute(true);
     let sent = bytes(1 << 20);
-    guest.writer.write_all(&sent).unwrap();
-    drop(guest);
+    accepted.writer.write_all(&sent).unwrap();
+    drop(accepted);
     assert_eq!(world.listener.conversations(), 1);
     relay.mute(false);
     let mut got = Vec::new();
@@ -877,10 +878,10 @@ fn session_slot_is_held_until_the_last_bytes_arrive() {
 }
 
 /// Sends enough data that some is in flight while `meanwhile` changes the network, and compares what arrives.
-fn send(link: Link, guest: Guest, up: bool, meanwhile: impl FnOnce() + Send) {
+fn send(link: Link, accepted: AcceptedClient, up: bool, meanwhile: impl FnOnce() + Send) {
     let sent = bytes(24 << 20);
-    let (Link { mut reader, mut writer, .. }, Guest { reader: mut far_reader, writer: mut far_writer, .. }) =
-        (link, guest);
+    let (Link { mut reader, mut writer, .. }, AcceptedClient { reader: mut far_reader, writer: mut far_writer, .. }) =
+        (link, accepted);
     reader.read_exact(&mut [0]).unwrap();
     let (from, to): (&mut (dyn Write + Send), &mut (dyn Read + Send)) = match up {
         true => (&mut writer, &mut far_reader),
@@ -920,9 +921,9 @@ fn session_survives_a_client_address_change() {
     for up in [true, false] {
         let world = World::new();
         let relay = Relay::to(world.address());
-        let (link, guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
+        let (link, accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Since::now();
-        send(link, guest, up, || {
+        send(link, accepted, up, || {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.roam();
         });
@@ -937,16 +938,16 @@ fn session_resumes_soon_after_a_network_outage() {
     let case = |up| {
         let world = World::new();
         let relay = Relay::to(world.address());
-        let (link, guest) = world.meet_at(relay.address, NetTransport::Quic, patient());
+        let (link, accepted) = world.meet_at(relay.address, NetTransport::Quic, patient());
         let begun = Mutex::new(Since::now());
-        send(link, guest, up, || {
+        send(link, accepted, up, || {
             assert!(until(LONG, || relay.bytes() > UNDER_WAY_BYTES));
             relay.shut(true);
             let before = relay.clients();
-            let asked = until(LONG, || relay.clients() >= before + ASKS);
+            let has_retried = until(LONG, || relay.clients() >= before + ASKS);
             *begun.lock() = Since::now();
             relay.shut(false);
-            assert!(asked, "up: {up}; {} attempts", relay.clients() - before);
+            assert!(has_retried, "up: {up}; {} attempts", relay.clients() - before);
         });
         assert!(begun.into_inner().elapsed() < LONG);
     };
@@ -959,20 +960,20 @@ fn session_resumes_soon_after_a_network_outage() {
 /// Not a test: prints the throughput if `SPARSYNC_BENCH_MIB` sets how much to send.
 #[test]
 fn benchmark_throughput() {
-    let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|said| said.parse::<usize>().ok()) else {
+    let Some(mib) = std::env::var("SPARSYNC_BENCH_MIB").ok().and_then(|value| value.parse::<usize>().ok()) else {
         let _ = writeln!(io::stderr(), "skipped: SPARSYNC_BENCH_MIB is not set");
         return;
     };
     each(|kind| {
         let world = World::new();
         for up in [true, false] {
-            let (mut link, mut guest) = world.meet(kind, patient());
+            let (mut link, mut accepted) = world.meet(kind, patient());
             link.reader.read_exact(&mut [0]).unwrap();
             let begun = Since::now();
             std::thread::scope(|scope| {
                 let (from, to): (&mut (dyn Write + Send), &mut (dyn Read + Send)) = match up {
-                    true => (&mut link.writer, &mut guest.reader),
-                    false => (&mut guest.writer, &mut link.reader),
+                    true => (&mut link.writer, &mut accepted.reader),
+                    false => (&mut accepted.writer, &mut link.reader),
                 };
                 scope.spawn(move || {
                     let piece = bytes(256 << 10);

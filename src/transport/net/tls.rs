@@ -225,11 +225,11 @@ impl Tunnel {
 
     /// Sends the first bytes of a session and waits for the server's.
     pub async fn begin(&mut self, words: &[u8]) -> Result<(), Trouble> {
-        let said = self.send_short(words).await;
+        let sent = self.send_short(words).await;
         // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
-            Err(TlsFault::Io(error)) => Err(Trouble::Broken(said.err().unwrap_or(error).to_string())),
-            heard => heard.map_err(Trouble::from),
+            Err(TlsFault::Io(error)) => Err(Trouble::Broken(sent.err().unwrap_or(error).to_string())),
+            answer => answer.map_err(Trouble::from),
         }
     }
 
@@ -277,10 +277,10 @@ impl Tunnel {
             let stepped = self.side.run(Want::Nothing, &mut self.buffers);
             send(&self.socket, &mut self.buffers.outgoing).await?;
             self.is_over |= stepped.map_err(io::Error::other)? == RecordStep::Closed;
-            if let Some(said) = self.buffers.plain.first_chunk() {
-                let said = *said;
+            if let Some(bytes) = self.buffers.plain.first_chunk() {
+                let bytes = *bytes;
                 self.buffers.plain.drain(..COUNT);
-                return Ok(said);
+                return Ok(bytes);
             }
             let count = if self.is_over { 0 } else { receive(&self.socket, &mut piece).await? };
             if count == 0 {
@@ -464,7 +464,7 @@ impl Watched {
     }
 
     /// Returns whether the connection still exists.
-    pub fn is_there(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.0.strong_count() > 0
     }
 
@@ -588,9 +588,9 @@ impl BufRead for TlsReader {
 
 impl Read for TlsReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let there = self.fill_buf()?;
-        let count = there.len().min(into.len());
-        into[..count].copy_from_slice(&there[..count]);
+        let buffered = self.fill_buf()?;
+        let count = buffered.len().min(into.len());
+        into[..count].copy_from_slice(&buffered[..count]);
         self.consume(count);
         Ok(count)
     }

@@ -118,17 +118,17 @@ impl UpgradeShared {
     }
 }
 
-/// Returns the halves of a session that can move, and its [`Mover`]. Must be called inside a runtime. `said` is the
+/// Returns the halves of a session that can move, and its [`Mover`]. Must be called inside a runtime. `sent_bytes` is the
 /// number of session bytes that this side has already sent.
 pub fn movable(
     halves: (quic::QuicReader, quic::QuicWriter),
     terms: &UpgradeTerms,
-    said: usize,
+    sent_bytes: usize,
 ) -> (UpgradeReader, UpgradeWriter, Mover) {
     let (reader, writer) = halves;
     let (connection, patience) = (reader.connection().clone(), reader.patience().clone());
-    let (tell_left, left) = oneshot::channel();
-    tokio::spawn(receive_switch_offset(connection.clone(), tell_left));
+    let (tx, left) = oneshot::channel();
+    tokio::spawn(receive_switch_offset(connection.clone(), tx));
     let shared = Arc::new(UpgradeShared {
         connection,
         progress: Arc::default(),
@@ -136,7 +136,7 @@ pub fn movable(
         enough: Notify::new(),
         lane: Mutex::new(TlsLane::None),
     });
-    shared.count(said);
+    shared.count(sent_bytes);
     let ((to_reader, reads), (to_writer, writes)) = (oneshot::channel(), oneshot::channel());
     let reader = UpgradeReader {
         quic: reader,
@@ -148,17 +148,17 @@ pub fn movable(
         shared: shared.clone(),
     };
     let writer =
-        UpgradeWriter { tls: None, quic: writer, given: said as u64, lane: Some(writes), shared: shared.clone() };
+        UpgradeWriter { tls: None, quic: writer, given: sent_bytes as u64, lane: Some(writes), shared: shared.clone() };
     (reader, writer, Mover { shared, patience, to_reader, to_writer })
 }
 
-async fn receive_switch_offset(connection: quinn::Connection, tell: oneshot::Sender<u64>) {
+async fn receive_switch_offset(connection: quinn::Connection, tx: oneshot::Sender<u64>) {
     let mut at = [0; 8];
     if let Ok(mut word) = connection.accept_uni().await
         && word.read_exact(&mut at).await.is_ok()
     {
         // Without a receiver, the session is over.
-        let _ = tell.send(u64::from_le_bytes(at));
+        let _ = tx.send(u64::from_le_bytes(at));
     }
 }
 
@@ -201,7 +201,7 @@ impl Mover {
         {
             // QUIC has followed the client, so the server receives this, and what it holds is free for the next
             // session.
-            quic::close(&connection, quic::CloseCode::Told, b"the client is no longer reachable over TLS");
+            quic::close(&connection, quic::CloseCode::Instructed, b"the client is no longer reachable over TLS");
             lane.hang_up();
         }
     }
@@ -214,17 +214,18 @@ impl Mover {
         if connection.close_reason().is_none()
             && is_clean(connection, lost_one_in)
             && tunnel.send_short(&YES).await.is_ok()
-            && tunnel.receive_exact().await.is_ok_and(|said| said == YES)
+            && tunnel.receive_exact().await.is_ok_and(|reply| reply == YES)
         {
             let connection = connection.clone();
             let Some(lane) = self.attach(tunnel) else { return };
             take(lane.clone());
             // Spawned because the caller limits the time of each handshake, and this takes as long as the session.
             tokio::spawn(async move {
-                let told =
-                    |close: &quinn::ApplicationClose| close.error_code.into_inner() == quic::CloseCode::Told as u64;
+                let is_instructed = |close: &quinn::ApplicationClose| {
+                    close.error_code.into_inner() == quic::CloseCode::Instructed as u64
+                };
                 // A client closes QUIC if TCP cannot follow it; over TCP the server would not notice for a long time.
-                if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if told(&close))
+                if matches!(connection.closed().await, quinn::ConnectionError::ApplicationClosed(close) if is_instructed(&close))
                 {
                     lane.hang_up();
                 }
@@ -276,14 +277,14 @@ impl UpgradeReader {
     /// Continues until there is data over QUIC, the session ends, or it has moved to TLS.
     fn find(&mut self) -> io::Result<()> {
         while self.tls.is_none() {
-            let there = self.quic.there().len() as u64;
+            let buffered = self.quic.buffered().len() as u64;
             match self.end {
-                Some(end) if self.taken + there > end => return Err(wrong("sent more over QUIC than announced")),
-                _ if there > 0 => return Ok(()),
+                Some(end) if self.taken + buffered > end => return Err(wrong("sent more over QUIC than announced")),
+                _ if buffered > 0 => return Ok(()),
                 Some(end) if self.taken == end => self.change()?,
                 _ => match self.quic.refill(announced_position(&mut self.left))? {
                     Some(end) => self.end = Some(end),
-                    None if !self.quic.there().is_empty() => {}
+                    None if !self.quic.buffered().is_empty() => {}
                     None if self.end.is_none() => return Ok(()),
                     None => return Err(wrong("sent less over QUIC than announced")),
                 },
@@ -306,11 +307,11 @@ impl UpgradeReader {
 }
 
 /// Returns the position that was announced; completes only once.
-async fn announced_position(told: &mut Option<oneshot::Receiver<u64>>) -> u64 {
-    if let Some(waits) = told {
-        let heard = waits.await;
-        *told = None;
-        if let Ok(at) = heard {
+async fn announced_position(position: &mut Option<oneshot::Receiver<u64>>) -> u64 {
+    if let Some(waits) = position {
+        let received = waits.await;
+        *position = None;
+        if let Ok(at) = received {
             return at;
         }
     }
@@ -329,8 +330,8 @@ fn with_close_reason(connection: &quinn::Connection, error: io::Error) -> io::Er
     let waits = Since::now();
     let late = || if waits.elapsed() < WHY_COMES_WITHIN { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) };
     match wait(connection.closed(), late) {
-        Ok(quinn::ConnectionError::ApplicationClosed(told)) if !told.reason.is_empty() => {
-            quic::lost(quinn::ConnectionError::ApplicationClosed(told))
+        Ok(quinn::ConnectionError::ApplicationClosed(close)) if !close.reason.is_empty() => {
+            quic::lost(quinn::ConnectionError::ApplicationClosed(close))
         }
         _ => error,
     }
@@ -344,7 +345,7 @@ impl BufRead for UpgradeReader {
         self.find()?;
         match &mut self.tls {
             Some(tls) => tls.fill_buf().map_err(|error| with_close_reason(&self.shared.connection, error)),
-            None => Ok(self.quic.there()),
+            None => Ok(self.quic.buffered()),
         }
     }
 
@@ -365,7 +366,7 @@ impl Read for UpgradeReader {
         let mut got = 0;
         loop {
             // Wait for more only if there is nothing yet.
-            let piece = if got == 0 { self.fill_buf()? } else { self.quic.there() };
+            let piece = if got == 0 { self.fill_buf()? } else { self.quic.buffered() };
             let count = piece.len().min(into.len() - got);
             if count == 0 {
                 return Ok(got);
@@ -438,7 +439,7 @@ pub struct UpgradeHangUp(Arc<UpgradeShared>);
 impl UpgradeHangUp {
     /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
-        quic::close(&self.0.connection, quic::CloseCode::Told, why.as_bytes());
+        quic::close(&self.0.connection, quic::CloseCode::Instructed, why.as_bytes());
         let mut lane = self.0.lane.lock();
         match &*lane {
             TlsLane::Tls(tls) => tls.now(),

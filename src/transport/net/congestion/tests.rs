@@ -54,7 +54,7 @@ struct Sender {
     begins: u64,
     next: u64,
     out: BTreeMap<u64, u64>,
-    heard: u64,
+    received: u64,
     largest: u64,
     smoothed: f64,
     var: f64,
@@ -65,7 +65,7 @@ struct Sender {
     probe_at: u64,
     wake_at: u64,
     /// Received datagrams that were not acknowledged yet.
-    untold: Vec<u64>,
+    unacknowledged: Vec<u64>,
     lost: u64,
     /// The smallest window so far.
     smallest: u64,
@@ -93,7 +93,7 @@ impl World {
             begins,
             next: 0,
             out: BTreeMap::new(),
-            heard: 0,
+            received: 0,
             largest: 0,
             smoothed: 0.0,
             var: 0.0,
@@ -102,7 +102,7 @@ impl World {
             tries: 0,
             probe_at: u64::MAX,
             wake_at: u64::MAX,
-            untold: Vec::new(),
+            unacknowledged: Vec::new(),
             lost: 0,
             smallest: u64::MAX,
         });
@@ -159,14 +159,14 @@ impl World {
                     self.send_all(at);
                 }
                 Event::Arrives(at, number) => {
-                    self.senders[at].untold.push(number);
-                    match self.senders[at].untold.len() {
+                    self.senders[at].unacknowledged.push(number);
+                    match self.senders[at].unacknowledged.len() {
                         1 => self.at(when + 25 * MS, Event::AckDue(at, number)),
                         _ => self.acknowledge(at),
                     }
                 }
                 Event::AckDue(at, number) => {
-                    if self.senders[at].untold.first() == Some(&number) {
+                    if self.senders[at].unacknowledged.first() == Some(&number) {
                         self.acknowledge(at);
                     }
                 }
@@ -177,7 +177,7 @@ impl World {
     }
 
     fn acknowledge(&mut self, at: usize) {
-        let numbers = std::mem::take(&mut self.senders[at].untold);
+        let numbers = std::mem::take(&mut self.senders[at].unacknowledged);
         let back = (self.path.delay)(self.secs()) * 1e9;
         if !self.is_out() {
             self.at(self.now + back as u64, Event::Acked(at, numbers));
@@ -204,7 +204,7 @@ impl World {
             let Some(sent) = sender.out.remove(number) else {
                 continue;
             };
-            sender.heard += DATAGRAM_BYTES;
+            sender.received += DATAGRAM_BYTES;
             sender.control.acknowledged(moment, Duration::from_nanos(sent), DATAGRAM_BYTES);
             if *number >= sender.largest {
                 sender.largest = *number;
@@ -340,7 +340,7 @@ impl World {
 
     /// Returns the fraction of the capacity that each sender gets from now until `until_sec`.
     fn shares(&mut self, until_sec: u64) -> Vec<f64> {
-        let before: Vec<_> = self.senders.iter().map(|sender| sender.heard).collect();
+        let before: Vec<_> = self.senders.iter().map(|sender| sender.received).collect();
         let begin = self.secs();
         self.run_until(until_sec * SEC);
         let steps = 1000;
@@ -349,7 +349,7 @@ impl World {
             .map(|at| (self.path.rate)(begin + took * at as f64 / steps as f64) / 8.0 * took / steps as f64)
             .sum();
         let carried = carried * DATAGRAM_BYTES as f64 / PACKET_BYTES;
-        self.senders.iter().zip(before).map(|(sender, before)| (sender.heard - before) as f64 / carried).collect()
+        self.senders.iter().zip(before).map(|(sender, before)| (sender.received - before) as f64 / carried).collect()
     }
 }
 
@@ -537,10 +537,10 @@ fn sparse_sender_keeps_the_initial_window() {
         let now = Duration::from_secs(at);
         // Acknowledgements are not acknowledged themselves.
         (0..1000).for_each(|_| control.sent(now, 50));
-        let said = now + Duration::from_millis(1);
-        control.sent(said, DATAGRAM_BYTES);
-        control.acknowledged(said + Duration::from_millis(40), said, DATAGRAM_BYTES);
-        control.all_acknowledged(said + Duration::from_millis(40), 0, true);
+        let sent_at = now + Duration::from_millis(1);
+        control.sent(sent_at, DATAGRAM_BYTES);
+        control.acknowledged(sent_at + Duration::from_millis(40), sent_at, DATAGRAM_BYTES);
+        control.all_acknowledged(sent_at + Duration::from_millis(40), 0, true);
     }
     assert!(control.window_bytes() >= control.initial_bytes());
 }
@@ -590,10 +590,10 @@ proptest! {
 
     /// For any sequence of events, the window stays above its minimum and finite.
     #[test]
-    fn any_event_sequence_keeps_the_window_in_range(told in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
+    fn any_event_sequence_keeps_the_window_in_range(events in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
         let mut control = Control::new(DATAGRAM_BYTES);
         let mut now = Duration::ZERO;
-        for (what, number, flag) in told {
+        for (what, number, flag) in events {
             now += Duration::from_micros(number % 50_000 * u64::from(flag));
             match what {
                 0 => control.sent(now, number),

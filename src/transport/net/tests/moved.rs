@@ -27,7 +27,7 @@ pub(super) fn open_world() -> World {
 struct Met {
     link: Link,
     near: Arc<Progress>,
-    guest: Guest,
+    accepted: AcceptedClient,
 }
 
 impl Met {
@@ -39,10 +39,10 @@ impl Met {
         let dial = Dial { kind_step: LONG, ..dial };
         std::thread::scope(|scope| {
             let racing = scope.spawn(|| race(&[address], &NetTransport::BOTH, &dial));
-            let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
-            guest.writer.write_all(b"!").unwrap();
+            let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
+            accepted.writer.write_all(b"!").unwrap();
             let won = racing.join().unwrap().ok().unwrap();
-            Met { link: won.link, near: won.lanes.expect("the session may move"), guest }
+            Met { link: won.link, near: won.lanes.expect("the session may move"), accepted }
         })
     }
 
@@ -53,12 +53,12 @@ impl Met {
     /// Returns a session that uses TLS in both directions. The byte was read.
     fn moved(world: &World, patience: Patience) -> Met {
         let mut met = Met::at(world, world.address(), patience, after(1));
-        let Met { link, near, guest } = &mut met;
+        let Met { link, near, accepted } = &mut met;
         link.reader.read_exact(&mut [0]).unwrap();
-        await_move(near, &guest.hang_up);
+        await_move(near, &accepted.hang_up);
         for (from, to) in [
-            (&mut link.writer as &mut dyn Write, &mut guest.reader as &mut dyn Read),
-            (&mut guest.writer, &mut link.reader),
+            (&mut link.writer as &mut dyn Write, &mut accepted.reader as &mut dyn Read),
+            (&mut accepted.writer, &mut link.reader),
         ] {
             from.write_all(b"hello").unwrap();
             to.read_exact(&mut [0; 5]).unwrap();
@@ -100,8 +100,8 @@ fn every_byte_arrives_once_and_in_order_whenever_moved() {
         (3 << 20, 14 << 20, 2 << 20),
         (9 << 20, 10 << 20, 11 << 20),
     ] {
-        let Met { link, near, guest } = Met::that(&world, after(after_bytes));
-        let Guest { mut reader, mut writer, hang_up, .. } = guest;
+        let Met { link, near, accepted } = Met::that(&world, after(after_bytes));
+        let AcceptedClient { mut reader, mut writer, hang_up, .. } = accepted;
         let Link { reader: mut near_reader, writer: mut near_writer, .. } = link;
         let wait = || await_move(&near, &hang_up);
         std::thread::scope(|scope| {
@@ -129,12 +129,12 @@ fn end_of_stream_is_seen_before_during_and_after_the_move() {
     let world = open_world();
     // Ends before the move, once it is possible but nothing more is sent, and after it; in each direction.
     for (up, down) in (0..3).flat_map(|up| (0..3).map(move |down| (up, down))) {
-        let Met { link, near, guest } = Met::that(&world, after(1));
-        let Guest { mut reader, mut writer, hang_up, .. } = guest;
+        let Met { link, near, accepted } = Met::that(&world, after(1));
+        let AcceptedClient { mut reader, mut writer, hang_up, .. } = accepted;
         let Link { reader: mut near_reader, writer: mut near_writer, .. } = link;
         let sent = bytes(300_000);
         let wait = || await_move(&near, &hang_up);
-        let speak = |to: &mut dyn Write, when: usize| {
+        let send_bytes = |to: &mut dyn Write, when: usize| {
             to.write_all(&sent[..200_000]).unwrap();
             if when > 0 {
                 wait();
@@ -146,11 +146,11 @@ fn end_of_stream_is_seen_before_during_and_after_the_move() {
         let len = |when| if when > 1 { 300_000 } else { 200_000 };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                speak(&mut near_writer, up);
+                send_bytes(&mut near_writer, up);
                 drop(near_writer);
             });
             scope.spawn(|| {
-                speak(&mut writer, down);
+                send_bytes(&mut writer, down);
                 drop(writer);
             });
             scope.spawn(|| {
@@ -172,16 +172,16 @@ fn last_bytes_arrive_if_a_moved_sender_closes_at_once() {
     let world = open_world();
     let sent = bytes(5 << 20);
     for round in 0..6 {
-        let Met { mut link, near, mut guest } = Met::that(&world, after(1 << 20));
+        let Met { mut link, near, mut accepted } = Met::that(&world, after(1 << 20));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // The data sent over QUIC is still queued while the rest is sent over TLS.
-                write(&mut link.writer, &sent, (2 << 20) + round * 300_000, &|| await_move(&near, &guest.hang_up));
+                write(&mut link.writer, &sent, (2 << 20) + round * 300_000, &|| await_move(&near, &accepted.hang_up));
                 drop(link);
             });
             assert!(until(LONG, || near.moved_after().is_some()));
             let mut got = Vec::new();
-            guest.reader.read_to_end(&mut got).unwrap();
+            accepted.reader.read_to_end(&mut got).unwrap();
             assert!(got == sent, "{} bytes arrived", got.len());
         });
     }
@@ -192,15 +192,15 @@ fn silent_or_gone_peer_is_detected_after_the_move() {
     let world = open_world();
     // Longer than a move takes on a busy machine.
     let patience = Patience { idle: Some(Duration::from_secs(4)), ..patient() };
-    let Met { mut link, guest, .. } = Met::moved(&world, patience);
+    let Met { mut link, accepted, .. } = Met::moved(&world, patience);
     assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
-    drop(guest);
+    drop(accepted);
     let mut met = Met::moved(&world, patient());
     met.link.parting.begin();
     assert_eq!(met.link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionAborted);
-    let Met { link, mut guest, .. } = Met::moved(&world, patient());
+    let Met { link, mut accepted, .. } = Met::moved(&world, patient());
     drop(link);
-    let error = std::iter::repeat_with(|| guest.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
+    let error = std::iter::repeat_with(|| accepted.writer.write_all(&[0; 1 << 20])).take(64).find_map(Result::err);
     assert!(matches!(error.unwrap().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset));
 }
 
@@ -208,8 +208,8 @@ fn silent_or_gone_peer_is_detected_after_the_move() {
 fn hang_up_ends_a_moved_session_with_the_reason() {
     let world = open_world();
     let says_why = || {
-        let Met { mut link, guest, near } = Met::moved(&world, patient());
-        let Guest { mut reader, mut writer, hang_up, .. } = guest;
+        let Met { mut link, accepted, near } = Met::moved(&world, patient());
+        let AcceptedClient { mut reader, mut writer, hang_up, .. } = accepted;
         std::thread::scope(|scope| {
             let far = scope.spawn(move || reader.read(&mut [0; 8]));
             hang_up.now("revoked");
@@ -224,11 +224,11 @@ fn hang_up_ends_a_moved_session_with_the_reason() {
     // The reason arrives over QUIC, and the client does not wait long for it.
     assert!(at_least_once(says_why));
     // A session that was closed before does not move any more.
-    let Met { mut link, near, guest } = Met::that(&world, after(1));
-    guest.hang_up.now("revoked");
+    let Met { mut link, near, accepted } = Met::that(&world, after(1));
+    accepted.hang_up.now("revoked");
     let mut all = Vec::new();
     assert!(link.reader.read_to_end(&mut all).is_err());
-    assert_eq!((near.moved_after(), guest.hang_up.moved_after()), (None, None));
+    assert_eq!((near.moved_after(), accepted.hang_up.moved_after()), (None, None));
 }
 
 /// Over TCP alone, the server would not notice before the system gives up.
@@ -241,16 +241,16 @@ fn client_with_a_new_address_hangs_up_over_quic() {
     let world = open_world();
     let relay = relay_of_both(&world, Ends::Lost);
     let dial = Dial { lanes: after(1), signs, ..world.dial(patient()) };
-    let Met { mut link, near, mut guest } = Met::by(&world, relay.address, dial);
+    let Met { mut link, near, mut accepted } = Met::by(&world, relay.address, dial);
     link.reader.read_exact(&mut [0]).unwrap();
-    await_move(&near, &guest.hang_up);
+    await_move(&near, &accepted.hang_up);
     link.writer.write_all(b"hello").unwrap();
-    guest.reader.read_exact(&mut [0; 5]).unwrap();
+    accepted.reader.read_exact(&mut [0; 5]).unwrap();
     HAS_MOVED.store(true, Ordering::SeqCst);
-    for end in [link.reader.read(&mut [0; 8]), guest.reader.read(&mut [0; 8])] {
+    for end in [link.reader.read(&mut [0; 8]), accepted.reader.read(&mut [0; 8])] {
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
-    assert!(guest.hang_up.is_over());
+    assert!(accepted.hang_up.is_over());
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn moved_session_survives_a_liveness_query() {
     let doubts = |_: BorrowedFd<'_>| {
         let in_doubt = HAS_MOVED.load(Ordering::SeqCst) && !IS_KNOWN.load(Ordering::SeqCst);
         let silent = if in_doubt { LONG } else { Duration::ZERO };
-        Ok(TcpStanding { repeats: 9, silent, is_owed: true, ..TcpStanding::default() })
+        Ok(TcpStanding { repeats: 9, silent, has_unacknowledged: true, ..TcpStanding::default() })
     };
     // The server only checks the state of connections that it knows.
     let knows = |_: BorrowedFd<'_>| {
@@ -272,14 +272,14 @@ fn moved_session_survives_a_liveness_query() {
     let limits = Limits { lane_lost_one_in: 0, signs: signs(knows), ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let dial = Dial { lanes: after(1), signs: signs(doubts), ..world.dial(patient()) };
-    let Met { mut link, near, mut guest } = Met::by(&world, world.address(), dial);
+    let Met { mut link, near, mut accepted } = Met::by(&world, world.address(), dial);
     link.reader.read_exact(&mut [0]).unwrap();
-    await_move(&near, &guest.hang_up);
+    await_move(&near, &accepted.hang_up);
     HAS_MOVED.store(true, Ordering::SeqCst);
     assert!(until(LONG, || IS_KNOWN.load(Ordering::SeqCst)), "the server does not know the session");
     link.writer.write_all(b"hello").unwrap();
-    guest.reader.read_exact(&mut [0; 5]).unwrap();
-    guest.writer.write_all(b"hello").unwrap();
+    accepted.reader.read_exact(&mut [0; 5]).unwrap();
+    accepted.writer.write_all(b"hello").unwrap();
     link.reader.read_exact(&mut [0; 5]).unwrap();
 }
 
@@ -293,8 +293,8 @@ fn moved_session_takes_one_slot() {
         let dialled = std::thread::scope(|scope| {
             let near = scope.spawn(|| dial_over(NetTransport::Quic, world.address(), &dial));
             while !near.is_finished() {
-                if let Some(mut guest) = world.listener.accept(Duration::from_millis(5)).unwrap() {
-                    let _ = guest.writer.write_all(b"!");
+                if let Some(mut accepted) = world.listener.accept(Duration::from_millis(5)).unwrap() {
+                    let _ = accepted.writer.write_all(b"!");
                 }
             }
             near.join().unwrap()
@@ -310,7 +310,7 @@ fn moved_session_takes_one_slot() {
 /// Whether a TCP relay forwards the end of a stream.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ends {
-    Told,
+    Forwarded,
     Lost,
 }
 
@@ -326,7 +326,7 @@ pub(super) fn relay_of_both(world: &World, ends: Ends) -> Relay {
                 let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = io::copy(&mut from, &mut to);
-                    if ends == Ends::Told {
+                    if ends == Ends::Forwarded {
                         let _ = to.shutdown(std::net::Shutdown::Write);
                     }
                 });
@@ -348,13 +348,13 @@ fn session_stays_on_quic_if_datagrams_are_lost() {
         let one_in = |minds| if minds { LANE_LOST_ONE_IN } else { 0 };
         let limits = Limits { lane_lost_one_in: one_in(server_minds), ..Limits::default() };
         let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-        let relay = relay_of_both(&world, Ends::Told);
+        let relay = relay_of_both(&world, Ends::Forwarded);
         let terms = UpgradeTerms { lost_one_in: one_in(client_minds), ..after(2 << 20) };
-        let Met { link, near, guest } = Met::at(&world, relay.address, patient(), terms);
-        let far = guest.hang_up.clone();
+        let Met { link, near, accepted } = Met::at(&world, relay.address, patient(), terms);
+        let far = accepted.hang_up.clone();
         relay.lose_one_in(10);
         let may_move = !client_minds && !server_minds;
-        send(link, guest, up, || {
+        send(link, accepted, up, || {
             if may_move {
                 await_move(&near, &far);
             }
@@ -366,8 +366,8 @@ fn session_stays_on_quic_if_datagrams_are_lost() {
 #[test]
 fn session_stays_on_quic_on_a_long_path() {
     let world = open_world();
-    let Met { link, near, guest } = Met::that(&world, UpgradeTerms { rtt_max: Duration::ZERO, ..after(1) });
-    send(link, guest, true, || {});
+    let Met { link, near, accepted } = Met::that(&world, UpgradeTerms { rtt_max: Duration::ZERO, ..after(1) });
+    send(link, accepted, true, || {});
     assert_eq!(near.moved_after(), None);
 }
 
@@ -381,9 +381,9 @@ fn session_stays_on_quic_if_tcp_is_blocked() {
                 break (relay, Some(tcp).filter(|_| is_mute));
             }
         };
-        let Met { link, near, guest } = Met::at(&world, relay.address, patient(), after(1));
-        let far = guest.hang_up.clone();
-        send(link, guest, true, || {});
+        let Met { link, near, accepted } = Met::at(&world, relay.address, patient(), after(1));
+        let far = accepted.hang_up.clone();
+        send(link, accepted, true, || {});
         assert_eq!((near.moved_after(), far.moved_after()), (None, None));
         drop(tcp);
     }
@@ -392,18 +392,21 @@ fn session_stays_on_quic_if_tcp_is_blocked() {
 #[test]
 fn draining_server_keeps_sessions_but_moves_none() {
     let world = open_world();
-    let Met { link, near, guest } = Met::that(&world, after(1 << 20));
+    let Met { link, near, accepted } = Met::that(&world, after(1 << 20));
     world.listener.drain();
-    send(link, guest, true, || {});
+    send(link, accepted, true, || {});
     assert_eq!(near.moved_after(), None);
 }
 
 #[test]
 fn peers_without_the_upgrade_feature_stay_on_quic() {
     let world = open_world();
-    let (near, guest) = world.meet(NetTransport::Quic, patient());
-    assert!(matches!(guest.hang_up, crate::transport::net::HangUp::Quic(_)), "the client did not request the upgrade");
-    drop((near, guest));
+    let (near, accepted) = world.meet(NetTransport::Quic, patient());
+    assert!(
+        matches!(accepted.hang_up, crate::transport::net::HangUp::Quic(_)),
+        "the client did not request the upgrade"
+    );
+    drop((near, accepted));
     // A server that only supports the basic protocol.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -419,14 +422,14 @@ fn peers_without_the_upgrade_feature_stay_on_quic() {
 }
 
 /// A QUIC connection that can move and does not, for tests that request the move themselves.
-struct Asked {
+struct QuicSession {
     engine: Engine,
     conversation: quic::Conversation,
-    guest: Guest,
+    accepted: AcceptedClient,
 }
 
-impl Asked {
-    fn of(world: &World) -> Asked {
+impl QuicSession {
+    fn of(world: &World) -> QuicSession {
         let engine = Engine::start("test").unwrap();
         let (config, address) = (lanes_config(&world.near, world), world.address());
         let dialling = engine.handle().spawn(async move {
@@ -434,10 +437,10 @@ impl Asked {
             let connection = quic::connect(&endpoint, address, config, &Nudge::default()).await.unwrap();
             quic::begin(connection, &BEGINS).await.unwrap()
         });
-        let mut guest = world.listener.accept(LONG).unwrap().expect("a client connects");
-        guest.writer.write_all(b"!").unwrap();
+        let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
+        accepted.writer.write_all(b"!").unwrap();
         let conversation = wait(dialling, || Ok(())).unwrap().unwrap();
-        Asked { engine, conversation, guest }
+        QuicSession { engine, conversation, accepted }
     }
 
     fn token(&self) -> [u8; 32] {
@@ -447,14 +450,14 @@ impl Asked {
     /// Returns the server's answer to a request to move the session with this token.
     fn query(&self, world: &World, who: &Identity, token: [u8; 32]) -> io::Result<[u8; 1]> {
         let (config, address) = (lanes_config(who, world), world.address());
-        let asking = self.engine.handle().spawn(async move {
+        let running = self.engine.handle().spawn(async move {
             let mut tunnel = over_tls::connect(address, config).await.map_err(io::Error::from)?;
             tunnel.send_short(&token).await?;
-            let said = tunnel.receive_exact().await?;
+            let reply = tunnel.receive_exact().await?;
             tunnel.send_short(&[1]).await?;
-            Ok(said)
+            Ok(reply)
         });
-        wait(asking, || Ok(())).unwrap().unwrap()
+        wait(running, || Ok(())).unwrap().unwrap()
     }
 }
 
@@ -466,20 +469,20 @@ fn lanes_config(who: &Identity, world: &World) -> Arc<rustls::ClientConfig> {
 fn session_is_moved_only_by_its_owner() {
     let world = open_world();
     let thief = Identity::passing().unwrap();
-    let asked = Asked::of(&world);
-    let (token, other) = (asked.token(), Asked::of(&world));
+    let session = QuicSession::of(&world);
+    let (token, other) = (session.token(), QuicSession::of(&world));
     assert_ne!(token, other.token());
-    assert!(asked.query(&world, &world.near, [7; 32]).is_err(), "no session has this token");
-    assert!(asked.query(&world, &thief, token).is_err(), "another client's key");
-    assert_eq!(asked.guest.hang_up.moved_after(), None);
-    assert_eq!(asked.query(&world, &world.near, token).unwrap(), [1]);
-    assert!(until(LONG, || asked.guest.hang_up.moved_after().is_some()));
-    assert!(asked.query(&world, &world.near, token).is_err(), "a token is valid once");
-    assert_eq!(other.guest.hang_up.moved_after(), None, "other sessions are not affected");
+    assert!(session.query(&world, &world.near, [7; 32]).is_err(), "no session has this token");
+    assert!(session.query(&world, &thief, token).is_err(), "another client's key");
+    assert_eq!(session.accepted.hang_up.moved_after(), None);
+    assert_eq!(session.query(&world, &world.near, token).unwrap(), [1]);
+    assert!(until(LONG, || session.accepted.hang_up.moved_after().is_some()));
+    assert!(session.query(&world, &world.near, token).is_err(), "a token is valid once");
+    assert_eq!(other.accepted.hang_up.moved_after(), None, "other sessions are not affected");
     // A session that has ended cannot be found by its token.
     let token = other.token();
     other.conversation.connection.close(0u32.into(), b"");
-    assert!(until(LONG, || asked.query(&world, &world.near, token).is_err()));
+    assert!(until(LONG, || session.query(&world, &world.near, token).is_err()));
     assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no other client was admitted");
 }
 
@@ -488,7 +491,7 @@ fn contradictory_switch_offsets_reset_the_session() {
     let world = open_world();
     // The client sends more over QUIC than announced, or resets the stream before it has sent that much.
     for (left_at, breaks_off) in [(9, false), (11, true)] {
-        let Asked { engine, conversation, mut guest } = Asked::of(&world);
+        let QuicSession { engine, conversation, mut accepted } = QuicSession::of(&world);
         let quic::Conversation { connection, mut send, .. } = conversation;
         let speaking = engine.handle().spawn(async move {
             send.write_all(&[b'x'; 10]).await.unwrap();
@@ -501,7 +504,7 @@ fn contradictory_switch_offsets_reset_the_session() {
             (connection, send)
         });
         let kept = wait(speaking, || Ok(())).unwrap().unwrap();
-        let error = guest.reader.read_to_end(&mut Vec::new()).unwrap_err();
+        let error = accepted.reader.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         assert!(breaks_off || error.to_string().contains("more over QUIC than announced"), "{error}");
         drop(kept);

@@ -18,28 +18,28 @@ fn hopeless(_: BorrowedFd<'_>) -> io::Result<TcpStanding> {
 
 /// TCP gets no answer but retransmits at once.
 fn doubtful() -> TcpStanding {
-    TcpStanding { repeats: 9, silent: LONG, is_owed: true, ..TcpStanding::default() }
+    TcpStanding { repeats: 9, silent: LONG, has_unacknowledged: true, ..TcpStanding::default() }
 }
 
 const SIGNS: Signs =
     Signs { standing: |_| Ok(TcpStanding::default()), is_elsewhere: |_, _| false, look: Duration::from_millis(5) };
 
 /// Returns a TLS session whose state each side sees as given. The relay does not forward the end of a stream.
-fn meet(near: Signs, far: Signs) -> (World, Link, Guest, Relay) {
+fn meet(near: Signs, far: Signs) -> (World, Link, AcceptedClient, Relay) {
     let limits = Limits { signs: far, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = relay_of_both(&world, Ends::Lost);
     let dial = Dial { signs: near, ..world.dial(Patience { idle: Some(LONG), ..patient() }) };
-    let (link, guest) = world.meet_by(relay.address, NetTransport::Tls, dial);
-    (world, link, guest, relay)
+    let (link, accepted) = world.meet_by(relay.address, NetTransport::Tls, dial);
+    (world, link, accepted, relay)
 }
 
 /// Waits until both sides have learned that the session is over, and no other session has begun.
-fn await_end(world: &World, mut link: Link, mut guest: Guest) {
+fn await_end(world: &World, mut link: Link, mut accepted: AcceptedClient) {
     link.reader.read_exact(&mut [0]).unwrap();
     assert_eq!(link.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(guest.hang_up.is_over(), "the server knew before");
-    assert_eq!(guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(accepted.hang_up.is_over(), "the server knew before");
+    assert_eq!(accepted.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert!(world.listener.accept(Duration::ZERO).unwrap().is_none(), "a query begins no session");
 }
 
@@ -47,23 +47,24 @@ fn await_end(world: &World, mut link: Link, mut guest: Guest) {
 fn client_that_gets_no_answer_ends_the_session_at_both_ends() {
     static IS_LATE: AtomicBool = AtomicBool::new(false);
     let late = |fd: BorrowedFd<'_>| if IS_LATE.load(Ordering::SeqCst) { hopeless(fd) } else { (SIGNS.standing)(fd) };
-    let (world, link, guest, _relay) = meet(Signs { standing: late, ..SIGNS }, SIGNS);
+    let (world, link, accepted, _relay) = meet(Signs { standing: late, ..SIGNS }, SIGNS);
     IS_LATE.store(true, Ordering::SeqCst);
-    await_end(&world, link, guest);
+    await_end(&world, link, accepted);
 }
 
 #[test]
 fn client_with_a_changed_path_does_not_wait_for_tcp() {
     let once = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, ..doubtful() });
-    let (world, link, guest, _relay) = meet(Signs { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
-    await_end(&world, link, guest);
+    let (world, link, accepted, _relay) = meet(Signs { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
+    await_end(&world, link, accepted);
 }
 
 #[test]
 fn server_reports_a_stalled_connection_when_queried() {
     let doubts = |_: BorrowedFd<'_>| Ok(doubtful());
-    let (world, link, guest, _relay) = meet(Signs { standing: doubts, ..SIGNS }, Signs { standing: hopeless, ..SIGNS });
-    await_end(&world, link, guest);
+    let (world, link, accepted, _relay) =
+        meet(Signs { standing: doubts, ..SIGNS }, Signs { standing: hopeless, ..SIGNS });
+    await_end(&world, link, accepted);
 }
 
 #[test]
@@ -80,22 +81,22 @@ fn session_continues_if_tcp_recovers() {
             Ok(doubtful())
         },
     );
-    let (_world, mut link, mut guest, _relay) =
+    let (_world, mut link, mut accepted, _relay) =
         meet(Signs { standing: near, ..SIGNS }, Signs { standing: far, ..SIGNS });
     assert!(until(LONG, || ASKED.load(Ordering::SeqCst) >= 3), "the server is queried");
     let looks = LOOKS.load(Ordering::SeqCst);
     assert!(until(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
     assert_eq!(ASKED.load(Ordering::SeqCst), 3, "the connection is no longer in doubt");
     link.writer.write_all(b"hello").unwrap();
-    guest.reader.read_exact(&mut [0; 5]).unwrap();
-    guest.writer.write_all(b"hello").unwrap();
+    accepted.reader.read_exact(&mut [0; 5]).unwrap();
+    accepted.writer.write_all(b"hello").unwrap();
     link.reader.read_exact(&mut [0; 6]).unwrap();
 }
 
 /// A TLS session that the test begins by hand.
 struct ByHand {
     engine: Engine,
-    guest: Guest,
+    accepted: AcceptedClient,
     _tunnel: over_tls::Tunnel,
 }
 
@@ -109,15 +110,15 @@ impl ByHand {
             tunnel.send_short(&words).await.unwrap();
             tunnel
         });
-        let guest = world.listener.accept(LONG).unwrap().expect("a client connects");
-        ByHand { engine, guest, _tunnel: wait(dialling, || Ok(())).unwrap().unwrap() }
+        let accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
+        ByHand { engine, accepted, _tunnel: wait(dialling, || Ok(())).unwrap().unwrap() }
     }
 
     /// Returns the server's answers to a query of this name and to each byte that follows it.
     fn query(&self, world: &World, who: &Identity, name: [u8; 32], then: &[u8]) -> Vec<u8> {
         let (config, address) = (config(who, world, ALPN_NAMED), world.address());
         let then = then.to_vec();
-        let asking = self.engine.handle().spawn(async move {
+        let running = self.engine.handle().spawn(async move {
             let mut tunnel = over_tls::connect(address, config).await.unwrap();
             tunnel.send_short(&[&ASKS[..], &name].concat()).await.unwrap();
             let mut answers = Vec::new();
@@ -130,7 +131,7 @@ impl ByHand {
             }
             answers
         });
-        wait(asking, || Ok(())).unwrap().unwrap()
+        wait(running, || Ok(())).unwrap().unwrap()
     }
 }
 
@@ -151,10 +152,10 @@ fn session_is_ended_only_by_its_owner() {
         [0, 0, 0],
         "the session continues, and 2 has no meaning"
     );
-    met.guest.reader.read_exact(&mut [0; 5]).unwrap();
-    assert!(!met.guest.hang_up.is_over());
+    met.accepted.reader.read_exact(&mut [0; 5]).unwrap();
+    assert!(!met.accepted.hang_up.is_over());
     assert_eq!(met.query(&world, &world.near, name, &[1]), [0, 1]);
-    assert_eq!(met.guest.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(met.accepted.reader.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(met.query(&world, &world.near, name, &[]), [1], "the session has ended");
 }
 
@@ -163,9 +164,9 @@ fn session_without_a_name_works() {
     // A client without a name.
     let world = open_world();
     let mut met = ByHand::with_first_bytes(&world, ALPN, &[&BEGINS[..], b"hello"].concat());
-    let mut heard = [0; 5];
-    met.guest.reader.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"hello");
+    let mut got = [0; 5];
+    met.accepted.reader.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
     // A server that does not support names: the connection stays, whatever its state.
     let mut config = (*tls::server_config(&world.far, Arc::new(|_| true))).clone();
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -174,9 +175,9 @@ fn session_without_a_name_works() {
         listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
     let old = World { listener, near: world.near, far: world.far };
     let dial = Dial { signs: Signs { standing: hopeless, ..SIGNS }, ..old.dial(patient()) };
-    let (mut link, mut guest) = old.meet_by(old.address(), NetTransport::Tls, dial);
+    let (mut link, mut accepted) = old.meet_by(old.address(), NetTransport::Tls, dial);
     link.writer.write_all(b"hello").unwrap();
-    guest.reader.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"hello");
+    accepted.reader.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
     drop(link);
 }
