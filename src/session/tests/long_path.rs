@@ -77,7 +77,7 @@ fn grant_beyond_the_maximum_window_is_rejected() {
         peer.receive();
         peer.send_message(&Message::Grant { class: Class::Requested, bytes: max - initial + 1 });
     });
-    ended.refuses(Exit::Protocol, "Asked grant exceeds the bytes sent");
+    ended.refuses(Exit::Protocol, "Requested grant exceeds the bytes sent");
 }
 
 /// Pushes a file and is blocked by each window in turn. `windows`: the expected sizes of the next windows.
