@@ -157,6 +157,17 @@ fn requested_version_is_announced() {
 }
 
 #[test]
+fn sender_without_entries_is_sent_nothing_more() {
+    // The handshake, and after version and rules of the client an empty list with empty lists of names.
+    let handshake = "\\037\\000\\000\\000\\000\\001\\002\\003\\004";
+    let list = "\\003\\000\\000\\007\\000\\000\\000";
+    let script = format!("printf '{handshake}'; head -c 12 >rules; printf '{list}'; exec >&-; cat >rest");
+    let (dir, output) = run_against(&script, &["-a", "host:src/", "dst/"], &[]);
+    assert_prints(&output, 0, &[]);
+    assert_eq!(std::fs::read(dir.path().join("rest")).unwrap(), b"");
+}
+
+#[test]
 fn lost_connection_is_reported_by_the_role_of_this_end() {
     let (greeting, handshake) = ("\\037\\000\\000\\000", "\\037\\000\\000\\000\\000\\001\\002\\003\\004");
     for (sent, bytes) in [(greeting, 4), (handshake, 9)] {

@@ -49,6 +49,8 @@ struct Shared {
     deletes_after: bool,
     /// How many requested files will not come.
     unsent: u64,
+    /// The sender had no entry, and leaves without reading anything more.
+    has_left: bool,
 }
 
 /// How the entries of a listing are numbered.
@@ -186,6 +188,9 @@ impl Encoder for PullEncoder {
             }
             // The others have no counterpart.
             _ => {}
+        }
+        if self.shared.lock().has_left {
+            data.clear();
         }
         mux::encode_data(&data, out);
         Ok(())
@@ -454,6 +459,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let mut list = self.list()?;
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
+        self.intake.shared.lock().has_left = is_empty;
         let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
         let mut others = list.entries.iter().flatten();
         let (first, is_more) = (others.next(), others.next().is_some());
