@@ -301,10 +301,10 @@ fn login_noise_before_a_failure_is_shown() {
 #[test]
 fn incompatible_version_names_the_older_end() {
     let scene = Scene::new();
-    // Magic, a length of 42 bytes, versions 2 to 3, no features, a key of zeros, the name of the program.
+    // Magic, a length of 43 bytes, versions 2 to 3, no features, a key of zeros, the name of the program, no guess.
     let zeros = "\\000".repeat(24);
     let magic = r"\325\377\251\000\361\216\376\001";
-    let script = format!(r"printf '{magic}\052\000\002\000\003\000{zeros}\014\000sparsync 9.0'; exec cat > heard");
+    let script = format!(r"printf '{magic}\053\000\002\000\003\000{zeros}\014\000sparsync 9.0\000'; exec cat > heard");
     for line in ["-a src/ far:dst", "-a far:src/ dst"] {
         let output = scene.shell(&script, line, &[]);
         let words = "this program (sparsync 0.1.0) supports version 1, the peer (sparsync 9.0) supports versions 2 to 3\n\

@@ -107,6 +107,8 @@ impl Receiver<'_> {
         self.inbox.lock().has_all = true;
         self.inbox.changed.notify_all();
         self.line.send(&Message::WantsEnd(Box::new(counted.clone())))?;
+        self.inbox.lock().has_reported_all = true;
+        self.inbox.changed.notify_all();
         tally.merge(&counted);
         let sender_tally = self.inbox.wait(|state| state.dirs_ended.clone())?;
         tally.merge(&sender_tally);

@@ -295,6 +295,8 @@ const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
 const IO_ERROR_GENERAL: i32 = 1;
 /// The bit of a file that vanished.
 const IO_ERROR_VANISHED: i32 = 2;
+/// `--max-delete` has stopped deletions.
+const IO_ERROR_DELETE_LIMIT: i32 = 4;
 
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;
@@ -324,7 +326,8 @@ fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
 }
 
 fn too_old(protocol: u8) -> Error {
-    let words = format!("sparsync: the remote rsync is too old: it speaks protocol {protocol}, not {PROTOCOL_MIN}");
+    let words =
+        format!("sparsync: the remote rsync is too old: it supports only protocol {protocol}, not {PROTOCOL_MIN}");
     Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here")
 }
 

@@ -49,8 +49,10 @@ pub(in crate::session) struct ReceiverState {
     under_way: [Option<FileId>; 3],
     /// For the client: the events of the server.
     events: VecDeque<(Event, u64)>,
-    /// We have everything, and have reported it.
+    /// We have everything, and report it.
     pub(in crate::session) has_all: bool,
+    /// The report was sent.
+    pub(in crate::session) has_reported_all: bool,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
 }

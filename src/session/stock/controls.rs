@@ -48,12 +48,8 @@ pub fn read_all(
     input.set_frames(true);
     let ended = read(&mut input, &controls);
     let mut controls = controls.into_inner();
-    for (tag, text) in std::mem::take(&mut controls.partial) {
-        if !text.is_empty() {
-            // If the session ends, its own error is more important.
-            let _ = report_line(tag, text, (line, handler));
-        }
-    }
+    // If this fails, the session's own error is more important.
+    let _ = controls.report_incomplete_lines((line, handler));
     ended.map_err(|error| controls.failed.take().unwrap_or_else(|| undecodable(error)))
 }
 
@@ -116,8 +112,8 @@ impl Controls {
             (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
                 let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
-                // The peer has printed the closing line.
-                Err(Error::new(exit.unwrap_or(Exit::Stream), "").by(""))
+                // The peer has printed the closing line, if it knows its exit code.
+                Err(exit.map_or_else(|| Error::new(Exit::Stream, ""), |exit| Error::new(exit, "").by("")))
             }
             (Control::IoTimeout(secs), _) => {
                 let secs = u32::try_from(secs).ok().filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
@@ -136,6 +132,7 @@ impl Controls {
             self.partial.push((tag, Vec::new()));
             self.partial.len() - 1
         });
+        self.has_failed |= tag == Tag::ErrorXfer;
         let partial = &mut self.partial[at].1;
         partial.extend_from_slice(text);
         if partial.len() > LINE_MAX_BYTES {
@@ -146,12 +143,17 @@ impl Controls {
             return Ok(());
         }
         let line = std::mem::take(partial);
-        self.has_failed |= tag == Tag::ErrorXfer;
         // The client prints its own line about matches.
         if line.starts_with(b"total: matches=") {
             return Ok(());
         }
         report_line(tag, line, to)
+    }
+
+    /// Reports the text of the peer that does not end with a newline. Called before the last message of a session.
+    pub fn report_incomplete_lines(&mut self, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+        let lines = std::mem::take(&mut self.partial).into_iter().filter(|(_, text)| !text.is_empty());
+        lines.into_iter().try_for_each(|(tag, text)| report_line(tag, text, to))
     }
 
     /// Notes that the content of a file begins.

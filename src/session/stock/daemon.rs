@@ -301,7 +301,7 @@ mod tests {
             (
                 b"@RSYNCD: 30.0\n",
                 Exit::Protocol,
-                "sparsync: the remote rsync is too old: it speaks protocol 30, not 31",
+                "sparsync: the remote rsync is too old: it supports only protocol 30, not 31",
             ),
             (GREETING, Exit::StartClient, "rsync: didn't get server startup line"),
             (&[GREETING, b"a\0b\n"].concat(), Exit::StartClient, "rsync: didn't get server startup line"),

@@ -6,7 +6,7 @@
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
 use super::controls::{self, Controls, PeerRole, is_reported};
-use super::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
+use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -329,8 +329,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if io_error & IO_ERROR_VANISHED != 0 {
             rest.problem(Weight::Vanished);
         }
+        rest.delete_limit_reached |= reported & IO_ERROR_DELETE_LIMIT != 0;
         if is_empty {
-            let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
+            // The end of the reading closes the connection, so the receiver must have sent its last message.
+            let waited = self.intake.inbox.wait(|state| state.has_reported_all.then_some(()));
             waited.map_err(|error| self.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));
@@ -338,6 +340,8 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if !is_empty {
             self.line.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
         }
+        let reported = self.controls.lock().report_incomplete_lines((self.line, self.handler));
+        reported.map_err(|error| self.fail(error))?;
         self.pass_on(Message::Bye(Box::new(rest)))
     }
 
@@ -445,8 +449,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
     }
 
-    /// Returns the problems of a list with these errors. The peer has printed the reasons.
+    /// Returns the problems of a list with these errors, and of those reported before it. The peer has printed the
+    /// reasons.
     fn problems_of(&mut self, io_error: i32) -> Vec<Problem> {
+        let io_error = io_error | self.controls.lock().io_error();
         let new = io_error & !self.io_error;
         self.io_error |= io_error;
         let weights = [(IO_ERROR_GENERAL, Weight::SourceError), (IO_ERROR_VANISHED, Weight::Vanished)];

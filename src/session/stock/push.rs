@@ -36,6 +36,9 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// The listing number that stands for the end of a phase, or for an entry without content.
 const NO_LISTING: DirId = DirId::MAX;
 
+/// How often the block checksums of a file are held at the same time: as received, and as a table for the search.
+const SUMS_COPIES: u64 = 3;
+
 /// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
 const PHASES: usize = 4;
 /// What an item costs in the window of requests besides its sums, in bytes.
@@ -595,6 +598,8 @@ impl PushIntake<'_> {
         if controls.lock().has_failed() {
             tally.problem(Weight::Failed);
         }
+        let reported = controls.lock().report_incomplete_lines((line, handler));
+        reported.map_err(|error| controls.lock().fail(error))?;
         pass_on(Message::WantsEnd(Box::new(tally)))
     }
 
@@ -618,6 +623,10 @@ impl PushIntake<'_> {
             let decoded = SumHead::decode(input, protocol)?;
             decoded.encode(&mut request);
             if !appends {
+                let held_bytes = decoded.sums_len_bytes() as u64 * SUMS_COPIES;
+                if self.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
+                    return Err(violation("block checksums that exceed --max-alloc"));
+                }
                 request.append(&mut input.byte_vec(decoded.sums_len_bytes())?);
             }
             sums = Some(decoded);

@@ -1,4 +1,4 @@
-//! What of a run with a stock rsync only the installed rsync can do.
+//! Options that require the installed rsync in a run with a stock rsync.
 //!
 //! This file names every option, so that a new one does not compile until it has been considered.
 
