@@ -27,7 +27,7 @@ pub enum Line<'a> {
     Note(NoteLine<'a>),
     /// A problem, also printed on stderr.
     Problem(Box<ProblemLine<'a>>),
-    /// How far the transfer of a file or of the run is.
+    /// The progress of a file or of the run.
     Progress(ProgressLine<'a>),
     /// The counts of a run that reached its end.
     Summary(Box<SummaryLine>),
@@ -192,8 +192,10 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
             Some(Line::Delete(DeleteLine { path: Text::new(name), kind: kind_name(*kind), itemize }))
         }
         Event::Note(line) => Some(note(line)),
-        Event::Problem(Problem { line, weight }) => Some(problem(line, *weight)),
-        Event::Item(_)
+        // A peer has printed the text of an empty one.
+        Event::Problem(Problem { line, weight }) if !line.is_empty() => Some(problem(line, *weight)),
+        Event::Problem(_)
+        | Event::Item(_)
         | Event::Missing(_)
         | Event::Listed { .. }
         | Event::Checked(_)
@@ -249,6 +251,8 @@ pub fn problem(line: &[u8], weight: Weight) -> Line<'_> {
     };
     let quotes = || line.iter().position(|&b| b == b'"').zip(line.iter().rposition(|&b| b == b'"'));
     let path = quotes().filter(|(first, last)| first < last).map(|(first, last)| &line[first + 1..last]);
+    // A message about two paths is about the first one.
+    let path = path.map(|path| path.windows(6).position(|part| part == b"\" -> \"").map_or(path, |end| &path[..end]));
     let number = line.strip_suffix(b")").and_then(|line| line.rsplit(|&b| b == b'(').next());
     let errno = number.and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
     let message = String::from_utf8_lossy(line);
@@ -333,6 +337,8 @@ mod tests {
         let text = shown(&problem(line, Weight::SourceError));
         assert!(text.contains(r#""severity":"error""#), "{text}");
         assert!(text.contains(r#""path":"/a \"b\"","errno":2}"#), "{text}");
+        let text = shown(&problem(b"rsync: [receiver] rename \"/a\" -> \"b\": Is a directory (21)", Weight::Failed));
+        assert!(text.contains(r#""path":"/a","errno":21}"#), "{text}");
         for line in [&b"file has vanished: \""[..], b"(x)", b"", b"\"\" (99999999999)"] {
             let text = shown(&problem(line, Weight::Vanished));
             assert!(!text.contains("errno"), "{text}");

@@ -508,7 +508,7 @@ impl Reporter for TextReporter {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
         }
-        if let Some(line) = json::event(event) {
+        if let Some(line) = json::event(event).filter(|_| !self.output.quiet || matches!(event, Event::Problem(_))) {
             self.screen.put_object(&line);
         }
         match event {

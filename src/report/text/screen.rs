@@ -36,6 +36,8 @@ impl Screen {
                 let tty = if is_tty { Outbuf::Line } else { Outbuf::Block };
                 (Sink::new(stdout, output.outbuf.unwrap_or(tty)), Some(stderr))
             }
+            // Objects stay on stdout.
+            StderrMode::All if output.json => (Sink::new(stdout, Outbuf::Line), Some(stderr)),
             StderrMode::All => (Sink::new(stderr, Outbuf::Line), None),
         };
         Screen { stdout, stderr, charset, quiet: output.quiet, json: output.json, in_line: false, shown: Vec::new() }
