@@ -288,7 +288,11 @@ fn a_server_that_listens_everywhere_is_mentioned() {
     scene.well("start --port 0");
     let port = scene.status("port");
     scene.well("stop");
-    assert_output(&enroll(&scene, "localhost --dry-run"), 0, &["a server that it starts listens on all addresses"]);
+    assert_output(
+        &enroll(&scene, "localhost --dry-run"),
+        0,
+        &["a server that it starts listens on the addresses given last there"],
+    );
     assert_output(
         &enroll(&scene, "localhost"),
         0,

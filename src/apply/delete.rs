@@ -47,7 +47,7 @@ impl Above {
     /// Returns the directory, and opens it again if it was closed.
     fn dir(&mut self, dest: Option<&Root>) -> io::Result<&Dir> {
         if let (Above::Parked(parked), Some(dest)) = (&*self, dest) {
-            *self = Above::Open(dest.reopen_dirs(parked)?);
+            *self = Above::Open(dest.reopen_dir(parked)?);
         }
         match self {
             Above::Open(dir) => Ok(dir),

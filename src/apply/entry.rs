@@ -249,7 +249,12 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
         }
         match source.kind() {
             Kind::Symlink => sys::symlink(source.target(), dir.fd(), name),
-            _ => sys::mknod(dir.fd(), name, source.mode, source.extra.as_ref().map_or(0, |extra| extra.rdev)),
+            _ => sys::mknod(
+                dir.fd(),
+                name,
+                source.mode & !context.umask,
+                source.extra.as_ref().map_or(0, |extra| extra.rdev),
+            ),
         }
     };
     // One call creates the real node. Its replacement under --fake-super could be seen incomplete.

@@ -2,7 +2,7 @@
 //!
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
 //! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
-//! [`link_groups`] groups hard links, [`partials`] removes leftovers, and [`outbox`] sends work and events to the appliers as
+//! [`link_groups`] groups hard links, [`partials`] removes parts that earlier runs kept, and [`outbox`] sends work and events to the appliers as
 //! [`batch`]es.
 
 mod batch;
@@ -125,7 +125,7 @@ impl Frame {
     /// Opens the directory again if it was closed.
     fn reopen_dirs(&mut self, dest: Option<&Root>) -> io::Result<()> {
         if let Some((parked, dest)) = self.parked.as_ref().zip(dest) {
-            let dir = dest.reopen_dirs(parked)?;
+            let dir = dest.reopen_dir(parked)?;
             self.set_dir(Some(dir));
             self.parked = None;
         }

@@ -244,16 +244,18 @@ pub fn port_of(places: &Places, start: &Start) -> u16 {
 /// Adds the addresses that were given last, unless others are given now.
 fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
     let path = places.state.join(LISTEN_FILE);
+    if !start.listen.is_empty() {
+        return Ok(start.clone());
+    }
     let read = errno::if_there(sys::read_path(path.as_os_str().as_bytes(), LISTEN_MAX_BYTES));
-    let text = match read.map_err(|error| files::failed("read", &path, &error))? {
-        Some(text) if start.listen.is_empty() => text,
-        _ => return Ok(start.clone()),
+    let Some(text) = read.map_err(|error| files::failed("read", &path, &error))? else {
+        return Ok(start.clone());
     };
     let listen = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
     // A damaged file must not open the server to all addresses.
-    match listen.iter().find(|line| line.parse::<IpAddr>().is_err()) {
-        Some(_) => Err(files::failed("read", &path, &io::ErrorKind::InvalidData.into())),
-        None => Ok(Start { listen, ..start.clone() }),
+    match !listen.is_empty() && listen.iter().all(|line| line.parse::<IpAddr>().is_ok()) {
+        false => Err(files::failed("read", &path, &io::ErrorKind::InvalidData.into())),
+        true => Ok(Start { listen, ..start.clone() }),
     }
 }
 

@@ -54,7 +54,9 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         };
         let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
         let everywhere = match wanted.start && wanted.listen.is_empty() {
-            true => "a server that it starts listens on all addresses; --listen=ADDRESS limits it\n",
+            true => {
+                "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
+            }
             false => "",
         };
         let install = match wanted.install {

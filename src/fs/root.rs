@@ -37,7 +37,7 @@ impl Dir {
     }
 }
 
-/// A closed directory below a [`Root`]. It is opened again with [`Root::reopen_dirs`].
+/// A closed directory below a [`Root`]. It is opened again with [`Root::reopen_dir`].
 #[derive(Debug)]
 pub struct ParkedDir {
     path: RelPath,
@@ -83,7 +83,7 @@ impl Root {
     }
 
     /// Opens a closed directory again. Fails if its path leads to another directory now.
-    pub fn reopen_dirs(&self, parked: &ParkedDir) -> io::Result<Dir> {
+    pub fn reopen_dir(&self, parked: &ParkedDir) -> io::Result<Dir> {
         let dir = self.open_dir_to_search(&parked.path)?;
         if dir.id()? == parked.id { Ok(dir) } else { Err(errno::gone()) }
     }
@@ -178,21 +178,21 @@ mod tests {
         let root = root_of(&top.path().join("in"), Follow::Never);
         let path = RelPath::parse(b"a/b").unwrap();
         let parked = root.open_dir(&path).unwrap().parked(path).unwrap();
-        assert!(root.reopen_dirs(&parked).is_ok());
+        assert!(root.reopen_dir(&parked).is_ok());
 
         let [at, aside, out] = ["in/a", "in/aside", "out"].map(|path| top.path().join(path));
         std::fs::rename(&at, &aside).unwrap();
-        assert_eq!(root.reopen_dirs(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(root.reopen_dir(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::create_dir_all(at.join("b")).unwrap();
-        assert_eq!(root.reopen_dirs(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(root.reopen_dir(&parked).unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::remove_dir_all(&at).unwrap();
         for target in ["aside".as_ref(), out.as_path()] {
             symlink(target, &at).unwrap();
-            assert_eq!(root.reopen_dirs(&parked).unwrap_err().raw_os_error(), Some(40));
+            assert_eq!(root.reopen_dir(&parked).unwrap_err().raw_os_error(), Some(40));
             std::fs::remove_file(&at).unwrap();
         }
         std::fs::rename(&aside, &at).unwrap();
-        assert!(root.reopen_dirs(&parked).is_ok());
+        assert!(root.reopen_dir(&parked).is_ok());
     }
 
     #[test]

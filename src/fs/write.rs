@@ -6,7 +6,7 @@
 //!
 //! Five of those letters are a checksum of the rest of the name, and the file is locked while it is written. So the
 //! next run can distinguish what a crash left ([`is_stale`]) from another program's files. It removes leftovers when it
-//! writes the same name, because the first temp name of a name is always the same, or when it lists the directory.
+//! writes the same name, because the first temp name of a name is always the same, or when the generator enters the directory.
 
 use super::root::Dir;
 use super::sys;

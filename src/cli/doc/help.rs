@@ -79,7 +79,7 @@ pub fn usage_text() -> String {
         let before = if at == 0 { "Usage:" } else { "  or  " };
         out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
     }
-    out.push_str("Copies with a daemon, or with a host that has only rsync, are handed over to an installed rsync.\n");
+    out.push_str("An installed rsync does copies with a daemon or with a host that has only rsync.\n");
     out
 }
 

@@ -151,7 +151,7 @@ pub const FLAGS: &[Flag] = &[
         words: &names::COMPRESSION_NAMES,
         man: "The methods are zstd, lz4, zlibx, zlib and none. `auto` selects the first method that both ends \
               support; RSYNC_COMPRESS_LIST lists the candidates, the preferred one first. Both ends must support the \
-              method: if the sparsync on the other machine is too old for lz4 or zlib, the run ends with exit 4.",
+              method: if RSYNC_COMPRESS_LIST there excludes it, the run ends with exit 4.",
         support: Support::OverSsh,
         set: |args, given| {
             choose_compression(args, given.value);
