@@ -424,7 +424,9 @@ fn ends_clearly(top: &Path, dest: &str, printed: &str, output: &Output, again: C
     let message = text(&output.stderr);
     // The remote shell may be what could not be started (12, 14), or may have lost its program (12).
     let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && message.contains("rsync error");
-    assert!(output.status.success() || is_clear && !message.contains("panicked"), "{printed}: {output:?}");
+    // The standard library itself panics if a new thread gets no memory for its signal stack. The exit code is still 22.
+    let has_panicked = message.contains("panicked") && !message.contains("failed to allocate an alternative stack");
+    assert!(output.status.success() || is_clear && !has_panicked, "{printed}: {output:?}");
     let is_same = || {
         let compared = Command::new("diff").args(["-r", "s", dest]).current_dir(top).output().expect("there is a diff");
         assert!(compared.status.success(), "{printed}: {}", text(&compared.stdout));
