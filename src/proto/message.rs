@@ -386,8 +386,7 @@ pub enum Message {
     Bye(Box<Tally>),
     /// C to V instead of [`Message::Setup`]: move the session to another connection; V to C: where to connect.
     Meet(Meeting),
-    /// Either side, if both set [`REPORTS_BLOCKED`]: the window of this class is used up, and the transport has accepted
-    /// everything.
+    /// Either side: the window of this class is used up, and the transport has accepted everything.
     Blocked(Class),
     /// V to C after [`Message::Setup`], if both set [`ASKS_FIRST`]: whether the server permits the request.
     Verdict {

@@ -108,7 +108,7 @@ pub fn argv_of(shell: &[Vec<u8>], host: &str, words: &[Vec<u8>]) -> Vec<Vec<u8>>
     argv
 }
 
-/// How [`ask`] runs a command.
+/// How [`run_to_end`] runs a command.
 #[derive(Debug)]
 pub struct RunOptions {
     /// The umask that this process had. It is set for a moment, so no thread may be creating files.
