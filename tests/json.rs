@@ -142,6 +142,28 @@ fn progress_names_the_file() {
 }
 
 #[test]
+fn errors_before_a_run_have_an_end() {
+    let dir = trees();
+    for args in [
+        &["--bogus", "src/", "dst"][..],
+        &["-a", "--files-from=absent", "src/", "dst"],
+        &["-a", "-e", "/no/such", "src/", "host:dst"],
+    ] {
+        let (exit, lines) = lines(dir.path(), args);
+        let rsync = run(oracle::rsync(), dir.path(), args);
+        assert_eq!((exit, lines[0]["type"].as_str()), (rsync.status.code(), Some("problem")), "{args:?}");
+    }
+}
+
+#[test]
+fn quiet_run_prints_problems_and_the_end() {
+    let dir = trees();
+    let (_, lines) = lines(dir.path(), &["-aq", "src/new", "absent", "made/"]);
+    let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
+    assert_eq!(types, ["problem", "summary", "end"]);
+}
+
+#[test]
 fn run_for_the_installed_rsync_is_refused() {
     let dir = trees();
     let output = run(oracle::under_test(), dir.path(), &["--json", "-a", "src/", "host::module"]);

@@ -4,8 +4,8 @@ use crate::cli::subcommand;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::report::event::errno_words;
-use crate::report::final_error;
+use crate::report::event::{Weight, errno_words};
+use crate::report::{final_error, json};
 use serde::Serialize;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -43,7 +43,29 @@ pub fn fail(env: &mut Env, error: &Error) -> Exit {
     }
     // The exit code reports the error as well.
     let _ = env.stderr.write_all(&text);
+    put_end(env, &error.message, error.exit, error.role);
     error.exit
+}
+
+/// Under `--json`, prints each line of `message` as a problem, and the end of a run that had no reporter.
+pub fn put_end(env: &mut Env, message: &[u8], exit: Exit, role: &str) {
+    if !prints_json(env) {
+        return;
+    }
+    let closing = final_error::error_line(exit, role);
+    let mut text = Vec::new();
+    for line in message.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        json::put(&mut text, &json::problem(line, Weight::Failed));
+    }
+    json::put(&mut text, &json::end(exit, &closing));
+    // The exit code reports the error as well.
+    let _ = env.stdout.write_all(&text);
+}
+
+/// Returns whether a run prints JSON. Looks at the words, because the command line may be invalid.
+pub fn prints_json(env: &Env) -> bool {
+    let has_option = env.args.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    has_option && !subcommand::is_one(&env.program, &env.args)
 }
 
 /// Prints a line to standard output.

@@ -1,5 +1,6 @@
 //! Hands a run over to the installed rsync, with the original arguments.
 
+use super::command_end;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Replaces this process with the installed rsync. Returns only on failure.
 pub fn run(env: &mut Env) -> Result<(), Error> {
-    if env.args.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
+    if command_end::prints_json(env) {
         let message = "sparsync: cannot hand this run over to rsync: rsync has no --json";
         return Err(Error::new(Exit::Unsupported, message));
     }

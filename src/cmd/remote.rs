@@ -4,7 +4,7 @@
 //! the two run a native session. If a stock rsync answers, the installed rsync starts the run over; without one, this
 //! program runs the session in rsync's protocol.
 
-use super::command_end::fail;
+use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
@@ -448,7 +448,10 @@ impl RemoteCopy {
                 let opened = Opened::Stock(link, Some(protocol));
                 self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
             }
-            Ok((_, None)) => Exit::Ok,
+            Ok((_, None)) => {
+                command_end::put_end(env, b"", Exit::Ok, self.role());
+                Exit::Ok
+            }
             Err(error) => fail(env, &error),
         }
     }

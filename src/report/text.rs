@@ -248,7 +248,9 @@ impl TextReporter {
         self.totals = Some([sent, received, tally.total_bytes]);
         let traffic = Traffic { sent_bytes: sent, received_bytes: received };
         self.finish_progress();
-        self.screen.put_object(&json::summary(tally, (sent, received), elapsed, self.facts.dry_run));
+        if self.output.json {
+            self.screen.put_object(&json::summary(tally, (sent, received), elapsed, self.facts.dry_run));
+        }
         if self.output.debug.deltasum >= 1 {
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
             self.screen.print(line.as_bytes());
@@ -294,13 +296,17 @@ impl TextReporter {
             }
             self.put_error(&line);
         }
-        self.screen.put_object(&json::end(exit, &line));
+        if self.output.json {
+            self.screen.put_object(&json::end(exit, &line));
+        }
         self.flush();
     }
 
     /// Prints a line to stderr and the log file, with control bytes escaped.
     pub fn error(&mut self, line: &[u8]) {
-        self.screen.put_object(&json::problem(line, Weight::Failed));
+        if self.output.json {
+            self.screen.put_object(&json::problem(line, Weight::Failed));
+        }
         self.put_error(line);
     }
 
@@ -327,15 +333,26 @@ impl TextReporter {
         self.screen.lines_are_lost()
     }
 
+    /// Prints the object of an event (`--json`). Objects of the transfer's progress and of the end are printed elsewhere.
+    fn put_object(&mut self, event: &Event) {
+        let line = match event {
+            Event::Item(item) => {
+                item.name.clone_into(&mut self.last_name);
+                match self.choice.line(item) {
+                    _ if self.facts.list_only => Some(json::entry(item)),
+                    LineKind::Nothing => None,
+                    LineKind::Full | LineKind::Name | LineKind::UpToDate => Some(json::change(item)),
+                }
+            }
+            other => json::event(other),
+        };
+        let is_quiet = self.output.quiet && !matches!(event, Event::Problem(_));
+        if let Some(line) = line.filter(|_| !is_quiet) {
+            self.screen.put_object(&line);
+        }
+    }
+
     fn item(&mut self, item: &Item) {
-        if self.facts.list_only {
-            self.screen.put_object(&json::entry(item));
-        } else if !self.output.quiet && self.choice.line(item) != LineKind::Nothing {
-            self.screen.put_object(&json::change(item));
-        }
-        if self.output.json {
-            item.name.clone_into(&mut self.last_name);
-        }
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         if self.facts.list_only {
@@ -447,8 +464,10 @@ impl TextReporter {
         let position = meter.position(done_bytes, len_bytes);
         meter.update(&mut self.line, done_bytes, len_bytes, now_ms);
         if !self.line.is_empty() {
-            let name = (meter.scope() == ProgressScope::File).then_some(&*self.last_name);
-            self.screen.put_object(&json::progress(name, position, meter.checked, meter.total));
+            if self.output.json {
+                let name = (meter.scope() == ProgressScope::File).then_some(&*self.last_name);
+                self.screen.put_object(&json::progress(name, position, meter.checked, meter.total));
+            }
             self.screen.put_moving(&self.line);
             self.screen.flush();
         }
@@ -508,8 +527,8 @@ impl Reporter for TextReporter {
         if let Event::Problem(problem) = event {
             self.problems.problem(problem.weight);
         }
-        if let Some(line) = json::event(event).filter(|_| !self.output.quiet || matches!(event, Event::Problem(_))) {
-            self.screen.put_object(&line);
+        if self.output.json {
+            self.put_object(event);
         }
         match event {
             Event::Item(item) => self.item(item),

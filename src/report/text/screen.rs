@@ -74,12 +74,10 @@ impl Screen {
         }
     }
 
-    /// Writes the object of an event under `--json`.
+    /// Writes an object (`--json`).
     pub(super) fn put_object(&mut self, line: &json::Line<'_>) {
-        if self.json {
-            json::put(&mut self.stdout.buf, line);
-            self.stdout.settle();
-        }
+        json::put(&mut self.stdout.buf, line);
+        self.stdout.settle();
     }
 
     /// Writes a line that the next one overwrites, or the last such line with its newline.
