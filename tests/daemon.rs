@@ -2,38 +2,27 @@
 //!
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), so that they need no port.
 
-use crate::kit::{World, oracle, synctest, until};
-use std::net::{TcpListener, TcpStream};
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest, until};
+use rustix::net::{AddressFamily, SocketType};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-macro_rules! copies {
-    ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
-        synctest!($name, with daemon, |w: World| {
-            w.source($source).dest($dest);
-            w.agree(&[$($option),+]);
-        });
-    };
-}
-
-const TREE: &str = "a b*70000 empty= l->a ;s d/x d/y/z d/e/";
-const OLD: &str = "a=old@-9 b*69000@-4 extra d/old gone/x";
-
-copies!(first_copy, TREE, "", ["-ai", "--stats"]);
-copies!(update_with_deletion, TREE, OLD, ["-ai", "--delete"]);
-copies!(deletion_before, TREE, OLD, ["-ai", "--delete-before"]);
-copies!(nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
-copies!(delta, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
-copies!(compression_by_default, TREE, OLD, ["-aiz"]);
-copies!(checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
-copies!(hard_links, "a b==a d/c==a e f", "a@-5 e", ["-aiH"]);
-copies!(filters_with_deletion, "a.o a.c d/b.o d/b.c", "a.o old.o old.c d/x.o", ["-ai", "--delete", "--exclude=*.o"]);
-copies!(names_only, TREE, OLD, ["-av", "--delete"]);
-copies!(backups_with_a_blank, TREE, OLD, ["-aib", "--suffix=. old"]);
-copies!(issued_command, "a", "", ["-a", "--debug=cmd,connect", "--suffix=a b*"]);
-copies!(verbose_names, TREE, OLD, ["-avv", "--no-whole-file"]);
-copies!(relative_paths, TREE, "", ["-aiR"]);
+copies!(with daemon, first_copy, TREE, "", ["-ai", "--stats"]);
+copies!(with daemon, update_with_deletion, TREE, OLD, ["-ai", "--delete"]);
+copies!(with daemon, deletion_before, TREE, OLD, ["-ai", "--delete-before"]);
+copies!(with daemon, nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
+copies!(with daemon, delta, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
+copies!(with daemon, compression_by_default, TREE, OLD, ["-aiz"]);
+copies!(with daemon, checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
+copies!(with daemon, hard_links, "a b==a d/c==a e f", "a@-5 e", ["-aiH"]);
+copies!(with daemon, filters_with_deletion, "a.o a.c d/b.o d/b.c", "a.o old.o old.c d/x.o", ["-ai", "--delete", "--exclude=*.o"]);
+copies!(with daemon, names_only, TREE, OLD, ["-av", "--delete"]);
+copies!(with daemon, backups_with_a_blank, TREE, OLD, ["-aib", "--suffix=. old"]);
+copies!(with daemon, issued_command, "a", "", ["-a", "--debug=cmd,connect", "--suffix=a b*"]);
+copies!(with daemon, verbose_names, TREE, OLD, ["-avv", "--no-whole-file"]);
+copies!(with daemon, relative_paths, TREE, "", ["-aiR"]);
 
 synctest!(listed_names, with daemon, |w: World| {
     w.source(TREE).dest("old").file("list", "a\nd/x\n");
@@ -396,11 +385,26 @@ fn daemon_is_reached_by_tcp() {
 }
 
 #[test]
+fn json_ends_after_a_module_list_and_after_a_refusal() {
+    let scene = Scene::new();
+    for (args, end) in [
+        (["--json", "host::"], r#"{"type":"end","exit_code":0}"#),
+        (["--json", "host::none"], r#"{"type":"end","exit_code":5,"#),
+    ] {
+        let (_, stdout, _) = scene.see(oracle::under_test(), &args, &[], "");
+        let last = stdout.trim_end().lines().last().expect("there is a line");
+        assert!(last.starts_with(end), "{args:?}: {stdout}");
+    }
+}
+
+#[test]
 fn failed_connections_are_reported() {
     let scene = Scene::new();
     let unset = ("RSYNC_CONNECT_PROG", UNSET);
-    // Nothing listens there: the port is taken, but not opened.
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // The port is reserved until the end of the test, and nothing listens there.
+    let reserved = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&reserved, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken = SocketAddrV4::try_from(rustix::net::getsockname(&reserved).unwrap()).unwrap().port();
     let url = |host: &str| format!("rsync://{host}:{taken}/m");
     for (args, env) in [
         (&[&url("127.0.0.1")[..], "dst"][..], &[unset][..]),

@@ -1,47 +1,35 @@
 //! Sessions with a stock rsync by its own protocol. These cases run both ways on every run of the tests; the routes
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
-use crate::kit::{World, oracle, synctest};
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-macro_rules! copies {
-    ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
-        synctest!($name, with stock, |w: World| {
-            w.source($source).dest($dest);
-            w.agree(&[$($option),+]);
-        });
-    };
-}
-
-const TREE: &str = "a b*70000 empty= l->a ;s d/x d/y/z d/e/";
-const OLD: &str = "a=old@-9 b*69000@-4 extra d/old gone/x";
-
-copies!(first_copy, TREE, "", ["-ai", "--stats"]);
-copies!(update_with_deletion, TREE, OLD, ["-ai", "--delete"]);
-copies!(deletion_before, TREE, OLD, ["-ai", "--delete-before"]);
-copies!(deletion_after_with_delayed_updates, TREE, OLD, ["-ai", "--delete-after", "--delay-updates"]);
-copies!(nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
-copies!(delta_with_each_block_length, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
-copies!(delta_in_place, "f*300000 g*100", "f*250000@-4 g*900@-4", ["-ai", "--inplace"]);
-copies!(compression_by_default, TREE, OLD, ["-aiz"]);
-copies!(compression_by_lz4, TREE, OLD, ["-ai", "--zc=lz4"]);
-copies!(compression_by_zlibx, TREE, OLD, ["-ai", "--zc=zlibx"]);
-copies!(checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
-copies!(checksums_by_md5, TREE, OLD, ["-aic", "--cc=md5"]);
-copies!(option_for_the_remote_side_only, TREE, OLD, ["-ai", "-M--bwlimit=1000000", "-M--no-times"]);
+copies!(with stock, first_copy, TREE, "", ["-ai", "--stats"]);
+copies!(with stock, update_with_deletion, TREE, OLD, ["-ai", "--delete"]);
+copies!(with stock, deletion_before, TREE, OLD, ["-ai", "--delete-before"]);
+copies!(with stock, deletion_after_with_delayed_updates, TREE, OLD, ["-ai", "--delete-after", "--delay-updates"]);
+copies!(with stock, nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
+copies!(with stock, delta_with_each_block_length, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
+copies!(with stock, delta_in_place, "f*300000 g*100", "f*250000@-4 g*900@-4", ["-ai", "--inplace"]);
+copies!(with stock, compression_by_default, TREE, OLD, ["-aiz"]);
+copies!(with stock, compression_by_lz4, TREE, OLD, ["-ai", "--zc=lz4"]);
+copies!(with stock, compression_by_zlibx, TREE, OLD, ["-ai", "--zc=zlibx"]);
+copies!(with stock, checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
+copies!(with stock, checksums_by_md5, TREE, OLD, ["-aic", "--cc=md5"]);
+copies!(with stock, option_for_the_remote_side_only, TREE, OLD, ["-ai", "-M--bwlimit=1000000", "-M--no-times"]);
 // Two names are not negotiated, even if one of them is "auto".
-copies!(checksums_by_auto_and_md5, TREE, OLD, ["-aic", "--cc=auto,md5"]);
-copies!(checksums_by_twice_auto, TREE, OLD, ["-aic", "--cc=auto,auto"]);
-copies!(appending, "a*5000 b*100", "a*3000@-4 b*100", ["-ai", "--append"]);
-copies!(hard_links, "a b==a d/c==a e f", "a@-5 e", ["-aiH"]);
-copies!(backups, TREE, OLD, ["-aib", "--delete", "--backup-dir=../old"]);
-copies!(filters_with_deletion, "a.o a.c d/b.o d/b.c", "a.o old.o old.c d/x.o", ["-ai", "--delete", "--exclude=*.o"]);
-copies!(modes_and_owners, "a%600 d%700/b", "a%644", ["-ai", "--chmod=g+r", "--chown=7:8"]);
-copies!(names_only, TREE, OLD, ["-av", "--delete"]);
-copies!(pruned_directories, "a d/x e/f/", "old", ["-aim", "--exclude=x", "--delete"]);
+copies!(with stock, checksums_by_auto_and_md5, TREE, OLD, ["-aic", "--cc=auto,md5"]);
+copies!(with stock, checksums_by_twice_auto, TREE, OLD, ["-aic", "--cc=auto,auto"]);
+copies!(with stock, appending, "a*5000 b*100", "a*3000@-4 b*100", ["-ai", "--append"]);
+copies!(with stock, hard_links, "a b==a d/c==a e f", "a@-5 e", ["-aiH"]);
+copies!(with stock, backups, TREE, OLD, ["-aib", "--delete", "--backup-dir=../old"]);
+copies!(with stock, filters_with_deletion, "a.o a.c d/b.o d/b.c", "a.o old.o old.c d/x.o", ["-ai", "--delete", "--exclude=*.o"]);
+copies!(with stock, modes_and_owners, "a%600 d%700/b", "a%644", ["-ai", "--chmod=g+r", "--chown=7:8"]);
+copies!(with stock, names_only, TREE, OLD, ["-av", "--delete"]);
+copies!(with stock, pruned_directories, "a d/x e/f/", "old", ["-aim", "--exclude=x", "--delete"]);
 
 synctest!(listed_names, with stock, |w: World| {
     w.source(TREE).dest("old").file("list", "a\nd/x\n");

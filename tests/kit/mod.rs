@@ -119,3 +119,19 @@ macro_rules! synctest {
     };
 }
 pub(crate) use synctest;
+
+/// A source tree with an entry of each kind that an ordinary user can create.
+pub const TREE: &str = "a b*70000 empty= l->a ;s d/x d/y/z d/e/";
+/// A destination with older and extra entries for [`TREE`].
+pub const OLD: &str = "a=old@-9 b*69000@-4 extra d/old gone/x";
+
+/// Declares a test that copies a source onto a destination with a stock rsync or its daemon as the peer.
+macro_rules! copies {
+    (with $peer:ident, $name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
+        crate::kit::synctest!($name, with $peer, |w: World| {
+            w.source($source).dest($dest);
+            w.agree(&[$($option),+]);
+        });
+    };
+}
+pub(crate) use copies;
