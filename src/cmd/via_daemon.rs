@@ -48,8 +48,8 @@ pub struct ReachedDaemon {
 /// modules, and nothing is left to do. `port`: see [`Far::daemon`](crate::cli::Far::daemon).
 pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<ReachedDaemon>, Error> {
     let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
-    let mut way = DaemonWay { side, env, charset };
-    way.reach(port).map_err(|error| {
+    let mut client = DaemonClient { side, env, charset };
+    client.reach(port).map_err(|error| {
         // A peer wrote parts of the message.
         let lines = error.message.split(|&byte| byte == b'\n').map(|line| {
             let mut escaped = Vec::new();
@@ -60,14 +60,14 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<Reach
     })
 }
 
-/// The way to a daemon, and the user to whom its lines are printed.
-struct DaemonWay<'a> {
+/// Connects to a daemon and prints its lines.
+struct DaemonClient<'a> {
     side: &'a RemoteCopy,
     env: &'a mut Env,
     charset: Charset,
 }
 
-impl DaemonWay<'_> {
+impl DaemonClient<'_> {
     fn reach(&mut self, port: i32) -> Result<Option<ReachedDaemon>, Error> {
         let side = self.side;
         let first = side.far_paths().first().map_or(&[][..], Vec::as_slice);
@@ -79,8 +79,8 @@ impl DaemonWay<'_> {
         if module.contains(&b'\n') {
             return Err(Error::usage("sparsync: invalid module name: it contains a line break"));
         }
-        let cannot_hear = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        self.env.handle_signals().map_err(cannot_hear)?;
+        let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+        self.env.handle_signals().map_err(no_signals)?;
         let (shell, mut link) = match side.options.connect.shell.is_empty() {
             true => (None, self.connect(port)?),
             false => {
@@ -113,11 +113,16 @@ impl DaemonWay<'_> {
         })
     }
 
-    /// Connects by TCP, or to the program that stands for it.
+    /// Returns the port that the operand (`port`) or `--port` names.
+    fn named_port(&self, port: i32) -> Option<i32> {
+        [port, self.side.options.connect.port].into_iter().find(|&port| port > 0)
+    }
+
+    /// Connects by TCP, or to the program that replaces the connection.
     fn connect(&mut self, port: i32) -> Result<Link, Error> {
         let side = self.side;
         let connect = &side.options.connect;
-        let named = [port, connect.port].into_iter().find(|&port| port > 0).unwrap_or_else(|| PORT.into());
+        let named = self.named_port(port).unwrap_or_else(|| PORT.into());
         let host = &side.far.host;
         let place = [host, format!(" port {named}").as_bytes()].concat();
         let patience = side.patience(self.env);
@@ -169,7 +174,7 @@ impl DaemonWay<'_> {
         if side.options.output.debug.cmd > 0 {
             self.print_line(&shell::shown("opening connection using", &argv));
         }
-        let port = [port, connect.port].into_iter().find(|&port| port > 0).unwrap_or(0);
+        let port = self.named_port(port).unwrap_or(0);
         let started = Shell::start_for_daemon(&argv, self.env.umask, port).and_then(|mut shell| {
             let link = shell.link(&side.patience(self.env))?;
             Ok((shell, link))
@@ -278,7 +283,7 @@ impl DaemonWay<'_> {
     }
 }
 
-impl DaemonUser for DaemonWay<'_> {
+impl DaemonUser for DaemonClient<'_> {
     fn print(&mut self, line: &[u8]) {
         if !self.side.options.connect.daemon.no_motd {
             self.print_line(line);

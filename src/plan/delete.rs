@@ -45,9 +45,9 @@ pub fn is_protected(chain: Option<&Chain>, path: &RelPath, is_dir: bool) -> bool
     chain.is_some_and(|chain| verdict(chain) != Verdict::Include)
 }
 
-/// Returns whether `-m` drops a directory without entries, so that what the destination has of it becomes extra.
+/// Returns whether `-m` may drop a directory if it has no entries; then what the destination has of it is extra.
 /// `chain`: the rules of the command line.
-pub fn is_pruned(chain: &Chain, path: &RelPath) -> bool {
+pub fn may_prune(chain: &Chain, path: &RelPath) -> bool {
     chain.verdict(Side::Receiver, path.as_bytes(), true) == Verdict::Include
 }
 
@@ -58,7 +58,7 @@ pub fn may_empty(options: &Delete) -> bool {
 
 /// Returns whether extra entries are known well enough to be deleted. `source_failed`: part of the source, or a
 /// directory to be deleted, could not be read.
-pub fn may_go_on(options: &Delete, source_failed: bool) -> bool {
+pub fn are_extras_known(options: &Delete, source_failed: bool) -> bool {
     !source_failed || options.ignore_errors
 }
 

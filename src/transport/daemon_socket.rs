@@ -1,4 +1,4 @@
-//! TCP connections to daemons: directly, through an HTTP proxy, or to a program that stands for the daemon.
+//! TCP connections to daemons: directly, through an HTTP proxy, or to a program that replaces the connection.
 
 use super::Link;
 use super::link::{BlockingWriter, Moved, Patience, PatientReader};
@@ -226,7 +226,7 @@ fn wrong_family(host: &str) -> &'static str {
     if is_literal { "Address family for hostname not supported" } else { "Name or service not known" }
 }
 
-/// Starts the program that stands for the daemon (`RSYNC_CONNECT_PROG`), with a socket as its standard input and
+/// Starts the program that replaces the connection (`RSYNC_CONNECT_PROG`), with a socket as its standard input and
 /// output. `%H` in it becomes the host.
 pub fn start_program(
     (shell, command): (&OsStr, &[u8]),

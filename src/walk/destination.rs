@@ -380,7 +380,7 @@ impl DestWalk<'_> {
         for sub in std::mem::take(&mut plan.subdirs) {
             let path = plan.path.join(plan.name_of(&sub.step));
             let is_bare = sub.ticket.is_none_or(&is_bare);
-            if !is_bare || !delete::is_pruned(self.receiver_chain, &path) {
+            if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
                 plan.subdirs.push(sub);
                 continue;
             }

@@ -10,7 +10,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::RelPath;
-use crate::plan::delete::may_go_on;
+use crate::plan::delete::are_extras_known;
 use crate::plan::{Action, InTheWay, Reason};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::destination::DestWalk;
@@ -92,7 +92,7 @@ impl<'a> Deletions<'a> {
     /// Returns whether deletions are still allowed. If not, this is reported once.
     fn are_allowed(&mut self, head: &mut Vec<Event>) -> bool {
         self.source_failed |= self.remover.met_a_closed_dir;
-        let are_allowed = may_go_on(&self.context.options.delete, self.source_failed);
+        let are_allowed = are_extras_known(&self.context.options.delete, self.source_failed);
         if !are_allowed && !std::mem::replace(&mut self.has_reported_failure, true) {
             head.push(Event::Note(b"IO error encountered -- skipping file deletion".to_vec()));
         }

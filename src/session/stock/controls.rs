@@ -70,7 +70,7 @@ pub struct Controls {
     is_in_file: bool,
     /// Files that will not come, reported while another one was under way.
     unsent: Vec<i32>,
-    /// Lines of text of which only the beginning has come, by tag.
+    /// Incomplete lines of text, by tag.
     partial: Vec<(Tag, Vec<u8>)>,
     /// The errors of the sender, as bits.
     io_error: i32,

@@ -1,6 +1,6 @@
 //! The conversation with a daemon before a session: greetings, the module, authentication, arguments.
 //!
-//! The caller prints the lines of the daemon, and finds out the password.
+//! The caller prints the lines of the daemon, and provides the password.
 
 use super::PROTOCOL_MIN;
 use crate::error::Error;
@@ -165,7 +165,7 @@ impl<'a> DaemonTalk<'a> {
         })
     }
 
-    /// Sends bytes. If the daemon has closed the connection, what it sent before says more than the failure.
+    /// Sends bytes. If the daemon has closed the connection, its earlier output explains the failure better.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self.link.writer.write_all(bytes).and_then(|()| self.link.writer.flush()) {
             Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {

@@ -12,9 +12,9 @@ use crate::report::event::Wants;
 /// What is reported as not supported in a push with this checksum.
 pub const SHA1: &str = "the checksum sha1";
 
-/// Returns what of a run with a stock rsync only the installed rsync can do; `None` if nothing.
+/// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
 pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
-    // The others are settled at this end, or are on the command line of the remote rsync, or both.
+    // The others are handled locally, or are on the command line of the remote rsync, or both.
     let Options { preserve, select, check, place, delta, connect, delete, output, dry_run: _ } = options;
     let Preserve {
         write_devices,
