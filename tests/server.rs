@@ -435,6 +435,20 @@ fn later_starts_listen_on_the_addresses_given_last() {
 }
 
 #[test]
+fn start_fails_if_its_addresses_are_lost() {
+    let scene = Scene::new();
+    scene.well("start --port 0 --listen=::1");
+    scene.well("stop");
+    let path = scene.path("server/state/server.listen");
+    std::fs::write(&path, "").unwrap();
+    assert!(scene.fails("start", 11).contains("cannot read"));
+    // A directory cannot be replaced by the new file.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(scene.fails("start --listen=::1", 11).contains("cannot write"));
+}
+
+#[test]
 fn start_fails_if_the_server_runs_at_another_address() {
     let scene = Scene::new();
     scene.well("start --port 0 --listen=::1");

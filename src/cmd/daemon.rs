@@ -123,7 +123,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let start = &with_addresses(places, start)?;
     let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
     remember_port(places, start, listener.addresses());
-    remember_addresses(places, start);
+    remember_addresses(places, start)?;
     let control = control_socket::listen(places, env.umask)?;
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
@@ -259,12 +259,14 @@ fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
     }
 }
 
-/// Stores the addresses of the server: without them, the next start would open it to all.
-fn remember_addresses(places: &Places, start: &Start) {
+/// Stores the addresses of the server. Fails if that is not possible: the next start would open it to all.
+fn remember_addresses(places: &Places, start: &Start) -> Result<()> {
     let text: String = start.listen.iter().map(|address| format!("{address}\n")).collect();
-    if !start.listen.is_empty() {
-        remember(places, LISTEN_FILE, &text, "addresses");
+    if start.listen.is_empty() {
+        return Ok(());
     }
+    remember(places, LISTEN_FILE, &text)
+        .map_err(|error| files::failed("write", &places.state.join(LISTEN_FILE), &error))
 }
 
 /// Stores the port of the server, even if the system chose it: enrolled clients know no other.
@@ -273,15 +275,14 @@ fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
     if start.port.is_none() && port == port_of(places, start) {
         return;
     }
-    remember(places, PORT_FILE, &format!("{port}\n"), "port");
+    if let Err(error) = remember(places, PORT_FILE, &format!("{port}\n")) {
+        warn!("cannot store the port for the next start: {error}");
+    }
 }
 
-fn remember(places: &Places, name: &str, text: &str, what: &str) {
-    let put = sys::open_dir_path(places.state.as_os_str().as_bytes())
-        .and_then(|dir| files::put(dir.as_fd(), name, text.as_bytes(), 0o600));
-    if let Err(error) = put {
-        warn!("cannot store the {what} for the next start: {error}");
-    }
+fn remember(places: &Places, name: &str, text: &str) -> io::Result<()> {
+    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes())?;
+    files::put(dir.as_fd(), name, text.as_bytes(), 0o600)
 }
 
 /// Returns the process that owns a port which is in use.
