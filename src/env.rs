@@ -152,32 +152,34 @@ impl Env {
     /// Fails with [`ErrorKind::ConnectionAborted`](std::io::ErrorKind::ConnectionAborted) if the run is stopped meanwhile.
     pub fn ask_secret(&self, prompt: &str) -> std::io::Result<Vec<u8>> {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        use std::os::fd::AsFd as _;
         let Ok(mut terminal) = std::fs::File::options().read(true).write(true).open("/dev/tty") else {
             write!(std::io::stderr(), "{prompt}")?;
-            return self.read_secret(&mut std::io::stdin());
+            return self.read_secret(std::io::stdin().as_fd());
         };
         let shown = tcgetattr(&terminal)?;
         let mut hidden = shown.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
         write!(terminal, "{prompt}")?;
         tcsetattr(&terminal, OptionalActions::Flush, &hidden)?;
-        let secret = self.read_secret(&mut terminal);
+        let secret = self.read_secret(terminal.as_fd());
         tcsetattr(&terminal, OptionalActions::Flush, &shown)?;
         writeln!(terminal)?;
         secret
     }
 
-    /// Reads a line, without its end, from a terminal or standard input.
-    fn read_secret(&self, input: &mut (impl std::io::Read + std::os::fd::AsFd)) -> std::io::Result<Vec<u8>> {
+    /// Reads a line, without its end, from a terminal or standard input. Byte by byte and without a buffer, because it
+    /// waits for the descriptor.
+    fn read_secret(&self, input: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
         let mut secret = Vec::new();
         let mut byte = [0];
         while secret.len() < SECRET_MAX_BYTES {
-            while !crate::fs::sys::wait_readable(input.as_fd(), SECRET_LOOK_MS)? {
+            while !crate::fs::sys::wait_readable(input, SECRET_LOOK_MS)? {
                 if self.is_stopping() {
                     return Err(std::io::ErrorKind::ConnectionAborted.into());
                 }
             }
-            if input.read(&mut byte)? == 0 || byte == *b"\n" {
+            if crate::fs::sys::read(input, &mut byte)? == 0 || byte == *b"\n" {
                 break;
             }
             secret.push(byte[0]);

@@ -266,6 +266,22 @@ fn password_is_asked_for() {
 }
 
 #[test]
+fn password_is_one_line_of_an_open_input() {
+    let scene = Scene::new();
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "20", "setsid", "-w"]).arg(oracle::under_test()).current_dir(scene.dir.path());
+    command.args(["--no-motd", "joe@host::locked/a"]).env_remove("RSYNC_PASSWORD");
+    command.env("RSYNC_CONNECT_PROG", scene.daemon()).env("SPARSYNC_STOCK", "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a program can be started");
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"secret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    drop(input);
+}
+
+#[test]
 fn early_input_is_sent() {
     let scene = Scene::new();
     scene.file("input", "for the daemon\n", 0o644).file("long", &"x".repeat(5121), 0o644);
