@@ -155,22 +155,22 @@ impl Env {
         use std::os::fd::AsFd as _;
         let Ok(mut terminal) = std::fs::File::options().read(true).write(true).open("/dev/tty") else {
             write!(std::io::stderr(), "{prompt}")?;
-            return self.read_secret(std::io::stdin().as_fd());
+            return self.read_secret_line(std::io::stdin().as_fd());
         };
         let shown = tcgetattr(&terminal)?;
         let mut hidden = shown.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
         write!(terminal, "{prompt}")?;
         tcsetattr(&terminal, OptionalActions::Flush, &hidden)?;
-        let secret = self.read_secret(terminal.as_fd());
+        let secret = self.read_secret_line(terminal.as_fd());
         tcsetattr(&terminal, OptionalActions::Flush, &shown)?;
         writeln!(terminal)?;
         secret
     }
 
     /// Reads a line, without its end, from a terminal or standard input. Byte by byte and without a buffer, because it
-    /// waits for the descriptor.
-    fn read_secret(&self, input: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
+    /// waits for the descriptor. Fails like [`Env::ask_secret`].
+    pub fn read_secret_line(&self, input: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
         let mut secret = Vec::new();
         let mut byte = [0];
         while secret.len() < SECRET_MAX_BYTES {

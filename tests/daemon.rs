@@ -268,17 +268,19 @@ fn password_is_asked_for() {
 #[test]
 fn password_is_one_line_of_an_open_input() {
     let scene = Scene::new();
-    let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "20", "setsid", "-w"]).arg(oracle::under_test()).current_dir(scene.dir.path());
-    command.args(["--no-motd", "joe@host::locked/a"]).env_remove("RSYNC_PASSWORD");
-    command.env("RSYNC_CONNECT_PROG", scene.daemon()).env("SPARSYNC_STOCK", "1");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("a program can be started");
-    let mut input = child.stdin.take().unwrap();
-    std::io::Write::write_all(&mut input, b"secret\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    drop(input);
+    for option in ["--no-motd", "--password-file=-"] {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20", "setsid", "-w"]).arg(oracle::under_test()).current_dir(scene.dir.path());
+        command.args([option, "joe@host::locked/a"]).env_remove("RSYNC_PASSWORD");
+        command.env("RSYNC_CONNECT_PROG", scene.daemon()).env("SPARSYNC_STOCK", "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("a program can be started");
+        let mut input = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, b"secret\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{option}: {output:?}");
+        drop(input);
+    }
 }
 
 #[test]

@@ -237,7 +237,10 @@ impl DaemonClient<'_> {
     fn password_file(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let unreadable = || Error::usage([b"ERROR: failed to read a password from ", path].concat());
         let text = if path == b"-" {
-            self.env.read_stdin().map_err(|_| unreadable())?
+            self.env.read_secret_line(io::stdin().as_fd()).map_err(|error| match error.kind() {
+                io::ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
+                _ => unreadable(),
+            })?
         } else {
             let opened = sys::open_path(path).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
             let (stat, file) = opened.map_err(|error| {
