@@ -296,11 +296,13 @@ impl Sshd {
         let public = |key: &str| std::fs::read_to_string(dir.join(key)).expect("ssh-keygen wrote it");
         write("known", format!("far {}", public("host.pub")));
         write("authorized", public("user.pub"));
+        // An own home: the login scripts of this machine may print, and may fail when several run at the same time.
         write(
             "sshd_config",
             format!(
                 "HostKey {shown}/host\nAuthorizedKeysFile {shown}/authorized\nStrictModes no\nUsePAM no\nPidFile none\n\
-                 PermitRootLogin yes\nLogLevel ERROR\nPrintMotd no\nMaxSessions 100\nAcceptEnv *\n"
+                 PermitRootLogin yes\nLogLevel ERROR\nPrintMotd no\nMaxSessions 100\nAcceptEnv *\n\
+                 SetEnv HOME={shown}\n"
             ),
         );
         // No port: each connection starts its own sshd on the pipe of ssh's `ProxyCommand`.
