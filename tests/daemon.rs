@@ -2,7 +2,7 @@
 //!
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), so that they need no port.
 
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest, until};
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest, until, write_script};
 use rustix::net::{AddressFamily, SocketType};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -341,7 +341,7 @@ fn host_of_a_program_is_checked() {
 fn daemon_behind_a_remote_shell_is_reached() {
     let scene = Scene::new();
     let shell = "#!/bin/sh\necho \"$@ ($RSYNC_PORT)\" >&2\nexec $RSYNC_CONNECT_PROG\n";
-    scene.file("shell", shell, 0o755);
+    write_script(&scene.dir.path().join("shell"), shell);
     for args in [
         &["-e", "./shell", "--no-motd", "host::m"][..],
         &["-e", "./shell", "-4", "--rsync-path=x y", "rsync://joe@host:99/m/a"],

@@ -3,7 +3,7 @@
 //! Most cases use devices without content and need only root. Cases with a device that has a length need a loop device;
 //! they run only the program under test, because the two twins could not share the device.
 
-use crate::kit::{World, oracle, report_skip, synctest};
+use crate::kit::{World, oracle, report_skip, synctest, write_script};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -166,8 +166,7 @@ impl Disk {
     fn run(&self, words: &[&str]) -> Output {
         let shell = self.path("shell");
         if !shell.exists() {
-            std::fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
-            std::fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            write_script(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
         }
         let program = oracle::under_test().display();
         let far = ["-e./shell".to_owned(), format!("--rsync-path={program}")];

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, report_skip, run};
+use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, report_skip, run, write_script};
 
 /// A run that is killed: its options and the trees before it.
 pub struct Scene {
@@ -270,10 +270,7 @@ impl Stage {
 
     /// Writes an executable script.
     pub fn script(&self, name: &str, text: &str) {
-        let path = self.top.join(name);
-        std::fs::write(&path, text).expect("scratch can be written");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .expect("the test's own file");
+        write_script(&self.top.join(name), text);
     }
 
     /// Returns the number of system calls on files of a complete run.

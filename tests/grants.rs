@@ -1,6 +1,6 @@
 //! What a session of a server may access, whatever its client sends. A fake remote shell starts each session.
 
-use crate::kit::{oracle, report_skip};
+use crate::kit::{oracle, report_skip, write_script};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -23,8 +23,7 @@ impl Scene {
         let program = oracle::under_test().display();
         let shell =
             format!("#!/bin/sh\ncd {}\nexec {program} server session {granted}\n", scene.path("home").display());
-        std::fs::write(scene.path("shell"), shell).unwrap();
-        std::fs::set_permissions(scene.path("shell"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&scene.path("shell"), &shell);
         scene
     }
 

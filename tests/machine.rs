@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::kit::tree::{Lens, snapshot};
-use crate::kit::{diff, oracle, report_skip};
+use crate::kit::{diff, oracle, report_skip, write_script};
 
 /// Writes an executable script in `dir`.
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("scratch can be written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod of the test's own file");
+    write_script(&path, &format!("#!/bin/sh\n{text}\n"));
     path
 }
 

@@ -1,7 +1,7 @@
 //! The life cycle of a server, and which clients it admits. Each test has its own configuration and port.
 
 use crate::hostile;
-use crate::kit::{oracle, until};
+use crate::kit::{oracle, until, write_script};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -39,8 +39,7 @@ impl Scene {
     }
 
     pub fn script(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&self.path(name), text);
     }
 
     /// Returns a sparsync command with the configuration `who`; `TOP` stands for the path of the scene.

@@ -1,6 +1,6 @@
 //! The remote shell: its command line, the program that answers at the other end, and failures there.
 
-use crate::kit::{self, World, oracle, synctest, until};
+use crate::kit::{self, World, oracle, synctest, until, write_script};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,8 +33,7 @@ impl Scene {
     }
 
     fn script(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&self.path(name), text);
     }
 
     /// Runs a program in the scene. sparsync handles remote runs itself, not through the installed rsync.

@@ -1,8 +1,7 @@
 //! Sessions with a stock rsync by its own protocol. These cases run both ways on every run of the tests; the routes
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
-use std::os::unix::fs::PermissionsExt as _;
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -73,8 +72,7 @@ fn run_against(script: &str, arguments: &[&str], environment: &[(&str, &str)]) -
     let shell = dir.path().join("shell");
     std::fs::create_dir(dir.path().join("src")).unwrap();
     std::fs::write(dir.path().join("src/a"), vec![b'a'; 300_000]).unwrap();
-    std::fs::write(&shell, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&shell, &format!("#!/bin/sh\n{script}\n"));
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60"]).arg(oracle::under_test());
     command.arg("-e").arg(&shell).arg("--rsync-path=rsync").args(arguments).current_dir(dir.path());
@@ -126,8 +124,7 @@ fn error_of_the_installed_rsync_is_printed() {
     let interpreter = "/nonexistent/interpreter";
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("rsync");
-    std::fs::write(&broken, format!("#!{interpreter}\n")).unwrap();
-    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&broken, &format!("#!{interpreter}\n"));
     let environment = [("SPARSYNC_STOCK", "0"), ("SPARSYNC_RSYNC", broken.to_str().unwrap())];
     let cannot = format!("sparsync: cannot start {}: No such file", broken.display());
     let (_, output) = run_against(GREETING, &["-a", "host:src/", "dst/"], &environment);

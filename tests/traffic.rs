@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kit::{Output, Surroundings, Who, oracle, report_skip, run};
+use crate::kit::{Output, Surroundings, Who, oracle, report_skip, run, write_script};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
@@ -59,8 +58,7 @@ impl Trees {
     fn empty() -> Trees {
         let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
         let shell = dir.path().join("shell");
-        fs::write(&shell, SHELL).expect("scratch can be written");
-        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("the test's own file");
+        write_script(&shell, SHELL);
         fs::create_dir(dir.path().join("src")).expect("scratch can be written");
         Trees(dir)
     }

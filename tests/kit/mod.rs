@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::Acl;
 pub use route::{Route, ssh};
-pub use run::{Output, Request, Surroundings, interrupt, run, until};
+pub use run::{Output, Request, Surroundings, interrupt, run, until, write_script};
 pub use tree::{Lens, snapshot};
 pub use world::World;
 

@@ -1,7 +1,6 @@
 //! The routes that cases run on: how the operands of a case reach the program, and which peer is at the other end.
 
-use super::skip;
-use std::os::unix::fs::PermissionsExt as _;
+use super::{skip, write_script};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -241,9 +240,7 @@ impl Place<'_> {
             export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexec sh -c \"$*\"\n";
         let path = self.scratch.join("fake-ssh");
         if !path.exists() {
-            std::fs::write(&path, SCRIPT).expect("scratch can be written");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
-                .expect("chmod of the test's own file");
+            write_script(&path, SCRIPT);
         }
         path.display().to_string()
     }

@@ -48,6 +48,18 @@ pub struct Output {
     pub exit: i32,
 }
 
+/// Writes an executable script, in another process. A file that this process has open for writing is also open in each
+/// child that another test is starting at that moment, and cannot be executed until that child is.
+pub fn write_script(path: &Path, text: &str) {
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped()).spawn();
+    let mut shell = shell.expect("a shell can be started");
+    let mut input = shell.stdin.take().expect("it was asked for a pipe");
+    input.write_all(text.as_bytes()).expect("the shell reads it");
+    drop(input);
+    assert!(shell.wait().expect("the shell is a child").success(), "{} cannot be written", path.display());
+}
+
 /// Runs `program` in `cwd` and waits until it ends.
 pub fn run(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Output {
     collect(start(program, argv, cwd, surroundings), program)
