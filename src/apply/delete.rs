@@ -382,10 +382,11 @@ impl<'a> Remover<'a> {
     }
 }
 
-/// Removes the temporary file of a crashed run, unseen and without a report. Returns whether `name` was one.
+/// Removes the temporary file of a crashed run, unseen and without a report. Returns whether the entry is not extra: it
+/// was such a file, or another run is writing it.
 pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
     let found = if context.is_dry() { leftover(dir, name) } else { remove_stale_unseen(dir, name) };
-    found == Leftover::Stale
+    found != Leftover::Unknown
 }
 
 fn not_empty(path: &RelPath) -> Event {
