@@ -279,8 +279,15 @@ synctest!(super_as_an_unprivileged_user_exits_23, as user, |w: World| {
             t.dir(format!("d{mode:o}")).mode(mode | 0o111).owner(1, 1);
         }
     });
-    w.dest("old644 old777").stderr_unordered();
-    for options in [&["-ai", "--super"][..], &["-ai", "--super", "--inplace"]] {
+    w.build("src", |t| drop(t.dir("g/n").mode(0o775).owner(1, 1)));
+    w.dest("old644 old777 d644/@9 d777/@9 g/%2755").stderr_unordered();
+    for options in [
+        &["-ai", "--super"][..],
+        &["-ai", "--super", "--inplace"],
+        &["-ai", "--super", "--no-inc-recursive"],
+        &["-ai", "--super", "--delay-updates", "--no-p"],
+        &["-ai", "--super", "--delete-after", "-O"],
+    ] {
         w.agree(options).exits(23);
     }
 });

@@ -248,6 +248,33 @@ fn destination_inside_the_source_is_copied_once() {
     }
 }
 
+#[test]
+fn delete_spares_temporary_files_of_other_runs() {
+    // The temporary names of `d/b`, which the source has, of `gone`, which it lacks, and of `left`.
+    const NAMES: [&str; 3] = ["d/.b.AVHZev", ".gone.AoFtbV", ".left.AAPjDf"];
+    let found = |stage: &Stage| NAMES.map(|name| stage.top.join("dst").join(name).exists());
+    for options in
+        [&["-a", "--delete-before"][..], &["-a", "--delete"], &["-a", "--delete-delay"], &["-a", "--delete-after"]]
+    {
+        let stage = Stage::new(&Scene { options, build: small, backups: &[] });
+        let files = NAMES.map(|name| std::fs::File::create(stage.top.join("dst").join(name)).unwrap());
+        // Only the first two are being written.
+        for file in &files[..2] {
+            rustix::fs::flock(file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        }
+        for (options, wanted) in [(&[options, &["-n"]].concat()[..], [true; 3]), (options, [true, true, false])] {
+            let output = stage.run_program(oracle::under_test(), &[options, &["-i"]].concat(), &[]);
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert_eq!((output.exit, found(&stage)), (0, wanted), "{options:?}: {printed}");
+            assert!(!NAMES.iter().any(|name| printed.contains(name)), "{options:?}: {printed}");
+        }
+        drop(files);
+        // The other runs have ended, so nothing is left after the next one.
+        assert_eq!(stage.run_program(oracle::under_test(), options, &[]).exit, 0);
+        assert_eq!(found(&stage), [false; 3], "{options:?}");
+    }
+}
+
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 
 /// Runs the scene repeatedly, with the change before call 1, then before call 2, and so on.

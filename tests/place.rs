@@ -62,6 +62,19 @@ synctest!(backups_on_another_file_system, as root, |w: World| {
     w.once().agree(&["-aib", "--backup-dir={W}/bk", "--delete", "--suffix=.o"]).exits(0);
 });
 
+synctest!(backup_of_another_users_special_file_on_another_file_system, as user, |w: World| {
+    w.source("l->x").dest("").tree("bk", "");
+    w.mount_tmpfs("bk", 1 << 20);
+    w.build("bk", |t| drop(t.dir("open").mode(0o777)));
+    w.build("dst", |t| {
+        for name in ["gone", "l"] {
+            t.fifo(name).mode(0o666).owner(1, 1);
+        }
+    });
+    let options = ["-aib", "--super", "--delete", "--backup-dir={W}/bk/open"];
+    w.stderr_unordered().once().agree(&options).exits(23).warns("Operation not permitted (1)");
+});
+
 /// Declares a case with backups on another file system, where a hard link is not possible, of all kinds of entries.
 macro_rules! backups_elsewhere {
     ($name:ident, [$($option:expr),+]) => {

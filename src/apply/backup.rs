@@ -222,7 +222,8 @@ fn copy_across(
         let temp = crate::fs::write::temp_name(new_name);
         match Kind::of_mode(stat.mode) {
             Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
-            _ => sys::mknod(to.fd(), &temp, stat.mode, stat.rdev)?,
+            // Kept if its owner cannot be set.
+            _ => sys::mknod(to.fd(), &temp, stat.mode & !context.umask, stat.rdev)?,
         }
         finish(to.fd(), &temp);
         sys::rename(to.fd(), &temp, to.fd(), new_name).inspect_err(|_| {

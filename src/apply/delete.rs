@@ -9,7 +9,7 @@ use crate::fs::errno;
 use crate::fs::read;
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::{is_stale, remove_unseen};
+use crate::fs::write::{Leftover, leftover, remove_stale_unseen};
 use crate::path::RelPath;
 use crate::plan::delete::{Limit, is_protected, may_empty};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
@@ -382,16 +382,11 @@ impl<'a> Remover<'a> {
     }
 }
 
-/// Removes the temporary file of a crashed run, unseen and without a report. Returns whether `name` was one.
+/// Removes the temporary file of a crashed run, unseen and without a report. Returns whether the entry is not extra: it
+/// was such a file, or another run is writing it.
 pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
-    if !is_stale(dir, name) {
-        return false;
-    }
-    let mut is_gone = context.is_dry();
-    if !is_gone {
-        remove_unseen(dir, || is_gone = sys::unlink(dir.fd(), name).is_ok());
-    }
-    is_gone
+    let found = if context.is_dry() { leftover(dir, name) } else { remove_stale_unseen(dir, name) };
+    found != Leftover::Unknown
 }
 
 fn not_empty(path: &RelPath) -> Event {

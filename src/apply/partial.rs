@@ -6,7 +6,7 @@ use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
-use crate::fs::write::{Pending, is_superseded, remove_unseen};
+use crate::fs::write::{Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen};
 use std::io;
 
 /// The time of a partial file under its final name: with the epoch, the next quick check sees a difference.
@@ -102,11 +102,15 @@ pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
     }
 }
 
-/// Removes the partial files in `holder` that `find` names, and `holder` itself if it is then empty and a subdirectory
-/// of `dir`. Returns whether `dir` has changed.
+/// Removes the partial files in `holder` that `find` names, except temporary files that another run is writing, and
+/// `holder` itself if it is then empty and a subdirectory of `dir`. Returns whether `dir` has changed.
 pub fn forget_all(context: &Context<'_>, dir: &Dir, holder: &[u8], find: impl FnOnce(&Dir) -> Vec<Vec<u8>>) -> bool {
     let Ok(partials) = open_partial(context, dir, holder) else { return false };
-    let gone = find(&partials).iter().filter(|name| sys::unlink(partials.fd(), name).is_ok()).count();
+    let remove = |name: &Vec<u8>| match is_temp_name(name) {
+        true => remove_stale(&partials, name) == Leftover::Stale,
+        false => sys::unlink(partials.fd(), name).is_ok(),
+    };
+    let gone = find(&partials).iter().filter(|&name| remove(name)).count();
     let may_be_left = gone > 0 || context.options.place.delay_updates;
     may_be_left && !holder.starts_with(b"/") && sys::rmdir(dir.fd(), holder).is_ok()
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{errno, ids, sys};
 use crate::transport::link::Patience;
-use crate::transport::net::server::{AcceptedClient, Lasting, Listener, are_free, listen, listen_everywhere};
+use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, are_free, listen, supported};
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
@@ -128,6 +128,9 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let addresses = listener.addresses().to_vec();
     let shown: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     info!("version {} listening on {} with key {}", env!("CARGO_PKG_VERSION"), shown.join(" and "), identity.pin);
+    if supported(EVERYWHERE) != EVERYWHERE && addresses.iter().any(|at| at.ip() == supported(EVERYWHERE)) {
+        info!("this machine does not support IPv6; only IPv4 clients can connect");
+    }
     let server = Arc::new(Daemon {
         door,
         budget,
@@ -210,10 +213,7 @@ pub fn pid(places: &Places) -> Option<u32> {
 fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
     // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
-    let at = |port| match places_of(start, port).as_slice() {
-        [] => listen_everywhere(port, config, lasting, limits, &patience),
-        addresses => listen(addresses, config.clone(), lasting, limits, &patience),
-    };
+    let at = |port| listen(&places_of(start, port), config.clone(), lasting, limits, &patience);
     // The next ports first: the system would choose one that outgoing connections use, too.
     let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
     let mut listened = at(port);
@@ -226,9 +226,11 @@ fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16),
     listened.map_err(|error| cannot_listen(port, &error))
 }
 
+/// Returns where a server with these options listens.
 fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
-    let addresses = start.listen.iter().filter_map(|address| address.parse().ok());
-    addresses.map(|address: IpAddr| SocketAddr::new(address, port)).collect()
+    let given = start.listen.iter().filter_map(|address| address.parse().ok());
+    let all = start.listen.is_empty().then_some(EVERYWHERE);
+    given.chain(all).map(|ip: IpAddr| SocketAddr::new(supported(ip), port)).collect()
 }
 
 /// Returns the port of a server started with these options: `--port`, else the last port given, which clients know,
@@ -317,13 +319,13 @@ pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Re
     // An IPv6 socket for all addresses also takes the IPv4 ones.
     let covers = |all: &SocketAddr, at: &SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || at.is_ipv4());
     let mut wanted = places_of(start, port);
-    let is_everywhere = wanted.is_empty();
+    let is_everywhere = start.listen.is_empty();
     wanted.retain(|at| !on_port().any(|own| own == at || covers(own, at)));
     let is_held = if is_everywhere { on_port().next().is_some() } else { wanted.is_empty() };
     if running.is_empty() || is_held {
         return Ok(());
     }
-    are_free(&wanted, port).map_err(|error| cannot_listen(port, &error))
+    are_free(&wanted).map_err(|error| cannot_listen(port, &error))
 }
 
 /// Decides which clients are admitted.

@@ -13,13 +13,13 @@ use crate::proto::Meeting;
 use crate::session::handshake::EndpointRequest;
 use crate::transport::Link;
 use crate::transport::link::{Moved, Patience};
-use crate::transport::net::server::{AcceptedClient, Lasting, Listener, listen, listen_everywhere};
+use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, listen, supported};
 use crate::transport::net::server_limits::Limits;
 use crate::trust::identity::Identity;
 use crate::trust::{Pin, tls};
 use crate::work::clock::Since;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -86,10 +86,11 @@ impl EphemeralAddress {
         let lasting = Lasting(sys::random());
         let reached_at = env.var("SSH_CONNECTION").and_then(|connection| own_address(&connection.to_string_lossy()));
         // Listen only on the address at which sshd was reached, if it is known.
-        let listening = reached_at.map(|own| listen(&[(own, 0).into()], config.clone(), lasting, &limits, patience));
+        let at = |ip| listen(&[SocketAddr::new(ip, 0)], config.clone(), lasting, &limits, patience);
+        let listening = reached_at.map(at);
         let (listener, addresses) = match (listening, reached_at) {
             (Some(Ok(listener)), Some(own)) => (listener, vec![own]),
-            _ => (listen_everywhere(0, &config, lasting, &limits, patience).map_err(cannot_listen)?, Vec::new()),
+            _ => (at(supported(EVERYWHERE)).map_err(cannot_listen)?, Vec::new()),
         };
         let port = listener.addresses().first().map_or(0, |address| address.port());
         let place = Meeting { pin: identity.pin.0, port, addresses };

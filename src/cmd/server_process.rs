@@ -13,6 +13,7 @@ use crate::fs::sys;
 use crate::transport::link::{Patience, PatientReader};
 use crate::transport::net::NetTransport;
 use crate::transport::net::client::{Dial, race};
+use crate::transport::net::server::supported;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::tls;
@@ -126,7 +127,7 @@ fn matches_request(status: &Status, start: &Start) -> Result<()> {
         return Err(Error::new(Exit::Ipc, words).with_hint(hint));
     }
     let is_port = start.port.is_none_or(|port| port == 0 || port == status.port);
-    let given: BTreeSet<IpAddr> = start.listen.iter().filter_map(|address| address.parse().ok()).collect();
+    let given: BTreeSet<IpAddr> = start.listen.iter().filter_map(|at| at.parse().ok()).map(supported).collect();
     let all = status.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok());
     let is_place = given.is_empty() || given == all.map(|at| at.ip()).collect();
     if is_port && is_place {

@@ -48,6 +48,12 @@ pub fn may_be_a_symlink(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR))
 }
 
+/// Returns whether `::` could not be bound to a free port because this machine does not support IPv6, or does not
+/// permit it.
+pub fn lacks_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPERM | libc::EACCES))
+}
+
 /// Returns "Too many levels of symbolic links", for a path below a link that leads outside.
 pub fn outside() -> io::Error {
     io::Error::from_raw_os_error(libc::ELOOP)

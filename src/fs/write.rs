@@ -5,7 +5,7 @@
 //! the partial file ([`open_left_over`]), the file is written as `.name.XXXXXX` and renamed.
 //!
 //! Five of those letters are a checksum of the rest of the name, and the file is locked while it is written. So the
-//! next run can distinguish what a crash left ([`is_stale`]) from another program's files. It removes leftovers when it
+//! next run can distinguish what a crash left ([`leftover`]) from another program's files. It removes leftovers when it
 //! writes the same name, because the first temp name of a name is always the same, or when the generator enters the directory.
 
 use super::root::Dir;
@@ -51,10 +51,7 @@ impl Pending {
         let dir = staging.unwrap_or(dir);
         loop {
             let (fd, temp_name) = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, mode & 0o700))?;
-            // Held until the descriptor is closed. It is not an error if the file system has no locks.
-            let _ = sys::try_lock(fd.as_fd());
-            // Between creation and lock, another run may have removed it as a leftover.
-            if sys::fstat(fd.as_fd())?.nlink > 0 {
+            if is_own(&fd)? {
                 let temp_name = Some(temp_name);
                 return Ok(Pending { fd, dir: dir.clone(), temp_name, in_place: false, finished: false });
             }
@@ -102,8 +99,8 @@ impl Pending {
         self.finished = true;
         // If this fails, the file is unlocked when it is closed, below.
         let _ = sys::unlock(self.fd());
-        if is_superseded(self.birth(), dir, name) && is_stale(&self.dir, &temp_name) {
-            remove_unseen(&self.dir, || drop(sys::unlink(self.dir.fd(), &temp_name)));
+        if is_superseded(self.birth(), dir, name) {
+            remove_stale_unseen(&self.dir, &temp_name);
         }
     }
 
@@ -205,10 +202,17 @@ pub fn remove_unseen(dir: &Dir, remove: impl FnOnce()) {
 /// have ended since.
 fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
     let earlier = (0..LETTERS.len()).map(|attempt| nth_temp_name(name, attempt)).take_while(|temp| temp != used);
-    for temp in earlier.filter(|temp| is_stale(dir, temp)) {
-        // Another run may have removed it.
-        let _ = sys::unlink(dir.fd(), &temp);
+    for temp in earlier {
+        remove_stale(dir, &temp);
     }
+}
+
+/// Locks a new temp file until its descriptor is closed. Returns `false` if another run takes it for a leftover: that
+/// run has locked it, and may be about to remove it, or it has removed it already.
+fn is_own(fd: &OwnedFd) -> io::Result<bool> {
+    // If the file system has no locks, no run recognizes leftovers.
+    let is_locked = sys::try_lock(fd.as_fd()).unwrap_or(true);
+    Ok(is_locked && sys::fstat(fd.as_fd())?.nlink > 0)
 }
 
 fn lacks_tmpfile(error: &io::Error) -> bool {
@@ -271,8 +275,7 @@ fn with_temp_name<T>(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::
         let temp = nth_temp_name(name, attempt);
         match make(&temp) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt + 1 < LETTERS.len() => {
-                let made_way = is_stale(dir, &temp) && sys::unlink(dir.fd(), &temp).is_ok();
-                attempt += usize::from(!made_way);
+                attempt += usize::from(remove_stale(dir, &temp) != Leftover::Stale);
             }
             other => return other.map(|made| (made, temp)),
         }
@@ -328,21 +331,64 @@ pub fn name_of_temp(temp: &[u8]) -> Option<&[u8]> {
 /// Opens the leftover of a file that was to become `name`; `None` if there is none or it is being written.
 pub fn open_left_over(dir: &Dir, name: &[u8]) -> Option<OwnedFd> {
     let temp = temp_name(name);
-    is_stale(dir, &temp).then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
+    (leftover(dir, &temp) == Leftover::Stale).then(|| sys::open_read(dir.fd(), &temp, false, false).ok())?
 }
 
-/// Returns whether an entry is a leftover with a temp name. For a file, that is the case if it is not locked. Other
-/// entries have a temp name only for the duration of one call, and their creator creates them again.
-pub fn is_stale(dir: &Dir, name: &[u8]) -> bool {
+/// What an entry is, judged by its name and lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leftover {
+    /// A crash left it.
+    Stale,
+    /// Another run is writing it, or has just replaced or removed it.
+    InUse,
+    /// It belongs to another program, or could not be examined or removed.
+    Unknown,
+}
+
+/// Judges an entry without removing it.
+pub fn leftover(dir: &Dir, name: &[u8]) -> Leftover {
+    if_stale(dir, name, || Ok(()))
+}
+
+/// Removes an entry if a crash left it.
+pub fn remove_stale(dir: &Dir, name: &[u8]) -> Leftover {
+    if_stale(dir, name, || sys::unlink(dir.fd(), name))
+}
+
+/// Like [`remove_stale`], but restores the modification time of the directory.
+pub fn remove_stale_unseen(dir: &Dir, name: &[u8]) -> Leftover {
+    if_stale(dir, name, || {
+        let mut removed = Ok(());
+        remove_unseen(dir, || removed = sys::unlink(dir.fd(), name));
+        removed
+    })
+}
+
+/// Calls `act` if an entry is a leftover with a temp name. A file is one if it is not locked. It stays locked during
+/// `act`, so that no other run removes it and reuses its name meanwhile. Other entries have a temp name only for the
+/// duration of one call, and their creator creates them again.
+fn if_stale(dir: &Dir, name: &[u8], act: impl FnOnce() -> io::Result<()>) -> Leftover {
+    let acted = |acted: io::Result<()>| acted.map_or(Leftover::Unknown, |()| Leftover::Stale);
     if !is_temp_name(name) {
-        return false;
+        return Leftover::Unknown;
     }
     match sys::stat(dir.fd(), name, false).map(|stat| Kind::of_mode(stat.mode)) {
-        Ok(Some(Kind::File)) => {
-            sys::open_read(dir.fd(), name, false, false).and_then(|fd| sys::try_lock(fd.as_fd())).unwrap_or(false)
-        }
-        Ok(Some(Kind::Dir)) | Err(_) => false,
-        Ok(_) => true,
+        Ok(Some(Kind::File)) => {}
+        Ok(Some(Kind::Dir)) | Err(_) => return Leftover::Unknown,
+        Ok(_) => return acted(act()),
+    }
+    let Ok(fd) = sys::open_read(dir.fd(), name, false, false) else { return Leftover::Unknown };
+    match sys::try_lock(fd.as_fd()) {
+        Ok(true) => {}
+        Ok(false) => return Leftover::InUse,
+        Err(_) => return Leftover::Unknown,
+    }
+    let (Ok(locked), named) = (sys::fstat(fd.as_fd()), sys::stat(dir.fd(), name, false)) else {
+        return Leftover::Unknown;
+    };
+    match named.is_ok_and(|named| (named.dev, named.ino) == (locked.dev, locked.ino)) {
+        true => acted(act()),
+        false => Leftover::InUse,
     }
 }
 
@@ -508,14 +554,45 @@ mod tests {
     }
 
     #[test]
+    fn leftover_stays_locked_while_it_is_removed() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = open(top.path());
+        let temp = temp_name(b"f");
+        std::fs::write(top.path().join(std::ffi::OsStr::from_bytes(&temp)), "half").unwrap();
+        let mut other = None;
+        let found = if_stale(&dir, &temp, || {
+            // Another run that wants the same name at this moment must use the next one.
+            other = Some(Pending::begin(&dir, b"f", 0o600, true, None)?);
+            sys::unlink(dir.fd(), &temp)
+        });
+        assert_eq!(found, Leftover::Stale);
+        other.unwrap().place(&dir, b"f").unwrap();
+        assert_eq!(std::fs::read_dir(top.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn temp_file_is_own_only_if_no_other_run_takes_it_for_a_leftover() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = open(top.path());
+        let create = || sys::create(dir.fd(), b"t", 0o600).unwrap();
+        let new = create();
+        let other = sys::open_read(dir.fd(), b"t", false, false).unwrap();
+        assert!(sys::try_lock(other.as_fd()).unwrap() && !is_own(&new).unwrap());
+        drop(other);
+        assert!(is_own(&new).unwrap());
+        sys::unlink(dir.fd(), b"t").unwrap();
+        assert!(!is_own(&new).unwrap());
+    }
+
+    #[test]
     fn locked_temp_file_is_not_stale() {
         let top = tempfile::tempdir().unwrap();
         let dir = open(top.path());
         let pending = Pending::begin(&dir, b"f", 0o600, true, None).unwrap();
         let name = pending.temp_name.clone().unwrap();
-        assert!(!is_stale(&dir, &name));
+        assert_eq!(leftover(&dir, &name), Leftover::InUse);
         drop(pending);
         std::fs::write(top.path().join(std::ffi::OsStr::from_bytes(&name)), "").unwrap();
-        assert!(is_stale(&dir, &name));
+        assert_eq!(leftover(&dir, &name), Leftover::Stale);
     }
 }

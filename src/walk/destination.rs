@@ -347,13 +347,13 @@ impl DestWalk<'_> {
             }
         }
         for (source_at, dest_at) in left_over {
-            let goes_on =
-                |step: &Step| step.source as usize == source_at && matches!(step.decision.action, Action::Transfer(_));
-            if !plan.steps.iter().any(goes_on) {
+            // Steps are in the order of the source.
+            let step = plan.steps.binary_search_by_key(&source_at, |step| step.source as usize);
+            if !step.is_ok_and(|at| matches!(plan.steps[at].decision.action, Action::Transfer(_))) {
                 note_lone(plan, &dest, dest_at, &mut extras);
-                plan.extras.sort_unstable();
             }
         }
+        plan.extras.sort_unstable();
         plan.source = source;
         plan.dest = dest;
     }

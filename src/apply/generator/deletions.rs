@@ -115,14 +115,14 @@ impl<'a> Deletions<'a> {
         self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
     }
 
-    /// Removes the temporary files of crashed runs from a directory, which are not extra then.
+    /// Removes the temporary files of crashed runs from a directory. Those and the ones of other runs are not extra.
     pub(super) fn remove_leftovers(&self, plan: &mut DirPlan) {
         let Some(dir) = &plan.dest_dir else { return };
-        for at in std::mem::take(&mut plan.leftovers) {
-            if remove_leftover(self.context, dir, plan.dest.name(&plan.dest.entries[at as usize])) {
-                plan.extras.retain(|&extra| extra != at);
-            }
-        }
+        let name = |at: u32| plan.dest.name(&plan.dest.entries[at as usize]);
+        let mut temporary = std::mem::take(&mut plan.leftovers);
+        temporary.retain(|&at| remove_leftover(self.context, dir, name(at)));
+        temporary.sort_unstable();
+        plan.extras.retain(|extra| temporary.binary_search(extra).is_err());
     }
 
     /// Records the file systems on which the arguments begin at the destination (`-x`).

@@ -75,8 +75,12 @@ impl<'a> DirMaker<'a> {
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
         let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
-        let always = well && (changes.has(Changes::XATTR) || !existing.is_some_and(same_time));
-        self.last_touch(dest, None, Model { full: &dest.path, ..model }, always, mode)
+        let is_wrong = changes.has(Changes::XATTR) || !existing.is_some_and(same_time);
+        let last = self.last_touch(dest, None, Model { full: &dest.path, ..model }, is_wrong && well, mode);
+        if is_wrong {
+            last.touch();
+        }
+        last
     }
 
     /// Removes a non-directory where a directory must be. Returns whether that succeeded.
@@ -164,8 +168,8 @@ impl<'a> DirMaker<'a> {
         if is_bare {
             return untouched(Some(dir));
         }
-        let (mode, always) = if is_new {
-            (self.finish_new(&dir, model, head), true)
+        let (mode, is_wrong, well) = if is_new {
+            (self.finish_new(&dir, model, head), true, true)
         } else {
             // A directory that cannot be listed can only be changed by its name.
             let at = if closed { (parent, job.name()) } else { (&dir, &b""[..]) };
@@ -173,9 +177,13 @@ impl<'a> DirMaker<'a> {
             if closed && let Ok(readable) = open(false) {
                 dir = readable;
             }
-            (mode, well && changes.any(Changes::TIME | Changes::XATTR))
+            (mode, changes.any(Changes::TIME | Changes::XATTR), well)
         };
-        let last = self.last_touch(dest, Some(&spot.last), model, always, mode);
+        let last = self.last_touch(dest, Some(&spot.last), model, is_wrong && well, mode);
+        if is_wrong {
+            // After an error that was reported, rsync still tries to set the time.
+            last.touch();
+        }
         Some(Opened { dir: Some(dir), last })
     }
 
@@ -284,8 +292,12 @@ impl<'a> DirMaker<'a> {
         };
         let is_owned = attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
         if !is_owned && model.existing.is_none() {
-            // Its owner could not be set, so it stays as private as a directory that rsync has just created.
-            let _ = sys::fchmod(dir.fd(), mode & 0o700);
+            // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
+            // one while the list is still being received.
+            let by_umask = model.around.default_acl_mode.unwrap_or(!self.context.umask);
+            let kept = if self.context.options.select.no_inc_recursive { by_umask & 0o777 | 0o1000 } else { 0o700 };
+            let inherited = if model.around.setgid { 0o2000 } else { 0 };
+            let _ = sys::fchmod(dir.fd(), mode & kept | inherited);
         }
         let well = problems.is_empty();
         head.extend(problems.into_iter().map(Event::Problem));

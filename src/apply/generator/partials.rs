@@ -4,7 +4,7 @@ use crate::apply::{Context, Spot, partial};
 use crate::flist::{DirList, Kind};
 use crate::fs::read;
 use crate::fs::sys;
-use crate::fs::write::{is_stale, is_temp_name};
+use crate::fs::write::is_temp_name;
 use crate::plan::Action;
 use crate::walk::DirPlan;
 
@@ -20,10 +20,9 @@ pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
         let mut stale = Vec::new();
         // If listing fails, they stay.
         let _ = read::names(partials, usize::MAX, |entry| {
-            let is_left_over = is_temp_name(entry.name) && is_stale(partials, entry.name);
             // A hard link saves no transfer: its content exists under another name.
             let is_linked = || sys::stat(partials.fd(), entry.name, false).is_ok_and(|stat| stat.nlink > 1);
-            if is_left_over || is_up_to_date(plan, entry.name) || keeps_links && is_linked() {
+            if is_temp_name(entry.name) || is_up_to_date(plan, entry.name) || keeps_links && is_linked() {
                 stale.push(entry.name.to_vec());
             }
         });

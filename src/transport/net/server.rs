@@ -8,14 +8,14 @@ pub use super::quic::Lasting;
 use super::server_limits::Limits;
 use super::tcp_liveness::{ASKS, NamedSessions};
 use super::{HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
-use crate::fs::sys;
+use crate::fs::{errno, sys};
 use crate::transport::link::{Parting, Patience};
 use crate::trust::{Pin, tls};
 use parking_lot::Mutex;
 use quinn::VarInt;
 use std::future::Future;
 use std::io::{self, BufRead, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -50,7 +50,8 @@ pub struct Listener {
     engine: Option<Engine>,
 }
 
-/// Accepts clients at these addresses, over UDP and TCP on the same port. Port 0 is replaced by a free one.
+/// Accepts clients at these addresses, which should be [`supported`], over UDP and TCP on the same port. Port 0 is
+/// replaced by a free one.
 ///
 /// `tls` decides which clients are admitted. With the same `lasting` secret as a previous server, clients of that
 /// server learn that it is gone. `patience` applies to each session, but each has a parting of its own.
@@ -106,33 +107,26 @@ pub fn listen(
     Ok(listener)
 }
 
-/// Like [`listen`], at all addresses of this machine.
-pub fn listen_everywhere(
-    port: u16,
-    tls: &Arc<rustls::ServerConfig>,
-    lasting: Lasting,
-    limits: &Limits,
-    patience: &Patience,
-) -> io::Result<Listener> {
-    everywhere(port, |address| listen(&[address], tls.clone(), lasting, limits, patience))
+/// Fails if [`listen`] could not bind one of these addresses now. The sockets are closed again.
+pub fn are_free(addresses: &[SocketAddr]) -> io::Result<()> {
+    addresses.iter().try_for_each(|&address| bind(address).map(drop))
 }
 
-/// Fails if [`listen`] could not bind one of these addresses now, or, if there are none, if [`listen_everywhere`] could
-/// not bind the port. The sockets are closed again.
-pub fn are_free(addresses: &[SocketAddr], port: u16) -> io::Result<()> {
-    match addresses {
-        [] => everywhere(port, |address| bind(address).map(drop)),
-        addresses => addresses.iter().try_for_each(|&address| bind(address).map(drop)),
+/// Returns the address to bind for a requested one: `::`, which stands for all addresses of this machine, becomes
+/// `0.0.0.0` if the machine does not support IPv6.
+pub fn supported(ip: IpAddr) -> IpAddr {
+    supported_if(ip, |ip| sys::bind_udp((ip, 0).into()).map(drop))
+}
+
+fn supported_if(ip: IpAddr, bind: impl FnOnce(IpAddr) -> io::Result<()>) -> IpAddr {
+    match ip == EVERYWHERE && bind(ip).is_err_and(|error| errno::lacks_ipv6(&error)) {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => ip,
     }
 }
 
-fn everywhere<T>(port: u16, take: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    match take((Ipv6Addr::UNSPECIFIED, port).into()) {
-        // A machine without IPv6.
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => take((Ipv4Addr::UNSPECIFIED, port).into()),
-        other => other,
-    }
-}
+/// All addresses of this machine.
+pub const EVERYWHERE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// How much data is buffered of each incoming connection before it is answered, and of all of them.
 const HANDSHAKE_BUFFER_MAX_BYTES: u64 = 64 << 10;
@@ -385,4 +379,24 @@ fn begin<W: Future<Output = ()> + Send + 'static>(mut place: Slot, welcome: impl
             handshake.abort();
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_address_of_all_interfaces_falls_back_to_ipv4() {
+        let ipv4 = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+        // The error of an address that no machine has, or of a machine without IPv6.
+        let missing = |_| sys::bind_udp("[2001:db8::1]:0".parse().unwrap()).map(drop);
+        assert_eq!(supported_if(EVERYWHERE, missing), ipv4);
+        for other in ["::1", "2001:db8::1", "127.0.0.1", "0.0.0.0"] {
+            let other: IpAddr = other.parse().unwrap();
+            assert_eq!(supported_if(other, missing), other);
+        }
+        assert_eq!(supported_if(EVERYWHERE, |_| Ok(())), EVERYWHERE);
+        assert_eq!(supported_if(EVERYWHERE, |_| Err(errno::denied())), ipv4);
+        assert_eq!(supported_if(EVERYWHERE, |_| Err(io::ErrorKind::OutOfMemory.into())), EVERYWHERE);
+    }
 }
