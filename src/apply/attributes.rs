@@ -11,7 +11,7 @@ use crate::fs::errno;
 use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::sys;
 use crate::fs::xattr::{self, At};
-use crate::plan::{Changes, NO_ID, keeps_time};
+use crate::plan::{Changes, Compared, NO_ID, keeps_time};
 use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -170,7 +170,7 @@ impl Touch<'_, '_> {
     /// Sets the ACLs if they differ. Returns `false` if the mode must be set afterwards.
     fn acls(&mut self, has: Option<(&[u8], &[u8])>, mode: u32) -> bool {
         let preserve = &self.context.policy.preserve;
-        if !preserve.acls || self.source.kind() == Kind::Symlink {
+        if !Compared::of(self.source.kind(), preserve).acls {
             return true;
         }
         let (access, default) = self.source.acls();
@@ -224,8 +224,11 @@ impl Touch<'_, '_> {
         if are_right {
             return true;
         }
-        let mtime = keeps_time(self.source.kind(), preserve).then_some(self.source.mtime);
-        let atime = wanted_atime(self.source, preserve.atimes);
+        let compared = Compared::of(self.source.kind(), preserve);
+        let mtime = compared.mtime.then_some(self.source.mtime);
+        // rsync keeps access times in whole seconds.
+        let accessed = self.source.extra.as_ref().and_then(|extra| extra.atime).filter(|_| compared.atime);
+        let atime = accessed.map(|time| Time { nanos: 0, ..time });
         if mtime.is_none() && atime.is_none() {
             return true;
         }
@@ -275,11 +278,4 @@ pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
         b"" => sys::fchmod(fd, mode),
         name => sys::chmod(fd, name, mode),
     }
-}
-
-fn wanted_atime(source: &Entry, keeps: bool) -> Option<Time> {
-    let atime = source.extra.as_ref().and_then(|extra| extra.atime);
-    // rsync keeps access times in whole seconds, and not of directories and symlinks.
-    let files = !matches!(source.kind(), Kind::Dir | Kind::Symlink);
-    atime.filter(|_| keeps && files).map(|time| Time { secs: time.secs, nanos: 0 })
 }

@@ -94,7 +94,7 @@ struct Frame {
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
-        let lists_in_turn = plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
+        let lists_in_turn = plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
         let mut frame = Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None };
         if lists_in_turn && !frame.plan.subdirs.is_empty() {
             // The directory is finished before those below it, which could wait for that.
@@ -240,7 +240,7 @@ impl<'a> Generator<'a> {
     ) -> Result<(), Error> {
         let (links, deletions) = (&mut self.links, &mut self.deletions);
         hold(&mut self.stock, &mut |plan, is_entered| {
-            deletions.check_problems(&plan.problems);
+            deletions.check_problems(&plan.listing.problems);
             if is_entered {
                 links.expect(plan);
             }
@@ -304,16 +304,16 @@ impl<'a> Generator<'a> {
         let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
         let Some(mut plan) = stray else { return Ok(None) };
         // The plan holds a single entry, but not because an argument named it.
-        plan.is_named = false;
-        let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.path)));
+        plan.listing.is_named = false;
+        let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.listing.path)));
         let dir = dir.transpose().unwrap_or_else(|error| {
-            let full = self.context.full(plan.path.as_bytes());
-            plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
+            let full = self.context.full(plan.listing.path.as_bytes());
+            plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
             plan.leave_all();
             None
         });
         let dir = dir.flatten();
-        let spot = Arc::new(Spot::new(plan.path.clone(), dir, self.dirs.untouched(Some(&spot.last))));
+        let spot = Arc::new(Spot::new(plan.listing.path.clone(), dir, self.dirs.untouched(Some(&spot.last))));
         self.enter(plan, spot, None, None).map(Some)
     }
 
@@ -341,7 +341,7 @@ impl<'a> Generator<'a> {
         self.deletions.note_file_systems(&plan, head);
         self.deletions.remove_leftovers(&mut plan);
         self.deletions.during(&plan, &spot, head);
-        if plan.dest_unseen && plan.may_delete && self.context.options.delete.when.is_some() {
+        if plan.dest_unseen && plan.listing.may_delete && self.context.options.delete.when.is_some() {
             // A directory that cannot be listed prevents all later deletions.
             self.deletions.source_failed();
         }
@@ -378,7 +378,7 @@ impl<'a> Generator<'a> {
     fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
-        let place = plan.places.first().and_then(Option::as_ref);
+        let place = plan.listing.places.first().and_then(Option::as_ref);
         let (decision, problems) = self.plans.walk().decide_root(&top.source, top.existing.as_ref(), place);
         self.out.head.extend(problems.into_iter().map(Event::Problem));
         let (changes, update) = dir_changes(decision.action);
@@ -415,7 +415,7 @@ impl<'a> Generator<'a> {
                 }
                 continue;
             }
-            let entry = &plan.source.entries[step.source as usize];
+            let entry = &plan.listing.source.entries[step.source as usize];
             bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
             if bytes >= BATCH_BYTES || at + 1 - start >= BATCH_STEPS {
                 self.out.queue_work(steps(start..at + 1))?;
@@ -488,7 +488,7 @@ impl<'a> Generator<'a> {
         if let Some(stat) = link {
             existing.push(name, &stat);
         }
-        let source = &parent.source.entries[sub.step.source as usize];
+        let source = &parent.listing.source.entries[sub.step.source as usize];
         let decision = plan::decide(source, existing.entries.first(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }

@@ -27,18 +27,18 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
     pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
-        let path = spot.path.join(plan.source.name(&plan.source.entries[step.source as usize]));
+        let path = spot.path.join(plan.listing.source.name(&plan.listing.source.entries[step.source as usize]));
         Job { plan, step, spot, path }
     }
 
     /// Returns the entry of the source.
     pub fn source(&self) -> &'a Entry {
-        &self.plan.source.entries[self.step.source as usize]
+        &self.plan.listing.source.entries[self.step.source as usize]
     }
 
     /// Returns its name at the destination.
     pub fn name(&self) -> &'a [u8] {
-        self.plan.source.name(self.source())
+        self.plan.listing.source.name(self.source())
     }
 
     /// Returns the destination's entry if it stands for the source's.
@@ -73,17 +73,17 @@ impl<'a> Job<'a> {
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
-        self.plan.sender_dir.as_ref().map(|sender_dir| FileId { dir: sender_dir.id, entry: self.step.source })
+        self.plan.listing.sender_dir.as_ref().map(|sender_dir| FileId { dir: sender_dir.id, entry: self.step.source })
     }
 
     /// Returns its name at the source, which differs from the one here for a single renamed argument.
     pub fn source_name(&self) -> &'a [u8] {
-        self.plan.renamed_from.as_deref().unwrap_or(self.name())
+        self.plan.listing.renamed_from.as_deref().unwrap_or(self.name())
     }
 
     /// Returns the path under which it is reported: the source's, even if the destination's name differs.
     pub fn reported_path(&self) -> &[u8] {
-        self.plan.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
+        self.plan.listing.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
     }
 
     /// Returns the absolute path of its temporary file, for messages.

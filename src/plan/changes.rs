@@ -4,6 +4,31 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes(u16);
 
+/// How output shows one difference.
+pub struct Shown {
+    change: Changes,
+    /// The name in `--json`.
+    pub name: &'static str,
+    /// The column of itemized output, from 0.
+    pub column: usize,
+    /// The letter in that column.
+    pub letter: u8,
+}
+
+/// Every difference that output shows. New entries are shown in a different form.
+const SHOWN: [Shown; 10] = [
+    Shown { change: Changes::CHECKSUM, name: "content", column: 2, letter: b'c' },
+    Shown { change: Changes::SIZE, name: "size", column: 3, letter: b's' },
+    Shown { change: Changes::TIME, name: "mtime", column: 4, letter: b't' },
+    Shown { change: Changes::TIME_NOW, name: "mtime_now", column: 4, letter: b'T' },
+    Shown { change: Changes::PERMS, name: "permissions", column: 5, letter: b'p' },
+    Shown { change: Changes::OWNER, name: "owner", column: 6, letter: b'o' },
+    Shown { change: Changes::GROUP, name: "group", column: 7, letter: b'g' },
+    Shown { change: Changes::ATIME, name: "atime", column: 8, letter: b'u' },
+    Shown { change: Changes::ACL, name: "acl", column: 9, letter: b'a' },
+    Shown { change: Changes::XATTR, name: "xattrs", column: 10, letter: b'x' },
+];
+
 impl Changes {
     /// Nothing differs.
     pub const NONE: Changes = Changes(0);
@@ -38,6 +63,11 @@ impl Changes {
     /// Returns the set for such a number; `None` if it has an unknown bit.
     pub fn from_bits(bits: u16) -> Option<Changes> {
         (bits < Changes::NEW.0 << 1).then_some(Changes(bits))
+    }
+
+    /// Returns the differences that output shows, in the order of the columns.
+    pub fn shown(self) -> impl Iterator<Item = &'static Shown> {
+        SHOWN.iter().filter(move |shown| self.has(shown.change))
     }
 
     /// Returns whether the set contains all of `other`.

@@ -7,6 +7,7 @@ pub mod action;
 pub mod alternate;
 pub mod changes;
 pub mod chmod;
+mod compared;
 pub mod delete;
 pub mod fuzzy;
 pub mod idmap;
@@ -15,6 +16,7 @@ pub mod safelink;
 
 pub use action::{Action, InTheWay, Reason};
 pub use changes::Changes;
+pub use compared::{Compared, keeps_time};
 
 use crate::flist::{Entry, Kind};
 use crate::options::{Check, CheckMode, Preserve};
@@ -190,16 +192,6 @@ fn changes_of_new(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
     (attributes | Changes::CHECKSUM).with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve))
 }
 
-/// Returns whether an entry of this kind gets the source's modification time.
-pub fn keeps_time(kind: Kind, preserve: &Preserve) -> bool {
-    preserve.times
-        && match kind {
-            Kind::Dir => !preserve.omit_dir_times,
-            Kind::Symlink => !preserve.omit_link_times,
-            Kind::File | Kind::Device | Kind::Special => true,
-        }
-}
-
 /// Returns whether an owner or group differs and can be set. The super-user can set all ids, so there [`NO_ID`] was
 /// requested by this number; no file has it, so it always differs.
 fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
@@ -209,27 +201,14 @@ fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
 
 /// Returns which of the preserved attributes differ between two entries of the same kind.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
-    let preserve = &policy.preserve;
-    let kind = source.kind();
-    let mode_differs = match kind {
-        Kind::Symlink => false,
-        _ if preserve.perms => (source.mode ^ dest.mode) & 0o7777 != 0,
-        Kind::File if preserve.executability => (source.mode & 0o111 == 0) != (dest.mode & 0o111 == 0),
-        _ => false,
-    };
-    let time_differs = !same_time(source.mtime, dest.mtime, policy.check.window_secs);
-    let mut changes = Changes::NONE
-        .with(Changes::TIME, keeps_time(kind, preserve) && time_differs)
-        .with(Changes::PERMS, mode_differs)
-        .with(Changes::OWNER, preserve.owner && id_differs(source.uid, dest.uid, policy))
-        .with(Changes::GROUP, preserve.group && id_differs(source.gid, dest.gid, policy));
-    if preserve.acls && kind != Kind::Symlink {
-        changes = changes.with(Changes::ACL, !(policy.same_acls)(source.acls(), dest.acls()));
-    }
-    let atime = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.atime).map(|time| time.secs);
-    let files = !matches!(kind, Kind::Dir | Kind::Symlink);
-    changes = changes
-        .with(Changes::ATIME, preserve.atimes && files && atime(source) != atime(dest))
-        .with(Changes::XATTR, preserve.xattrs > 0 && source.xattrs() != dest.xattrs());
-    changes
+    let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(source.kind(), &policy.preserve);
+    let accessed = |entry: &Entry| entry.extra.as_ref().and_then(|extra| extra.atime).map(|time| time.secs);
+    Changes::NONE
+        .with(Changes::TIME, mtime && !same_time(source.mtime, dest.mtime, policy.check.window_secs))
+        .with(Changes::PERMS, perms.of(source.mode) != perms.of(dest.mode))
+        .with(Changes::OWNER, owner && id_differs(source.uid, dest.uid, policy))
+        .with(Changes::GROUP, group && id_differs(source.gid, dest.gid, policy))
+        .with(Changes::ATIME, atime && accessed(source) != accessed(dest))
+        .with(Changes::ACL, acls && !(policy.same_acls)(source.acls(), dest.acls()))
+        .with(Changes::XATTR, xattrs && source.xattrs() != dest.xattrs())
 }

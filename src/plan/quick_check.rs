@@ -36,10 +36,14 @@ pub fn quick_check(source: &Entry, dest: &Entry, check: &Check) -> Sameness {
 /// difference allowed, in seconds.
 pub fn same_time(a: Time, b: Time, window_secs: i64) -> bool {
     match window_secs {
-        ..0 => a == b,
-        0 => a.secs == b.secs,
+        ..=0 => examined_time(a, window_secs) == examined_time(b, window_secs),
         1.. => a.secs.abs_diff(b.secs) <= window_secs.unsigned_abs(),
     }
+}
+
+/// Returns the part of a time that is compared under a window of at most 0.
+pub fn examined_time(time: Time, window_secs: i64) -> Time {
+    if window_secs < 0 { time } else { Time { nanos: 0, ..time } }
 }
 
 /// Returns whether `--update` keeps the destination's file: it is newer than the source's, or older by less than the

@@ -33,22 +33,8 @@ pub fn itemize(update: Update, kind: Kind, changes: Changes) -> Columns {
     columns[0] = how;
     columns[1] = kind.letter();
     if fill == b'.' {
-        let letters = [
-            (2, Changes::CHECKSUM, b'c'),
-            (3, Changes::SIZE, b's'),
-            (4, Changes::TIME, b't'),
-            (4, Changes::TIME_NOW, b'T'),
-            (5, Changes::PERMS, b'p'),
-            (6, Changes::OWNER, b'o'),
-            (7, Changes::GROUP, b'g'),
-            (8, Changes::ATIME, b'u'),
-            (9, Changes::ACL, b'a'),
-            (10, Changes::XATTR, b'x'),
-        ];
-        for (at, change, letter) in letters {
-            if changes.has(change) {
-                columns[at] = letter;
-            }
+        for shown in changes.shown() {
+            columns[shown.column] = shown.letter;
         }
     }
     columns

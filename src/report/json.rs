@@ -231,7 +231,7 @@ pub fn change(item: &Item) -> Line<'_> {
         itemize: String::from_utf8_lossy(&itemize(item.update, item.kind, item.changes)).into_owned(),
         update,
         is_new: item.changes.has(Changes::NEW),
-        changes: CHANGES.iter().filter(|(change, _)| item.changes.has(*change)).map(|(_, name)| *name).collect(),
+        changes: item.changes.shown().map(|shown| shown.name).collect(),
         linked_to: item.linked_to.as_deref().map(Text::new),
     }))
 }
@@ -299,19 +299,6 @@ pub fn end(exit: Exit, message: &[u8]) -> Line<'_> {
     let message = (!message.is_empty()).then(|| String::from_utf8_lossy(message));
     Line::End(EndLine { exit_code: exit.code(), message })
 }
-
-const CHANGES: [(Changes, &str); 10] = [
-    (Changes::CHECKSUM, "content"),
-    (Changes::SIZE, "size"),
-    (Changes::TIME, "mtime"),
-    (Changes::TIME_NOW, "mtime_now"),
-    (Changes::PERMS, "permissions"),
-    (Changes::OWNER, "owner"),
-    (Changes::GROUP, "group"),
-    (Changes::ATIME, "atime"),
-    (Changes::ACL, "acl"),
-    (Changes::XATTR, "xattrs"),
-];
 
 fn kind_name(kind: Kind) -> &'static str {
     match kind {

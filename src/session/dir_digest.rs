@@ -4,11 +4,13 @@
 //! digests differ although nothing would be done, that costs only a few bytes.
 
 use crate::digest::KeyedHasher;
+use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
 use crate::options::Options;
 use crate::path::RelPath;
-use crate::plan::keeps_time;
+use crate::plan::Compared;
+use crate::plan::quick_check::examined_time;
 use crate::proto::message::DIGEST_LEN_BYTES;
 
 /// Computes directory digests.
@@ -55,29 +57,24 @@ impl Digester<'_> {
         if !is_kept || entry.is_unsettled() {
             return None;
         }
-        // An ACL may contain ids that each side maps itself.
-        if entry.acls() != (b"", b"") {
+        let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(kind, preserve);
+        // An ACL may contain ids that each side maps itself. Access times are sent with the listing.
+        if atime || acls && entry.acls() != (b"", b"") {
             return None;
         }
-        let bits = match (kind, preserve.perms, preserve.executability) {
-            (Kind::Symlink, _, _) => 0,
-            (_, true, _) => 0o7777,
-            (_, false, true) => 0o111,
-            (_, false, false) => 0,
-        };
-        put_number(text, u64::from(entry.mode & (0o170000 | bits)));
+        put_number(text, u64::from(entry.mode & S_IFMT | perms.of(entry.mode)));
         if kind == Kind::File {
             put_number(text, entry.len_bytes);
         }
-        if kind == Kind::File || keeps_time(kind, preserve) {
-            put_number(text, entry.mtime.secs as u64);
-            // Nanoseconds are compared only under a negative window.
-            put_number(text, if self.options.check.window_secs < 0 { u64::from(entry.mtime.nanos) } else { 0 });
+        if kind == Kind::File || mtime {
+            let time = examined_time(entry.mtime, self.options.check.window_secs);
+            put_number(text, time.secs as u64);
+            put_number(text, u64::from(time.nanos));
         }
-        if preserve.owner && self.owners {
+        if owner && self.owners {
             self.put_id(text, entry.uid, |id| self.ids.user_name(id), |name| self.ids.user_id(name));
         }
-        if preserve.group {
+        if group {
             self.put_id(text, entry.gid, |id| self.ids.group_name(id), |name| self.ids.group_id(name));
         }
         if kind == Kind::Symlink {
@@ -86,8 +83,9 @@ impl Digester<'_> {
         if kind == Kind::Device {
             put_number(text, entry.extra.as_ref().map_or(0, |extra| extra.rdev));
         }
-        put_number(text, entry.xattrs().len() as u64);
-        for (name, value) in entry.xattrs() {
+        let xattrs = if xattrs { entry.xattrs() } else { &[] };
+        put_number(text, xattrs.len() as u64);
+        for (name, value) in xattrs {
             put_bytes(text, name);
             put_bytes(text, value);
         }
@@ -171,7 +169,8 @@ fn put_number(text: &mut Vec<u8>, number: u64) {
 mod tests {
     use super::*;
     use crate::flist::entry::{Stat, Time};
-    use crate::options::{CheckMode, Preserve, Recurse};
+    use crate::flist::join::{Join, Pair};
+    use crate::options::{CheckMode, IdFrom, IdMap, IdTo, Preserve, Recurse};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
     use crate::report::event::Wants;
     use crate::session::shortcuts::Shortcuts;
@@ -238,7 +237,7 @@ mod tests {
 
     /// Two entries that differ in at most two attributes, so that their digests are often equal.
     fn pair() -> impl Strategy<Value = (Entry, Entry)> {
-        (entry(), entry(), 0..8, 0..8).prop_map(|(source, other, first, second)| {
+        (entry(), entry(), 0..8, 0..8, 0..12u32).prop_map(|(source, other, first, second, bit)| {
             let mut dest = source.clone();
             for attribute in [first, second] {
                 match attribute {
@@ -248,7 +247,7 @@ mod tests {
                     3 => dest.mtime = other.mtime,
                     4 => dest.len_bytes = other.len_bytes,
                     5 => dest.extra.clone_from(&other.extra),
-                    6 => dest.mode ^= 0o100,
+                    6 => dest.mode ^= 1u32 << bit,
                     _ => {}
                 }
             }
@@ -256,8 +255,30 @@ mod tests {
         })
     }
 
+    /// Two listings: in most, all names are on both sides.
+    fn listings() -> impl Strategy<Value = (DirList, DirList)> {
+        let side = prop_oneof![20 => Just((true, true)), 1 => Just((true, false)), 1 => Just((false, true))];
+        prop::collection::vec((pair(), side), 1..4).prop_map(|entries| {
+            let (mut source, mut dest) = (DirList::default(), DirList::default());
+            for (at, ((source_entry, dest_entry), (in_source, in_dest))) in entries.into_iter().enumerate() {
+                let name = [b'a' + at as u8];
+                if in_source {
+                    source.push_entry(&name, source_entry);
+                }
+                if in_dest {
+                    dest.push_entry(&name, dest_entry);
+                }
+            }
+            source.sort();
+            dest.sort();
+            (source, dest)
+        })
+    }
+
     fn options() -> impl Strategy<Value = Options> {
-        (any::<[bool; 14]>(), -1..1i64, 0..3u8).prop_map(|(on, window_secs, mode)| {
+        let rare = || prop::bool::weighted(0.05);
+        let rare = (rare(), rare(), rare(), rare(), rare());
+        (any::<[bool; 13]>(), -1..1i64, 0..3u8, rare).prop_map(|(on, window_secs, mode, rare)| {
             let mut options = Options::default();
             options.select.recurse = Recurse::Full;
             let preserve = &mut options.preserve;
@@ -268,12 +289,21 @@ mod tests {
                 preserve.owner,
                 preserve.group,
                 preserve.times,
-                ..,
+                preserve.omit_dir_times,
+                preserve.omit_link_times,
+                preserve.devices,
+                preserve.specials,
+                preserve.acls,
+                preserve.numeric_ids,
+                _,
             ] = on;
-            [.., preserve.omit_dir_times, preserve.omit_link_times, preserve.devices, preserve.specials, _, _, _, _] =
-                on;
-            [.., preserve.acls, preserve.hard_links, preserve.numeric_ids, _] = on;
-            preserve.xattrs = u8::from(on[13]);
+            preserve.xattrs = u8::from(on[12]);
+            // No digests are used under these options.
+            let map = |is_given: bool| {
+                Vec::from_iter(is_given.then_some(IdMap { from: IdFrom::Range(0, 1), to: IdTo::Id(7) }))
+            };
+            (preserve.hard_links, preserve.atimes, preserve.keep_dirlinks) = (rare.0, rare.1, rare.2);
+            (preserve.usermap, preserve.groupmap) = (map(rare.3), map(rare.4));
             options.check.window_secs = window_secs;
             options.check.mode =
                 [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest][usize::from(mode)];
@@ -287,18 +317,14 @@ mod tests {
         /// The law of the shortcut: if two digests are equal, comparing the entries would find nothing to do.
         #[test]
         fn equal_digests_imply_that_every_decision_is_keep(
-            (source, dest) in pair(), options in options(), owners in any::<bool>(),
+            (source, dest) in listings(), options in options(), owners in any::<bool>(),
         ) {
             if !Shortcuts::of(&options, Wants::default()).compare {
                 return Ok(());
             }
             let ids = Ids::new();
             let digester = Digester { key: [7; 16], options: &options, owners, ids: &ids };
-            let digest = |entry: &Entry| {
-                let mut list = DirList::default();
-                list.push_entry(b"name", entry.clone());
-                digester.digest(&RelPath::root(), &list, &|_| true)
-            };
+            let digest = |list: &DirList| digester.digest(&RelPath::root(), list, &|_| true);
             let (one, other) = (digest(&source), digest(&dest));
             if one.is_none() || one != other {
                 return Ok(());
@@ -315,9 +341,27 @@ mod tests {
                 may_make_devices: owners,
                 same_acls: |one, other| one == other,
             };
-            let decision = decide(&source, Some(&dest), None, Subject::Entry, &policy);
-            let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
-            prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
+            let mut join = Join::default();
+            while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
+                let Pair::Both(at, dest_at) = pair else {
+                    return Err(TestCaseError::fail(format!("{pair:?} in {source:?} and {dest:?}")));
+                };
+                let (source, dest) = (&source.entries[at], &dest.entries[dest_at]);
+                let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
+                let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
+                prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
+            }
+        }
+
+        /// The options for which the digest does not cover what is compared use no digests: each side would have to
+        /// know the other's ids or inodes.
+        #[test]
+        fn options_beyond_the_digest_use_no_digests(options in options()) {
+            let preserve = &options.preserve;
+            let is_beyond = preserve.hard_links || preserve.atimes || preserve.keep_dirlinks
+                || !preserve.usermap.is_empty() || !preserve.groupmap.is_empty();
+            let is_compared = Shortcuts::of(&options, Wants::default()).compare;
+            prop_assert_eq!(is_compared, !is_beyond && options.check.mode != CheckMode::Digest);
         }
     }
 

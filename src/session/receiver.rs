@@ -435,7 +435,7 @@ impl<'w> PeerPlans<'w> {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
         let hold = SenderHold { line: self.peer.receiver.line.clone(), dir: listing.id };
-        plan.sender_dir = Some(SenderDir {
+        plan.listing.sender_dir = Some(SenderDir {
             id: listing.id,
             with_data: listing.with_data,
             shown: listing.shown,

@@ -90,15 +90,15 @@ impl DestWalk<'_> {
         known: Option<DirList>,
     ) -> DirPlan {
         let mut plan = DirPlan::of(found);
-        for entry in &mut plan.source.entries {
+        for entry in &mut plan.listing.source.entries {
             self.wanted.adopt(entry);
         }
         // The directory above a named argument is not part of the transfer, and neither are its rules.
-        let is_entered = !plan.is_named || !plan.path.is_root();
+        let is_entered = !plan.listing.is_named || !plan.listing.path.is_root();
         let is_known = known.is_some();
         let mut is_reached = true;
         if let (DestState::Present, Some(root)) = (dest_state, self.dest) {
-            match (root.open_dir_to_search(&plan.path), known) {
+            match (root.open_dir_to_search(&plan.listing.path), known) {
                 (Ok(dir), Some(known)) => {
                     self.enter_rules(&mut plan, &dir, &mut chain, is_entered);
                     plan.dest = known;
@@ -157,27 +157,27 @@ impl DestWalk<'_> {
     /// nothing in it is examined or changed.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
         if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
-            let full = root.full(plan.path.as_bytes());
-            plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, error));
+            let full = root.full(plan.listing.path.as_bytes());
+            plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, error));
             return;
         }
         plan.is_outside = true;
-        for entry in plan.source.entries.iter().filter(|entry| !entry.is_dir()) {
-            let full = root.full(plan.path.join(plan.source.name(entry)).as_bytes());
-            plan.problems.push(cannot_stat(&full, error));
+        for entry in plan.listing.source.entries.iter().filter(|entry| !entry.is_dir()) {
+            let full = root.full(plan.listing.path.join(plan.listing.source.name(entry)).as_bytes());
+            plan.listing.problems.push(cannot_stat(&full, error));
         }
     }
 
     /// Reads the rule files of a destination directory, if they can matter.
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
-            let (mut fatal, mut may_delete) = (None, plan.may_delete);
-            let DirPlan { path, problems, .. } = &mut *plan;
+            let (mut fatal, mut may_delete) = (None, plan.listing.may_delete);
+            let ListedDir { path, problems, .. } = &mut plan.listing;
             let entered = Entered { path, problems, fatal: &mut fatal, may_delete: &mut may_delete };
             let entered = enter(chain, dir, "generator", self.policy.preserve.link_owners, entered);
             if !self.deletes_later {
-                plan.fatal = plan.fatal.take().or(fatal);
-                plan.may_delete = may_delete;
+                plan.listing.fatal = plan.listing.fatal.take().or(fatal);
+                plan.listing.may_delete = may_delete;
             }
             *chain = entered;
         }
@@ -212,14 +212,14 @@ impl DestWalk<'_> {
             }
         }
         let denied = errno::denied();
-        let full = |name: &[u8]| root.full(plan.path.join(name).as_bytes());
-        if plan.dest_unseen && self.delete && plan.may_delete {
-            plan.problems.push(plan.cannot_be_listed(&root.path));
+        let full = |name: &[u8]| root.full(plan.listing.path.join(name).as_bytes());
+        if plan.dest_unseen && self.delete && plan.listing.may_delete {
+            plan.listing.problems.push(plan.cannot_be_listed(&root.path));
         }
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {
-            let name = plan.source.name(&plan.source.entries[step.source as usize]);
-            plan.problems.push(cannot_stat(&full(name), &denied));
+            let name = plan.listing.source.name(&plan.listing.source.entries[step.source as usize]);
+            plan.listing.problems.push(cannot_stat(&full(name), &denied));
         }
         let hidden = std::mem::take(&mut plan.hidden);
         plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));
@@ -229,8 +229,8 @@ impl DestWalk<'_> {
     /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
     /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
     fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
-        let enough = if self.delete { usize::MAX } else { 4 * plan.source.len() + 256 };
-        let few = !self.delete && plan.source.len() <= 4;
+        let enough = if self.delete { usize::MAX } else { 4 * plan.listing.source.len() + 256 };
+        let few = !self.delete && plan.listing.source.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
         let mut left_over = Vec::new();
@@ -254,15 +254,15 @@ impl DestWalk<'_> {
                 plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
                 let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
                 if !errno::may_not_be_listed(&error) && !is_gone {
-                    let full = root.full(plan.path.as_bytes());
-                    plan.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
+                    let full = root.full(plan.listing.path.as_bytes());
+                    plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
                 }
                 false
             }
         };
         if !complete {
             dest = DirList::default();
-            untyped = plan.source.entries.iter().map(|e| plan.source.name(e).to_vec()).collect();
+            untyped = plan.listing.source.entries.iter().map(|e| plan.listing.source.name(e).to_vec()).collect();
             left_over.retain(|name| !untyped.contains(name));
             untyped.extend(left_over);
         }
@@ -275,7 +275,9 @@ impl DestWalk<'_> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    plan.problems.push(cannot_stat(&root.full(plan.path.join(name).as_bytes()), &error));
+                    plan.listing
+                        .problems
+                        .push(cannot_stat(&root.full(plan.listing.path.join(name).as_bytes()), &error));
                     plan.unknown.insert(name.clone());
                 }
             }
@@ -286,7 +288,7 @@ impl DestWalk<'_> {
 
     /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
-        let source = std::mem::take(&mut plan.source);
+        let source = std::mem::take(&mut plan.listing.source);
         let mut dest = std::mem::take(&mut plan.dest);
         let mut extras = self.extras(plan, chain);
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
@@ -303,8 +305,8 @@ impl DestWalk<'_> {
             }
         }
         let mut alternates = AltDirs::default();
-        let implied = if self.follows_implied { implied_dirs(&source, &plan.subs) } else { HashSet::new() };
-        let mut subs = std::mem::take(&mut plan.subs).into_iter();
+        let implied = if self.follows_implied { implied_dirs(&source, &plan.listing.subs) } else { HashSet::new() };
+        let mut subs = std::mem::take(&mut plan.listing.subs).into_iter();
         for block in pairs.chunks(parallel::BLOCK) {
             let looks = match is_known {
                 true => block.iter().map(|_| Ok(None)).collect(),
@@ -354,7 +356,7 @@ impl DestWalk<'_> {
             }
         }
         plan.extras.sort_unstable();
-        plan.source = source;
+        plan.listing.source = source;
         plan.dest = dest;
     }
 
@@ -367,7 +369,7 @@ impl DestWalk<'_> {
 
     /// Begins the decisions about the entries of a directory that only the destination has.
     fn extras<'c>(&self, plan: &DirPlan, chain: &'c Chain) -> Extras<'c> {
-        Extras::new(&plan.path, chain, self.delete && plan.may_delete, self.reports_rules)
+        Extras::new(&plan.listing.path, chain, self.delete && plan.listing.may_delete, self.reports_rules)
     }
 
     /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
@@ -378,7 +380,7 @@ impl DestWalk<'_> {
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         let mut extras = self.extras(plan, &chain);
         for sub in std::mem::take(&mut plan.subdirs) {
-            let path = plan.path.join(plan.name_of(&sub.step));
+            let path = plan.listing.path.join(plan.name_of(&sub.step));
             let is_bare = sub.ticket.is_none_or(&is_bare);
             if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
                 plan.subdirs.push(sub);
@@ -418,8 +420,8 @@ impl DestWalk<'_> {
             plan.hidden.push(source_at);
             return;
         }
-        let full = self.dest.map(|root| root.full(plan.path.join(name).as_bytes())).unwrap_or_default();
-        plan.problems.push(cannot_stat(&full, error));
+        let full = self.dest.map(|root| root.full(plan.listing.path.join(name).as_bytes())).unwrap_or_default();
+        plan.listing.problems.push(cannot_stat(&full, error));
         plan.unknown.insert(name.to_vec());
     }
 
@@ -428,10 +430,16 @@ impl DestWalk<'_> {
         let Some(dir) = &plan.dest_dir else { return };
         let (name, entry) = dest.entry_mut(at);
         entry.set_stat(stat);
-        let path = || plan.path.join(name).as_bytes().to_vec();
+        let path = || plan.listing.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
         if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
-            report_unreadable_attribute(&mut plan.problems, &mut plan.fatal, "generator", incomplete, Weight::Failed);
+            report_unreadable_attribute(
+                &mut plan.listing.problems,
+                &mut plan.listing.fatal,
+                "generator",
+                incomplete,
+                Weight::Failed,
+            );
         }
     }
 
@@ -533,7 +541,7 @@ impl DestWalk<'_> {
         let existing = dest_at.map(|at| &dest.entries[at]);
         let is_unsafe_link = self.policy.preserve.safe_links
             && entry.kind() == Kind::Symlink
-            && plan::safelink::is_unsafe(entry.target(), plan.path.join(name).as_bytes());
+            && plan::safelink::is_unsafe(entry.target(), plan.listing.path.join(name).as_bytes());
         let subject = if is_unsafe_link { Subject::UnsafeLink } else { Subject::Entry };
         let decision = plan::decide(entry, existing, same, subject, &self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
@@ -552,9 +560,9 @@ impl DestWalk<'_> {
         let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let existing = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
         let (decision, hit) =
-            self.with_alternates(dirs, &plan.path, original, (plan.dest_dir.as_ref(), existing), step.decision);
+            self.with_alternates(dirs, &plan.listing.path, original, (plan.dest_dir.as_ref(), existing), step.decision);
         step.decision = decision;
-        plan.problems.append(&mut dirs.problems);
+        plan.listing.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
@@ -622,7 +630,7 @@ fn note_lone(plan: &mut DirPlan, dest: &DirList, at: usize, extras: &mut Extras<
     if !is_dir && is_temp_name(name) {
         plan.leftovers.push(at as u32);
     }
-    if extras.contain(name, is_dir, &mut plan.notes) {
+    if extras.contain(name, is_dir, &mut plan.listing.notes) {
         plan.extras.push(at as u32);
     }
 }

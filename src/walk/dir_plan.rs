@@ -33,7 +33,7 @@ pub const NONE: u32 = u32::MAX;
 /// The decision about an entry that is not a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// Index in [`DirPlan::source`].
+    /// Index in [`ListedDir::source`].
     pub source: u32,
     /// Index in [`DirPlan::dest`], or [`NONE`].
     pub dest: u32,
@@ -67,7 +67,7 @@ pub struct Findings {
     pub problems: Vec<Problem>,
     /// See [`ListedDir::notes`].
     pub notes: Vec<Vec<u8>>,
-    /// See [`DirPlan::tally`].
+    /// See [`ListedDir::tally`].
     pub tally: Tally,
     /// See [`ListedDir::fatal`].
     pub fatal: Option<Error>,
@@ -76,11 +76,12 @@ pub struct Findings {
 impl Findings {
     /// Takes the findings out of a plan.
     pub fn of(plan: &mut DirPlan) -> Findings {
+        let listing = &mut plan.listing;
         Findings {
-            problems: std::mem::take(&mut plan.problems),
-            notes: std::mem::take(&mut plan.notes),
-            tally: std::mem::take(&mut plan.tally),
-            fatal: plan.fatal.take(),
+            problems: std::mem::take(&mut listing.problems),
+            notes: std::mem::take(&mut listing.notes),
+            tally: std::mem::take(&mut listing.tally),
+            fatal: listing.fatal.take(),
         }
     }
 }
@@ -108,7 +109,7 @@ pub struct ListedDir {
     pub fatal: Option<Error>,
     /// Lines for stdout that belong to the listing.
     pub notes: Vec<Vec<u8>>,
-    /// The counts of its entries.
+    /// The counts of its entries; empty if the peer counts them.
     pub tally: Tally,
     /// The name of the single entry at the source, if it is renamed at the destination.
     pub renamed_from: Option<Vec<u8>>,
@@ -142,20 +143,10 @@ pub struct SenderDir {
 /// What was found and decided in one directory.
 #[derive(Debug, Default)]
 pub struct DirPlan {
-    /// Its path in the transfer.
-    pub path: RelPath,
-    /// The source's entries, sorted.
-    pub source: DirList,
+    /// What was found in the source. Problems of the destination are added.
+    pub listing: ListedDir,
     /// The destination's entries, sorted. Those that the source lacks have only a name.
     pub dest: DirList,
-    /// See [`ListedDir::subs`].
-    pub subs: Vec<SubdirFlags>,
-    /// See [`ListedDir::places`].
-    pub places: Vec<Option<SourceDir>>,
-    /// See [`ListedDir::sender_dir`].
-    pub sender_dir: Option<SenderDir>,
-    /// See [`ListedDir::is_named`].
-    pub is_named: bool,
     /// The destination's directory, if it exists.
     pub dest_dir: Option<Dir>,
     /// The entries other than directories that must be changed or reported, in order.
@@ -170,29 +161,17 @@ pub struct DirPlan {
     pub dest_unseen: bool,
     /// The destination's directory is a symlink that leads outside (`-K`).
     pub is_outside: bool,
-    /// Indices in `source` of entries whose counterparts at the destination could not be examined for lack of
+    /// Indices in `listing.source` of entries whose counterparts at the destination could not be examined for lack of
     /// permission.
     pub hidden: Vec<u32>,
     /// Names of destination entries that could not be examined. This was reported, and they are left alone.
     pub unknown: HashSet<Vec<u8>>,
-    /// Indices in `source` of directories removed by `-m`.
+    /// Indices in `listing.source` of directories removed by `-m`.
     pub pruned: Vec<u32>,
-    /// The listing is complete, so extra entries may be deleted.
-    pub may_delete: bool,
     /// The receiver's rules in force here.
     pub receiver_chain: Option<Chain>,
-    /// Problems found during the scan, in order.
-    pub problems: Vec<Problem>,
-    /// The error that ends the run here, because rules could not be read.
-    pub fatal: Option<Error>,
-    /// Lines for stdout that belong to the listing.
-    pub notes: Vec<Vec<u8>>,
-    /// The counts of the source's entries; empty if the peer counts them.
-    pub tally: Tally,
-    /// The matches in alternate trees, by index in `source`.
+    /// The matches in alternate trees, by index in `listing.source`.
     pub hits: HashMap<u32, Hit>,
-    /// The name of the single entry at the source, if it is renamed at the destination.
-    pub renamed_from: Option<Vec<u8>>,
     /// How to reopen its descriptors, if they were closed.
     parked: Option<Box<Parked>>,
 }
@@ -207,47 +186,19 @@ struct Parked {
 
 impl DirPlan {
     /// Creates a plan from the source's listing alone.
-    pub fn of(found: ListedDir) -> DirPlan {
-        let ListedDir {
-            path,
-            source,
-            subs,
-            places,
-            sender_dir,
-            may_delete,
-            is_named,
-            problems,
-            fatal,
-            notes,
-            tally,
-            renamed_from,
-        } = found;
-        DirPlan {
-            path,
-            source,
-            subs,
-            places,
-            sender_dir,
-            may_delete,
-            is_named,
-            problems,
-            fatal,
-            notes,
-            tally,
-            renamed_from,
-            ..DirPlan::default()
-        }
+    pub fn of(listing: ListedDir) -> DirPlan {
+        DirPlan { listing, ..DirPlan::default() }
     }
 
     /// Returns the directory that contains an entry of the source, if it is on this machine.
     pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
-        self.places.get(entry.origin as usize)?.as_ref()
+        self.listing.places.get(entry.origin as usize)?.as_ref()
     }
 
     /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
     /// client reports, which does not know it.
     pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
-        match (self.place_of(entry), &self.sender_dir) {
+        match (self.place_of(entry), &self.listing.sender_dir) {
             (Some(place), _) => Some(place.shown(source_name)),
             (None, Some(sender_dir)) => Some(path::join(sender_dir.shown.get(entry.origin as usize)?, source_name)),
             (None, None) => None,
@@ -257,13 +208,13 @@ impl DirPlan {
     /// Returns how many entries the source has in the directory, and the sum of the lengths of its files and symlinks.
     pub fn listed(&self) -> (u64, u64) {
         let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-        let bytes = self.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
-        (self.source.len() as u64, bytes)
+        let bytes = self.listing.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
+        (self.listing.source.len() as u64, bytes)
     }
 
     /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
-        self.source.name(&self.source.entries[step.source as usize])
+        self.listing.source.name(&self.listing.source.entries[step.source as usize])
     }
 
     /// Returns the tickets of the subdirectories that have a plan, in order.
@@ -288,7 +239,7 @@ impl DirPlan {
         if self.parked.is_some() {
             return;
         }
-        let places = std::mem::take(&mut self.places);
+        let places = std::mem::take(&mut self.listing.places);
         let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
         let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
         self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
@@ -300,40 +251,40 @@ impl DirPlan {
         let Some(parked) = self.parked.take() else { return };
         for place in parked.places {
             let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
-            self.places.push(match opened {
+            self.listing.places.push(match opened {
                 Some((Ok(dir), base, path)) => Some(SourceDir { dir, base, path }),
                 Some((Err(error), base, path)) => {
                     let full = base.root.full(path.as_bytes());
-                    self.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
+                    self.listing.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
                     None
                 }
                 None => None,
             });
         }
         if let (true, Some(root)) = (parked.dest, dest) {
-            match errno::if_there(root.open_dir_to_search(&self.path)) {
+            match errno::if_there(root.open_dir_to_search(&self.listing.path)) {
                 Ok(dir) => self.dest_dir = dir,
                 Err(error) => {
-                    let full = root.full(self.path.as_bytes());
-                    self.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
+                    let full = root.full(self.listing.path.as_bytes());
+                    self.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
                     self.leave_all();
                 }
             }
         }
         let mut alt_dirs = AltDirs::default();
         for (at, mode, tree) in parked.hits {
-            if let Some(dir) = alt_dirs.open(tree, &alternates[tree], &self.path) {
+            if let Some(dir) = alt_dirs.open(tree, &alternates[tree], &self.listing.path) {
                 self.hits.insert(at, Hit { dir, mode, tree });
             }
         }
-        self.problems.append(&mut alt_dirs.problems);
+        self.listing.problems.append(&mut alt_dirs.problems);
     }
 
     /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
     /// of the destination.
     pub fn cannot_be_listed(&self, top: &[u8]) -> Problem {
         // rsync names the root `.` in this message.
-        let dir: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
+        let dir: &[u8] = if self.listing.path.is_root() { b"." } else { self.listing.path.as_bytes() };
         Problem::failed(ErrorRole::Generator, "opendir", &path::join(top, dir), &errno::denied())
     }
 
@@ -350,25 +301,29 @@ impl DirPlan {
 
     /// Copies what is needed for the subdirectories, without descriptors.
     pub fn for_subdirs(&self) -> DirPlan {
-        DirPlan {
-            path: self.path.clone(),
-            source: self.source.clone(),
-            dest: self.dest.clone(),
-            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
-            sender_dir: self.sender_dir.as_ref().map(|sender_dir| SenderDir {
+        let ListedDir { path, source, places, sender_dir, renamed_from, .. } = &self.listing;
+        let listing = ListedDir {
+            path: path.clone(),
+            source: source.clone(),
+            places: places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
+            sender_dir: sender_dir.as_ref().map(|sender_dir| SenderDir {
                 hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
                 ..sender_dir.clone()
             }),
+            renamed_from: renamed_from.clone(),
+            ..ListedDir::default()
+        };
+        DirPlan {
+            dest: self.dest.clone(),
             subdirs: self.subdirs.clone(),
             dest_unseen: self.dest_unseen,
-            renamed_from: self.renamed_from.clone(),
-            ..DirPlan::default()
+            ..DirPlan::of(listing)
         }
     }
 
     /// Whether the directory has no entries other than directories that were pruned.
     pub fn is_bare(&self) -> bool {
-        self.subdirs.is_empty() && self.source.entries.iter().all(Entry::is_dir)
+        self.subdirs.is_empty() && self.listing.source.entries.iter().all(Entry::is_dir)
     }
 }
 

@@ -54,7 +54,7 @@ impl Walk<'_> {
         let mut plan = self.dest.decide(found, &task.dest_state, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
         let mut tasks = Vec::new();
-        let mut is_first = plan.path.is_root() && plan.is_named;
+        let mut is_first = plan.listing.path.is_root() && plan.listing.is_named;
         let mut subdirs = std::mem::take(&mut plan.subdirs);
         let chain = plan.receiver_chain.as_ref().expect("decided above");
         for sub in &mut subdirs {
@@ -62,7 +62,7 @@ impl Walk<'_> {
             if sub.ticket.is_none() {
                 continue;
             }
-            let further = plan.path.is_root() && !std::mem::take(&mut is_first);
+            let further = plan.listing.path.is_root() && !std::mem::take(&mut is_first);
             let receiver_chain = if further { chain.for_further_source() } else { chain.clone() };
             tasks.push(Task { source, dest_state: plan.dest_state(sub), receiver_chain });
         }
@@ -94,6 +94,9 @@ impl Look for Walk<'_> {
     }
 
     fn size(&self, plan: &DirPlan) -> (usize, (u64, u64)) {
-        (plan.source.len() + plan.dest.len(), (plan.tally.listed.total(), plan.tally.total_bytes))
+        (
+            plan.listing.source.len() + plan.dest.len(),
+            (plan.listing.tally.listed.total(), plan.listing.tally.total_bytes),
+        )
     }
 }

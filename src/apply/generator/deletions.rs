@@ -136,20 +136,20 @@ impl<'a> Deletions<'a> {
                 self.stays_on.insert(path, StaysOn::Unknown);
             }
         };
-        if plan.path.is_root() {
+        if plan.listing.path.is_root() {
             note(RelPath::root(), sys::fstat(dest.dir().fd()).map(|stat| stat.dev));
         }
-        if !plan.is_named {
+        if !plan.listing.is_named {
             return;
         }
-        let dir = dest.open_dir_to_search(&plan.path);
+        let dir = dest.open_dir_to_search(&plan.listing.path);
         for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
-            let name = plan.source.name(&plan.source.entries[sub.step.source as usize]);
+            let name = plan.listing.source.name(&plan.listing.source.entries[sub.step.source as usize]);
             let stat = match &dir {
                 Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
                 Err(error) => Err(errno::again(error)),
             };
-            note(plan.path.join(name), stat.map(|stat| stat.dev));
+            note(plan.listing.path.join(name), stat.map(|stat| stat.dev));
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Deletions<'a> {
     /// `--delete-before`: removes the extra entries of one directory. Returns the directory's new time if it changed.
     pub(super) fn before(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
         self.note_file_systems(plan, head);
-        let is_opened = plan.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
+        let is_opened = plan.listing.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
         if is_opened {
             plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
@@ -212,19 +212,21 @@ impl<'a> Deletions<'a> {
     }
 
     fn before_in(&mut self, plan: &mut DirPlan, head: &mut Vec<Event>) -> Option<Time> {
-        if !plan.may_delete || !self.are_allowed(head) {
+        if !plan.listing.may_delete || !self.are_allowed(head) {
             return None;
         }
         if plan.dest_unseen {
             // The directory may become accessible when it is entered, but then it is too late to delete.
             head.push(Event::Problem(plan.cannot_be_listed(self.context.dest_path)));
-            plan.may_delete = false;
+            plan.listing.may_delete = false;
             self.source_failed();
             return None;
         }
-        let dir = plan.dest_dir.clone().filter(|dir| self.stays_in(&plan.path, dir, head))?;
+        let dir = plan.dest_dir.clone().filter(|dir| self.stays_in(&plan.listing.path, dir, head))?;
         self.remove_leftovers(plan);
-        self.remove_extras(plan, &plan.path, &dir, head).then(|| sys::fstat(dir.fd()).ok())?.map(|stat| stat.mtime)
+        self.remove_extras(plan, &plan.listing.path, &dir, head)
+            .then(|| sys::fstat(dir.fd()).ok())?
+            .map(|stat| stat.mtime)
     }
 
     /// Returns whether anything in the directory was removed.
@@ -241,7 +243,7 @@ impl<'a> Deletions<'a> {
     /// `--delete-during` and `--delete-delay`: removes or records the extra entries of a directory that is entered.
     pub(super) fn during(&mut self, plan: &DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let when = self.context.options.delete.when;
-        if !matches!(when, Some(When::During | When::Delay)) || !plan.may_delete {
+        if !matches!(when, Some(When::During | When::Delay)) || !plan.listing.may_delete {
             return;
         }
         // A directory that was just created has no extra entries, but skipped deletions are reported for it as well.
@@ -251,7 +253,7 @@ impl<'a> Deletions<'a> {
         let Some(dir) = plan.dest_dir.as_ref() else { return };
         if when == Some(When::Delay) {
             self.delay(plan, spot);
-        } else if self.stays_in(&plan.path, dir, head) && self.remove_extras(plan, &spot.path, dir, head) {
+        } else if self.stays_in(&plan.listing.path, dir, head) && self.remove_extras(plan, &spot.path, dir, head) {
             spot.last.touch();
         }
     }
@@ -277,11 +279,11 @@ impl<'a> Deletions<'a> {
         if self.context.options.delete.when != Some(When::After) {
             return;
         }
-        let mut source = plan.source.clone();
+        let mut source = plan.listing.source.clone();
         let mut at = 0..;
         source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
         let (path, last) = (spot.path.clone(), spot.last.clone());
-        self.after.push(After { path, source, may_delete: plan.may_delete, last });
+        self.after.push(After { path, source, may_delete: plan.listing.may_delete, last });
     }
 
     /// Deletes what waited for the end. Returns how many entries the limit kept.
@@ -362,7 +364,7 @@ impl<'a> Deletions<'a> {
     pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let Some(dir) = plan.dest_dir.clone() else { return };
         for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
-            let entry = &plan.source.entries[step.source as usize];
+            let entry = &plan.listing.source.entries[step.source as usize];
             let what = match entry.kind() {
                 Kind::File => "regular file",
                 Kind::Symlink => "symlink",
@@ -370,7 +372,7 @@ impl<'a> Deletions<'a> {
                 Kind::Special => "special file",
                 Kind::Dir => "directory",
             };
-            let path = spot.path.join(plan.source.name(entry));
+            let path = spot.path.join(plan.listing.source.name(entry));
             match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, head) {
                 true => spot.last.touch(),
                 false => step.decision.action = Action::Refuse(Reason::InTheWay),

@@ -98,7 +98,7 @@ impl<'a> Outbox<'a> {
 
     fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
         let context = self.context;
-        let is_unrequested = job.plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
+        let is_unrequested = job.plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
         if is_unrequested || !matches!(job.step.decision.action, Action::Transfer(_)) {
             return Ok(());
         }
@@ -115,12 +115,13 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some((wire, sender_dir)) = self.context.wire.zip(plan.sender_dir.as_ref()).filter(|(_, t)| t.with_data)
+        let Some((wire, sender_dir)) =
+            self.context.wire.zip(plan.listing.sender_dir.as_ref()).filter(|(_, t)| t.with_data)
         else {
             return;
         };
         let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
-        for (at, entry) in plan.source.entries.iter().enumerate() {
+        for (at, entry) in plan.listing.source.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
                 wire.decline(FileId { dir: sender_dir.id, entry: at });

@@ -193,12 +193,12 @@ impl<'a> Stock<'a> {
         let Some(ToCome { ticket, path, dest_state, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
         let Some(mut plan) = self.plans.take(ticket, &path, &dest_state)? else { return Ok(true) };
-        if let Some(error) = plan.fatal.take() {
+        if let Some(error) = plan.listing.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
             let Some(ticket) = sub.ticket else { continue };
-            let (path, dest_state) = (plan.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
+            let (path, dest_state) = (plan.listing.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
             self.to_come.push(ToCome { ticket, path, dest_state, is_entered: is_entered && !sub.is_left() });
         }
         see(&plan, is_entered);
@@ -273,7 +273,7 @@ impl<'a> Stock<'a> {
 }
 
 fn entries_of(plan: &DirPlan) -> usize {
-    plan.source.len() + plan.dest.len()
+    plan.listing.source.len() + plan.dest.len()
 }
 
 /// Decides again about the subdirectories of a plan whose times changed.
@@ -282,7 +282,7 @@ fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &C
         let Some(mtime) = sub.ticket.and_then(|ticket| changed.get(&ticket)) else { continue };
         let existing = &mut plan.dest.entries[sub.step.dest as usize];
         existing.mtime = *mtime;
-        let source = &plan.source.entries[sub.step.source as usize];
+        let source = &plan.listing.source.entries[sub.step.source as usize];
         sub.step.decision = plan::decide(source, Some(existing), None, plan::Subject::Entry, context.policy);
     }
 }
