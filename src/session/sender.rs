@@ -329,7 +329,7 @@ impl<'a> Sender<'a> {
                     Err(error) => return unsent(Some(read_error(&error))),
                 }
             }
-            Basis::None => {}
+            Basis::None | Basis::Xattrs { .. } => {}
         }
         self.send_pieces(&content, at, &read_error)
     }
