@@ -807,10 +807,15 @@ impl Listing {
         let Some(&first) = self.places.first() else { return false };
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
-        // Only files are requested, and they come first.
-        let files = self.message.list.entries.iter().take_while(|entry| !entry.is_dir());
-        (0..).zip(&self.places).zip(files).any(|((at, &place), _)| place != at)
+        // Directories are requested only for their attributes.
+        let is_requested = |entry: &Entry| !entry.is_dir() || has_abbreviated(entry);
+        let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
+        entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
     }
+}
+
+fn has_abbreviated(entry: &Entry) -> bool {
+    entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
 }
 
 fn len_of(entry: &FileEntry) -> u64 {
