@@ -457,6 +457,8 @@ mod tests {
         let after = map_ids(&before, |id| if id == 5 { 100 } else { id }, |id| id + 1);
         assert_eq!(&*after, acl(6, 4, Some(7), 4, &[(9, 1), (100, 7)], &[(7, 4)]).encode());
         assert_eq!(&*map_ids(b"", |id| id, |id| id), b"");
+        assert_eq!(named_ids(&before), [(false, 5), (false, 9), (true, 6)]);
+        assert_eq!(named_ids(b""), []);
     }
 
     #[allow(clippy::print_stderr)]
