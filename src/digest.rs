@@ -134,6 +134,13 @@ impl FileDigest {
     }
 }
 
+/// Returns the digest by which a stock rsync abbreviates the value of an extended attribute.
+pub fn of_attribute(value: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
+    let mut digest = FileDigest::new(Checksum::Md5, None);
+    digest.update(value);
+    padded(&digest.finish())
+}
+
 /// Returns a checksum of any length as a content digest: followed by zeros, or cut.
 pub fn padded(sum: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     std::array::from_fn(|at| sum.get(at).copied().unwrap_or(0))

@@ -1,7 +1,7 @@
 //! Sessions with a stock rsync by its own protocol. These cases run both ways on every run of the tests; the routes
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
+use crate::kit::{Acl, OLD, TREE, World, copies, oracle, synctest, write_script};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -65,6 +65,156 @@ synctest!(path_longer_than_path_max_is_left_out, with stock, |w: World| {
     w.no_dry_run().agree(&["-a", "--delete"]).exits(23).warns("filename overflows max-path len by ");
 });
 
+/// Values around the length from which the list has only digests.
+fn attributes(w: &World) {
+    let value = |letter: &str, len: usize| letter.repeat(len);
+    w.needs_xattrs().source("d/").dest("d/ gone%600");
+    w.build("src", |t| {
+        t.dir(".").xattr("user.root", value("r", 40));
+        t.file("new", "n").xattr("user.short", value("s", 32)).xattr("user.long", value("l", 33));
+        t.file("shares", "n").xattr("user.short", value("s", 32)).xattr("user.long", value("l", 33));
+        t.file("same", "x").xattr("user.long", value("l", 900)).xattr("user.z", "z");
+        t.file("content", "new content").xattr("user.long", value("l", 900));
+        t.file("changed", "x").xattr("user.long", value("N", 900)).xattr("user.one", "1");
+        t.file("again", "x").xattr("user.long", value("N", 900)).xattr("user.one", "1");
+        t.file("none", "x");
+        t.dir("c").xattr("user.dir", value("c", 70));
+        t.dir("c/below").xattr("user.dir", value("b", 70));
+        t.file("c/f", "c").xattr("user.long", value("c", 70));
+        t.dir("d").xattr("user.dir", value("d", 70));
+        t.dir("d/new").xattr("user.dir", value("e", 70));
+        t.file("d/new/f", "f").xattr("user.empty", "").xattr("user.long", value("f", 2000));
+        t.symlink("link-with-attributes", "a");
+    });
+    w.build("dst", |t| {
+        t.file("same", "x").xattr("user.long", value("l", 900)).xattr("user.z", "z");
+        t.file("content", "old").xattr("user.long", value("l", 900));
+        t.file("changed", "x").xattr("user.long", value("o", 900)).xattr("user.one", "1").xattr("user.two", "2");
+        t.file("again", "x").xattr("user.long", value("N", 900));
+        t.file("none", "x").xattr("user.long", value("o", 900));
+        t.file("gone", "x").xattr("user.long", value("o", 900));
+    });
+}
+
+synctest!(extended_attributes, with stock, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiX"]).exits(0);
+});
+
+synctest!(extended_attributes_in_a_whole_list, with stock, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiXX", "--no-inc-recursive", "--delete", "--numeric-ids"]).exits(0);
+});
+
+synctest!(extended_attributes_of_links, with stock, |w: World| {
+    w.needs_xattrs().source("").dest("h=old");
+    w.build("src", |t| {
+        t.file("h", "h").xattr("user.long", "h".repeat(50));
+        t.hardlink("d/h", "h");
+        t.symlink("l", "a").xattr("trusted.long", "t".repeat(50));
+    });
+    w.agree(&["-aiXH"]).exits(0);
+});
+
+synctest!(stored_attributes_of_the_super_user, with stock, |w: World| {
+    attributes(&w);
+    w.build("src", |t| drop(t.file("faked", "f").xattr("user.rsync.%stat", "100640 0,0 7:8")));
+    w.agree(&["-aiX", "--fake-super"]).exits(0);
+});
+
+const ONE: &[Acl] = &[Acl::Owner(6), Acl::User(1, 4), Acl::OwnGroup(4), Acl::Mask(5), Acl::Other(4)];
+const MORE: &[Acl] = &[
+    Acl::Owner(7),
+    Acl::User(2, 6),
+    Acl::OwnGroup(5),
+    Acl::Group(3, 7),
+    Acl::Group(60_000, 1),
+    Acl::Mask(7),
+    Acl::Other(0),
+];
+
+fn acls(w: &World) {
+    w.needs_acls().source("plain d/").dest("plain d/ e/");
+    w.build("src", |t| {
+        t.dir(".").acl(MORE);
+        ["a", "b", "changed", "same"].into_iter().for_each(|name| drop(t.file(name, "x").acl(ONE)));
+        t.file("masked", "x").acl(&[Acl::Owner(6), Acl::OwnGroup(6), Acl::Mask(4), Acl::Other(4)]);
+        t.dir("d").acl(MORE).default_acl(ONE);
+        t.dir("d/e").acl(ONE).default_acl(&[Acl::Owner(7), Acl::OwnGroup(5), Acl::Other(1)]);
+        t.file("d/f", "f").acl(MORE);
+        t.dir("e");
+        t.symlink("link", "a");
+    });
+    w.build("dst", |t| {
+        t.file("changed", "x").acl(MORE);
+        t.file("same", "x").acl(ONE);
+        t.file("plain", "plain").acl(ONE);
+        t.dir("e").default_acl(MORE);
+    });
+}
+
+synctest!(access_control_lists, with stock, |w: World| {
+    acls(&w);
+    w.agree(&["-aiA"]).exits(0);
+});
+
+synctest!(access_control_lists_in_a_whole_list, with stock, |w: World| {
+    acls(&w);
+    w.agree(&["-aiA", "--no-inc-recursive"]).exits(0);
+});
+
+synctest!(access_control_lists_with_numeric_ids, with stock, |w: World| {
+    acls(&w);
+    w.agree(&["-aiA", "--numeric-ids"]).exits(0);
+});
+
+synctest!(access_control_lists_without_owners, with stock, |w: World| {
+    acls(&w);
+    w.agree(&["-rltpiA"]).exits(0);
+});
+
+synctest!(access_control_lists_with_chmod, with stock, |w: World| {
+    acls(&w);
+    w.agree(&["-aiA", "--chmod=g-r,o+x"]).exits(0);
+});
+
+synctest!(appending_with_verification, with stock, |w: World| {
+    w.source("a*5000 b=0123456789 c*200000 same").dest("a*3000@-4 b=XXXXX c*100000@-4 same");
+    w.stderr_unordered().agree(&["-ai", "--append-verify"]).warns("WARNING: b failed verification");
+});
+
+synctest!(device_is_copied_as_a_file, as root, with stock, |w: World| {
+    w.build("src", |t| drop(t.char_device("null", 1, 3))).dest("");
+    w.agree(&["-ai", "--copy-devices"]);
+});
+
+synctest!(file_is_written_to_a_device, as root, with stock, |w: World| {
+    w.source("null=content").build("dst", |t| drop(t.char_device("null", 1, 3)));
+    w.agree(&["-ai", "--write-devices"]);
+});
+
+copies!(with stock, compression_by_zlib, TREE, OLD, ["-ai", "--zc=zlib"]);
+
+// The options of backups.
+synctest!(complete_backup, with stock, |w: World| {
+    w.needs_acls();
+    attributes(&w);
+    acls(&w);
+    w.source(TREE).dest("extra old/x");
+    w.build("src", |t| drop(t.hardlink("d/linked", "same")));
+    w.agree(&["-aHAX", "--delete", "-i"]).exits(0);
+});
+
+synctest!(complete_backup_with_unchanged_entries, with stock, |w: World| {
+    attributes(&w);
+    w.needs_acls().source("p d/q");
+    w.build("src", |t| {
+        t.file("e", "e").acl(ONE);
+        t.hardlink("d/linked", "same");
+    });
+    w.agree(&["-aHAX", "--delete", "-ii"]).exits(0);
+});
+
 /// Runs the program with these arguments and a remote program that is this shell script, in a new directory with the
 /// source `src/a`.
 fn run_against(script: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (TempDir, Output) {
@@ -106,8 +256,12 @@ const GREETING: &str = "printf '\\040\\000\\000\\000'; cat >/dev/null";
 
 #[test]
 fn unsupported_option_is_named_and_changes_nothing() {
-    let output = pull_from(GREETING, &["-aA"]);
-    assert_prints(&output, 4, &["sparsync: --acls is not supported with host", "hint: install rsync here or sparsync"]);
+    let output = pull_from(GREETING, &["-a", "--secluded-args"]);
+    assert_prints(
+        &output,
+        4,
+        &["sparsync: --secluded-args is not supported with host", "hint: install rsync here or sparsync"],
+    );
 }
 
 #[test]
@@ -130,8 +284,8 @@ fn error_of_the_installed_rsync_is_printed() {
     let (_, output) = run_against(GREETING, &["-a", "host:src/", "dst/"], &environment);
     assert_prints(&output, 14, &[&cannot]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("not supported"));
-    let (_, output) = run_against(GREETING, &["-aA", "host:src/", "dst/"], &environment);
-    assert_prints(&output, 4, &["sparsync: --acls is not supported with host", &cannot]);
+    let (_, output) = run_against(GREETING, &["-as", "host:src/", "dst/"], &environment);
+    assert_prints(&output, 4, &["sparsync: --secluded-args is not supported with host", &cannot]);
 }
 
 #[test]
@@ -212,6 +366,11 @@ fn hostile_sender_is_rejected() {
         ("\\020\\000\\000\\007\\032\\004../x\\000\\000\\000\\000\\000\\000\\000\\000\\000", "path"),
         // A message with a length that its kind does not have.
         ("\\001\\000\\000\\155\\000", "message of kind 102"),
+        // An empty file `a`, and then an item with attributes of it, which were not requested.
+        (
+            "\\026\\000\\000\\007\\001\\001a\\000\\000\\000\\000\\000\\000\\000\\244\\201\\000\\000\\000\\000\\000\\000\\000\\001\\000\\001",
+            "attributes of 0 were not requested",
+        ),
         // The peer gives up with exit code 0.
         ("\\004\\000\\000\\135\\000\\000\\000\\000", "error exit with code 0"),
     ] {

@@ -70,6 +70,8 @@ pub struct Vessel<'a> {
     pub start_bytes: u64,
     /// The basis of the delta.
     pub basis: Option<BorrowedFd<'a>>,
+    /// How much of the beginning of `to`, which is also the basis, counts for the digest (`--append-verify`).
+    pub verified_bytes: u64,
     /// `to` is the basis itself (`--inplace`).
     pub in_place: bool,
     /// Runs of zeros become holes.
@@ -109,13 +111,19 @@ struct Pouring<'scope, 'env, 'p> {
 
 impl Pouring<'_, '_, '_> {
     fn pour(mut self, incoming: &mut dyn Incoming) -> Result<Poured, Spilt> {
+        let Vessel { max_bytes, verified_bytes, .. } = self.vessel;
+        let mut from = 0;
+        while from < verified_bytes {
+            let len = self.digesting.good_len(verified_bytes - from);
+            self.give(NextPiece::Range(from, len))?;
+            from += len as u64;
+        }
         // The offset up to which it has arrived.
-        let mut end = self.at;
+        let mut end = self.at.max(verified_bytes);
         let fits = |end: u64, len: u64, max_bytes: u64| match end.saturating_add(len) {
             end if end <= max_bytes => Ok(end),
             _ => Err(Spilt::Lost(endless(max_bytes))),
         };
-        let max_bytes = self.vessel.max_bytes;
         loop {
             match incoming.next().map_err(Spilt::Lost)? {
                 ContentPiece::Data(bytes) => {
@@ -197,7 +205,8 @@ impl Pouring<'_, '_, '_> {
         if self.vessel.sparse {
             sys::truncate(self.vessel.to, self.at).map_err(Spilt::Write)?;
         }
-        Ok(self.poured)
+        let matched_bytes = self.poured.matched_bytes - self.vessel.verified_bytes;
+        Ok(Poured { matched_bytes, ..self.poured })
     }
 }
 
@@ -277,6 +286,10 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
             digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| context.is_over()).ok()
         };
         return match append {
+            // A stock rsync includes the beginning in the digest of the file.
+            Append::Verify if matches!(wire.block_sums(), BlockSums::Stock { .. }) => {
+                Basis::Prefix { len_bytes, digest: None }
+            }
             Append::Trust => Basis::Prefix { len_bytes, digest: None },
             Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
         };
@@ -360,6 +373,7 @@ mod tests {
         let vessel = Vessel {
             to: file.as_fd(),
             start_bytes: 500,
+            verified_bytes: 0,
             basis: None,
             in_place: false,
             sparse: false,

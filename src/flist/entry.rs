@@ -83,6 +83,8 @@ pub struct Extra {
     pub atime: Option<Time>,
     /// Extended attributes, under `-X` if there are any.
     pub xattrs: Option<Arc<Xattrs>>,
+    /// Some values in `xattrs` are [`AbbreviatedValue`](super::abbreviated::AbbreviatedValue)s.
+    pub has_abbreviated: bool,
     /// The access ACL in the kernel's xattr format. Empty if there is none beyond the mode; `None` if it was not read.
     pub acl: Option<Box<[u8]>>,
     /// A directory's default ACL, in the same form.

@@ -1,5 +1,6 @@
 //! The file list: the entries of one directory and their attributes.
 
+pub mod abbreviated;
 pub mod entry;
 pub mod join;
 pub mod order;

@@ -268,6 +268,13 @@ pub fn map_ids(bytes: &[u8], user: impl FnMut(u32) -> u32, group: impl FnMut(u32
     canonical(known(bytes).map(|acl| acl.map_ids(user, group)).as_ref())
 }
 
+/// Returns the named users and groups of an ACL in canonical form: whether it is a group, and its id.
+pub fn named_ids(bytes: &[u8]) -> Vec<(bool, u32)> {
+    let Some(Acl { users, groups, .. }) = known(bytes) else { return Vec::new() };
+    let ids = |is_group: bool| move |(id, _): (u32, u8)| (is_group, id);
+    users.into_iter().map(ids(false)).chain(groups.into_iter().map(ids(true))).collect()
+}
+
 /// Returns the permission bits that a new entry in a directory with this default ACL may have, instead of `!umask`;
 /// `None` if there is no default ACL, so that the umask applies.
 pub fn default_mode(default: &[u8]) -> Option<u32> {
@@ -450,6 +457,8 @@ mod tests {
         let after = map_ids(&before, |id| if id == 5 { 100 } else { id }, |id| id + 1);
         assert_eq!(&*after, acl(6, 4, Some(7), 4, &[(9, 1), (100, 7)], &[(7, 4)]).encode());
         assert_eq!(&*map_ids(b"", |id| id, |id| id), b"");
+        assert_eq!(named_ids(&before), [(false, 5), (false, 9), (true, 6)]);
+        assert_eq!(named_ids(b""), []);
     }
 
     #[allow(clippy::print_stderr)]

@@ -18,6 +18,8 @@ pub use action::{Action, InTheWay, Reason};
 pub use changes::Changes;
 pub use compared::{Compared, keeps_time};
 
+use crate::digest;
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Entry, Kind};
 use crate::options::{Check, CheckMode, Preserve};
 use quick_check::{Sameness, is_spared, quick_check, same_time};
@@ -199,6 +201,25 @@ fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
     is_wanted && wanted != has
 }
 
+/// Returns whether two entries have the same extended attributes. Abbreviated values of the source are compared by
+/// their digests.
+fn same_xattrs(source: &Entry, dest: &Entry) -> bool {
+    if !source.extra.as_ref().is_some_and(|extra| extra.has_abbreviated) {
+        return source.xattrs() == dest.xattrs();
+    }
+    let (source, dest) = (source.xattrs(), dest.xattrs());
+    source.len() == dest.len()
+        && source.iter().zip(dest).all(|((name, value), (other, present))| {
+            name == other
+                && AbbreviatedValue::decode(value).map_or(value == present, |wanted| is_abbreviation(&wanted, present))
+        })
+}
+
+/// Returns whether a value is the abbreviated one.
+pub fn is_abbreviation(wanted: &AbbreviatedValue, value: &[u8]) -> bool {
+    value.len() == wanted.len_bytes as usize && digest::of_attribute(value) == wanted.digest
+}
+
 /// Returns which of the preserved attributes differ between two entries of the same kind.
 pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Changes {
     let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(source.kind(), &policy.preserve);
@@ -210,5 +231,5 @@ pub fn attribute_changes(source: &Entry, dest: &Entry, policy: &Policy) -> Chang
         .with(Changes::GROUP, group && id_differs(source.gid, dest.gid, policy))
         .with(Changes::ATIME, atime && accessed(source) != accessed(dest))
         .with(Changes::ACL, acls && !(policy.same_acls)(source.acls(), dest.acls()))
-        .with(Changes::XATTR, xattrs && source.xattrs() != dest.xattrs())
+        .with(Changes::XATTR, xattrs && !same_xattrs(source, dest))
 }

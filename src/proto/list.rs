@@ -205,6 +205,7 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
         source_ids: _,
         is_unsettled: _,
         takes_content: _,
+        has_abbreviated: _,
     } = extra;
     let same_xattrs = xattrs.is_some() && *xattrs == before.xattrs;
     w.flags(&[

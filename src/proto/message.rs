@@ -232,6 +232,13 @@ pub enum Basis {
         /// [`Message::Unsent`] without a problem.
         digest: Option<ContentDigest>,
     },
+    /// To a stock rsync, on [`Lane::Early`]: no content is requested, but these values of extended attributes.
+    Xattrs {
+        /// The number of the list of attributes.
+        list: u32,
+        /// The numbers of the attributes in it, ascending.
+        numbers: Vec<u32>,
+    },
 }
 
 /// The message classes that have a flow-control window.

@@ -2,8 +2,10 @@
 //! the missing content.
 
 mod inbox;
+mod late_xattrs;
 
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
+pub use self::late_xattrs::ROOT_LISTING;
 
 use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
@@ -143,8 +145,12 @@ impl Receiver<'_> {
             wire: Some(self),
             reports_when_open: self.is_client,
         };
+        let mut top = roots.top.and_then(|mut list| list.entries.pop());
+        if let Some(top) = &mut top {
+            self.request_xattrs_of_root(top)?;
+        }
         let start = RunStart {
-            top: roots.top.and_then(|mut list| list.entries.pop()),
+            top,
             top_shown: (!self.is_client).then_some(roots.top_shown),
             missing: roots.missing,
             has_failed: roots.problems.iter().any(|problem| problem.weight == Weight::SourceError),
@@ -431,6 +437,7 @@ impl<'w> PeerPlans<'w> {
         let is_named = found.is_named;
         let known = self.known(&found.path);
         let mut plan = self.walk.decide(found, dest_state, chain, known);
+        self.peer.receiver.request_xattrs(listing.id, &mut plan)?;
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
             sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }

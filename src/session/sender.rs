@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::flist::{DirList, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::sys;
-use crate::options::RemoveSource;
+use crate::options::{Append, RemoveSource};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::rsync::search::BlockIndex;
@@ -329,7 +329,7 @@ impl<'a> Sender<'a> {
                     Err(error) => return unsent(Some(read_error(&error))),
                 }
             }
-            Basis::None => {}
+            Basis::None | Basis::Xattrs { .. } => {}
         }
         self.send_pieces(&content, at, &read_error)
     }
@@ -364,6 +364,22 @@ impl<'a> Sender<'a> {
         self.line.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
+        if self.is_stock() && self.terms.options.place.append == Some(Append::Verify) {
+            // The digest is that of the whole file, and the receiver compares it.
+            let mut hashed = 0;
+            while hashed < at {
+                data.resize((at - hashed).min(DATA_MAX_BYTES as u64) as usize, 0);
+                match sys::pread(from, &mut data, hashed) {
+                    Ok(0) => break,
+                    Ok(got) => {
+                        hasher.update(&data[..got]);
+                        hashed += got as u64;
+                    }
+                    Err(error) => return self.unsent(file, lane, Some(read_error(&error))),
+                }
+                self.go_on()?;
+            }
+        }
         // A short file that a stock rsync gets comes here, too, and most files are short.
         let mut most_bytes = if self.is_stock() { FIRST_PIECE_BYTES } else { DATA_MAX_BYTES };
         loop {

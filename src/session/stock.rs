@@ -5,6 +5,7 @@
 //! all reading and writing of trees, are those of every other run. The protocol has no counterpart for directory
 //! digests and for content that is sent without a request, so these are not used.
 
+mod attributes;
 mod controls;
 pub mod daemon;
 pub mod pull;
@@ -80,8 +81,10 @@ impl StockTerms {
             atimes: preserve.atimes,
             numeric_ids: preserve.numeric_ids,
             relative: select.relative,
+            acls: preserve.acls,
+            xattrs: preserve.xattrs > 0,
             digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
-            // The others belong to options that are not supported.
+            // rsync has no option for these on this platform.
             ..ListOptions::default()
         }
     }

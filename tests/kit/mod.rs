@@ -101,6 +101,9 @@ macro_rules! synctest {
     ($name:ident, as user, with daemon, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::DAEMON, $case);
     };
+    ($name:ident, as root, with stock, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Root, $crate::kit::Route::STOCK, $case);
+    };
     ($name:ident, as user, with stock, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::STOCK, $case);
     };

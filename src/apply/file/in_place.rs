@@ -4,10 +4,10 @@ use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, Poured, Vessel};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
-use crate::apply::file::write_content::fill;
+use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::file::{cannot_read_old, report_begun, wanted_mode};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, backup};
+use crate::apply::{BlockSums, Context, Hands, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -16,7 +16,7 @@ use crate::fs::{errno, sys};
 use crate::options::Append;
 use crate::plan::{Changes, keeps_time};
 use crate::proto::limits::content_max_bytes;
-use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -60,10 +60,12 @@ pub(super) fn overwrite(
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
         let is_basis = context.options.place.append.is_none() && !(is_device && existing.len_bytes == 0);
-        let basis = Some(to.as_fd()).filter(|_| is_basis);
+        let verified_bytes = if is_verified_at_end(context, content) { start } else { 0 };
+        let basis = Some(to.as_fd()).filter(|_| is_basis || verified_bytes > 0);
         let vessel = Vessel {
             to: to.as_fd(),
-            start_bytes: start,
+            start_bytes: start - verified_bytes,
+            verified_bytes,
             basis,
             in_place: true,
             sparse: context.options.place.sparse && !is_device,
@@ -138,16 +140,11 @@ fn appended_from(
     Ok(0)
 }
 
-/// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
-fn record_retry(context: &Context<'_>, job: &Job<'_>) {
-    if context.wants.items {
-        // The first attempt would have left it with the current time.
-        let changes = attributes::left_as_new(context, job.source());
-        let mut item = job.item(context, Update::Received, changes);
-        item.transfer = true;
-        let mut again = context.again.lock();
-        again.push((job.path.clone(), Event::Item(item)));
-    }
+/// Returns whether the digest of a file also covers its beginning, to which the rest is appended (`--append-verify`).
+fn is_verified_at_end(context: &Context<'_>, content: &Content<'_>) -> bool {
+    let Content::Stream { wire, .. } = content else { return false };
+    let verifies = context.options.place.append == Some(Append::Verify);
+    verifies && matches!(wire.block_sums(), BlockSums::Stock { .. })
 }
 
 /// Returns whether it is a block device.

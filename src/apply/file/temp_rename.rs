@@ -66,6 +66,7 @@ pub(super) fn replace(
         }
     }
     let vessel = Vessel {
+        verified_bytes: 0,
         to: pending.fd(),
         start_bytes: 0,
         basis: basis.as_ref().map(|(fd, _)| fd.as_fd()),

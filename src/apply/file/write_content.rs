@@ -1,5 +1,6 @@
 //! Writes content into an open file, from this machine or from a peer.
 
+use crate::apply::attributes;
 use crate::apply::content::{Content, Poured, Spilt, Vessel, pour};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
@@ -7,7 +8,7 @@ use crate::apply::{Context, Hands, Outcome};
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, Manner};
 use crate::fs::sys;
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Problem, Update, Weight};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
@@ -26,25 +27,40 @@ pub(super) fn fill(
     let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
     if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
         if context.reports_retries() {
-            report_mismatch(job, true, &mut out.events);
+            report_mismatch(job, (vessel.verified_bytes > 0, true), &mut out.events);
+        }
+        if vessel.verified_bytes > 0 {
+            record_retry(context, job);
         }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
         if vessel.fresh {
             sys::truncate(vessel.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
         }
-        let vessel = Vessel { basis: None, start_bytes: 0, ..vessel };
+        let vessel = Vessel { basis: None, start_bytes: 0, verified_bytes: 0, ..vessel };
         poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
     }
     poured.map_err(|spilt| match spilt {
         Spilt::Unsent(problem) => problem.into(),
         Spilt::Mismatch | Spilt::OtherBeginning => {
-            report_mismatch(job, false, &mut out.events);
+            report_mismatch(job, (false, false), &mut out.events);
             Failure::Stopped
         }
         Spilt::Write(error) => io_failed(context, job, "write", &error),
         Spilt::Lost(error) => Failure::Fatal(error),
         Spilt::Stopped => Failure::Stopped,
     })
+}
+
+/// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
+pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) {
+    if context.wants.items {
+        // The first attempt would have left it with the current time.
+        let changes = attributes::left_as_new(context, job.source());
+        let mut item = job.item(context, Update::Received, changes);
+        item.transfer = true;
+        let mut again = context.again.lock();
+        again.push((job.path.clone(), Event::Item(item)));
+    }
 }
 
 /// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
@@ -108,9 +124,12 @@ fn is_device(fd: BorrowedFd<'_>) -> bool {
     sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
 }
 
-/// Reports that the content is not the source's, and whether it is requested again.
-fn report_mismatch(job: &Job<'_>, will_try_again: bool, events: &mut Vec<Event>) {
+/// Reports that the content is not the source's: whether what was written stays, and whether it is requested again.
+fn report_mismatch(job: &Job<'_>, (is_retained, will_try_again): (bool, bool), events: &mut Vec<Event>) {
     let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
+        true if is_retained => {
+            (b"WARNING: ", b" failed verification -- update retained (will try again).", Weight::Warning)
+        }
         true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
         false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
     };

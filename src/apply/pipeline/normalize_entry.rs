@@ -48,8 +48,9 @@ impl Adoption<'_> {
         if self.strips_privileges {
             strip_privileges(entry);
         }
+        // As in rsync, the ids in ACLs are mapped even if owner and group are not kept.
+        self.map_acls(entry);
         if self.maps {
-            self.map_acls(entry);
             self.map_ids(entry);
         }
     }

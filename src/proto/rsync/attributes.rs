@@ -6,8 +6,7 @@ use super::limits::{
     XATTRS_MAX,
 };
 use super::number::{ReadWire as _, WriteWire as _};
-use crate::digest::FileDigest;
-use crate::options::Checksum;
+use crate::digest;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
@@ -137,13 +136,6 @@ pub struct Xattr {
 /// The extended attributes of an entry, ordered by name. Requests count them from 1.
 pub type Xattrs = Vec<Xattr>;
 
-/// Returns the MD5 digest of a value, which stands for it in a list.
-pub fn value_digest(value: &[u8]) -> [u8; 16] {
-    let mut digest = FileDigest::new(Checksum::Md5, None);
-    digest.update(value);
-    digest.finish().try_into().expect("an MD5 digest has 16 bytes")
-}
-
 fn encode_xattrs(list: &Xattrs, out: &mut Vec<u8>) {
     out.put_varint(list.len() as i32);
     for Xattr { name, value } in list {
@@ -156,7 +148,7 @@ fn encode_xattrs(list: &Xattrs, out: &mut Vec<u8>) {
         out.put(name);
         out.put(b"\0");
         match value {
-            XattrValue::Full(value) if len > XATTR_SHORT_MAX_BYTES => out.put(&value_digest(value)),
+            XattrValue::Full(value) if len > XATTR_SHORT_MAX_BYTES => out.put(&digest::of_attribute(value)),
             XattrValue::Full(value) => out.put(value),
             XattrValue::Abbreviated { digest, .. } => out.put(digest),
         }
@@ -324,6 +316,7 @@ pub fn decode_xattr_answer(input: &mut impl Read, count: usize) -> Result<Vec<(u
 
 #[cfg(test)]
 mod tests {
+    use super::super::decode_error::DecodeError;
     use super::*;
     use proptest::prelude::*;
 
@@ -391,12 +384,56 @@ mod tests {
         }
     }
 
+    /// Encodes varints.
+    fn numbers(numbers: &[i32]) -> Vec<u8> {
+        let mut out = Vec::new();
+        numbers.iter().for_each(|&number| out.put_varint(number));
+        out
+    }
+
+    #[test]
+    fn lengths_beyond_a_limit_are_rejected_before_anything_is_read() {
+        let (names, name_len) = (XATTRS_MAX as i32 + 1, XATTR_NAME_MAX_BYTES as i32 + 1);
+        let value_len = XATTR_VALUE_MAX_BYTES as i32 + 1;
+        for list in [&[0, names][..], &[0, -1], &[0, 1, name_len], &[0, 1, -1], &[0, 1, 7, value_len], &[0, 1, 7, -1]] {
+            let error = AttributeDecoder::default().xattrs(&mut &numbers(list)[..]).unwrap_err();
+            assert!(matches!(error, DecodeError::Violation { .. }), "{list:?}: {error:?}");
+        }
+        // Each of five values is short enough, but not all of them.
+        let len = XATTR_VALUE_MAX_BYTES as i32;
+        let long = || [&numbers(&[7, len])[..], b"user.a\0", &[0; 16]].concat();
+        let list = [numbers(&[0, 5]), long(), long(), long(), long(), long()].concat();
+        let error = AttributeDecoder::default().xattrs(&mut &list[..]).unwrap_err();
+        assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
+        let acl = [&[0, HAS_NAMES][..], &numbers(&[ACL_ENTRIES_MAX as i32 + 1])].concat();
+        let error = AttributeDecoder::default().access_acl(&mut &acl[..]).unwrap_err();
+        assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
+        let error = decode_xattr_answer(&mut &numbers(&[1, value_len])[..], 1).unwrap_err();
+        assert!(matches!(error, DecodeError::Violation { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn unknown_indexes_are_rejected() {
+        for index in [1, 2, -1, i32::MAX] {
+            let bytes = numbers(&[index]);
+            let mut decoder = AttributeDecoder::default();
+            assert!(matches!(decoder.xattrs(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
+            assert!(matches!(decoder.access_acl(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
+            assert!(matches!(decoder.default_acl(&mut &bytes[..]), Err(DecodeError::Violation { .. })), "{index}");
+        }
+        for request in [&[4, 0][..], &[2, 2, 0], &[-1, 0], &[i32::MAX, 0]] {
+            let bytes = numbers(request);
+            let requested = decode_xattr_request(&mut &bytes[..], 3);
+            assert!(matches!(requested, Err(DecodeError::Violation { .. })), "{request:?}");
+        }
+    }
+
     #[test]
     fn a_long_value_is_abbreviated() {
         let list = vec![Xattr { name: b"user.long".to_vec(), value: XattrValue::Full(vec![b'L'; 100]) }];
         let mut out = Vec::new();
         encode_xattrs(&list, &mut out);
-        let value = XattrValue::Abbreviated { len_bytes: 100, digest: value_digest(&[b'L'; 100]) };
+        let value = XattrValue::Abbreviated { len_bytes: 100, digest: digest::of_attribute(&[b'L'; 100]) };
         assert_eq!(decode_xattrs(&mut &out[..]).unwrap()[0].value, value);
     }
 }

@@ -65,6 +65,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             is_mount_point,
             source_ids: None,
             takes_content: false,
+            has_abbreviated: false,
             is_unsettled: false,
         },
     )

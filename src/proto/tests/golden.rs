@@ -74,6 +74,7 @@ fn rare() -> DirList {
         is_mount_point: true,
         source_ids: None,
         takes_content: false,
+        has_abbreviated: false,
         is_unsettled: false,
     }));
     list

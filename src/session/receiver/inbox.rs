@@ -13,6 +13,7 @@ use crate::session::digest_exchange::{Survey, SurveyStep};
 use crate::walk::Ticket;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The sender's messages, until they are taken.
@@ -45,6 +46,8 @@ pub(in crate::session) struct ReceiverState {
     pub(super) requested: usize,
     /// Files that were requested or come without a request, as far as they arrived.
     pub(super) files: HashMap<(Lane, FileId), FileSlot>,
+    /// The requested values of abbreviated attributes, by the numbers of their list and in it.
+    pub(super) xattrs: HashMap<(u32, u32), Arc<[u8]>>,
     /// The file in progress on each lane.
     under_way: [Option<FileId>; 3],
     /// For the client: the events of the server.
@@ -84,6 +87,12 @@ impl ReceiverInbox {
     /// Returns whether no more messages will come.
     pub(super) fn is_silent(&self) -> bool {
         self.lock().failed.is_some()
+    }
+
+    /// Stores requested values of extended attributes, with their numbers in the list.
+    pub(in crate::session) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
+        self.lock().xattrs.extend(values.into_iter().map(|(number, value)| ((list, number), value.into())));
+        self.changed.notify_all();
     }
 
     /// Records that no more messages will come, and why.

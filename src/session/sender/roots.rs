@@ -1,6 +1,7 @@
 //! The first message of a sender, about the source arguments, and what it keeps of that.
 
 use crate::flist::{DirList, Entry};
+use crate::fs::acl;
 use crate::fs::ids::Ids;
 use crate::path::RelPath;
 use crate::proto::limits::LINES_MAX;
@@ -105,9 +106,11 @@ pub(super) struct SentNames<'a> {
 }
 
 impl SentNames<'_> {
-    /// Adds the names of an entry's ids, once each.
+    /// Adds the names of an entry's ids, also of those in its ACLs, once each.
     pub(super) fn name(&mut self, entry: &Entry, names: &mut Vec<IdName>) {
-        for (is_group, id) in [(false, entry.uid), (true, entry.gid)] {
+        let (access, default) = entry.acls();
+        let in_acls = [access, default].into_iter().flat_map(acl::named_ids);
+        for (is_group, id) in [(false, entry.uid), (true, entry.gid)].into_iter().chain(in_acls) {
             if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
                 continue;
             }

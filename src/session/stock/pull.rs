@@ -5,22 +5,25 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
+use super::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use super::controls::{self, Controls, PeerRole, is_reported};
 use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Inode, Kind, Time};
+use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
 use crate::fs::sys;
 use crate::options::{Compression, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
+use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::limits::XATTRS_MAX;
 use crate::proto::rsync::mux::{self, Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
@@ -30,7 +33,7 @@ use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lan
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
-use crate::session::receiver::ReceiverInbox;
+use crate::session::receiver::{ROOT_LISTING, ReceiverInbox};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
@@ -45,6 +48,10 @@ struct Shared {
     lists_done: Vec<bool>,
     /// The requested files that were not answered, by index. A file can be requested twice.
     requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
+    /// The requested values of extended attributes, by index: the number of the list, and those in it.
+    requested_xattrs: HashMap<i32, VecDeque<(u32, Vec<u32>)>>,
+    /// The index of the root.
+    root: i32,
     /// Entries are deleted after the transfer.
     deletes_after: bool,
     /// How many requested files will not come.
@@ -65,6 +72,9 @@ struct ListingIndex {
 
 impl Shared {
     fn index(&self, file: FileId) -> Result<i32> {
+        if file.dir == ROOT_LISTING {
+            return Ok(self.root);
+        }
         let listing = usize::try_from(file.dir).ok().and_then(|at| self.listings.get(at));
         let index = listing.and_then(|listing| {
             let place = match &listing.places {
@@ -146,8 +156,20 @@ impl PullEncoder {
                 let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
                 head.map_err(failed)?.encode(out);
             }
-            Basis::Blocks(_) | Basis::None => SumHead::default().encode(out),
+            Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
         }
+        Ok(())
+    }
+
+    /// Requests values of extended attributes.
+    fn request_xattrs(&mut self, file: FileId, list: u32, numbers: &[u32], out: &mut Vec<u8>) -> Result<()> {
+        let mut shared = self.shared.lock();
+        let index = shared.index(file)?;
+        shared.requested_xattrs.entry(index).or_default().push_back((list, numbers.to_vec()));
+        drop(shared);
+        self.indices.encode(Ndx::Entry(index), out);
+        ItemHead { flags: ItemFlags::REPORT_XATTR, ..ItemHead::default() }.encode(self.protocol, out);
+        encode_xattr_request(numbers, out);
         Ok(())
     }
 }
@@ -157,6 +179,9 @@ impl Encoder for PullEncoder {
         let mut data = Vec::new();
         match message {
             Message::Setup(_) => out.append(&mut self.opening),
+            Message::Want { file, basis: Basis::Xattrs { list, numbers }, .. } => {
+                self.request_xattrs(*file, *list, numbers, &mut data)?;
+            }
             Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
             Message::Done(dir) => {
                 let mut shared = self.shared.lock();
@@ -218,6 +243,9 @@ impl Intake for PullIntake<'_> {
                 read_ahead: None,
                 has_root: false,
                 counted: Tally::default(),
+                xattrs: HashMap::new(),
+                xattrs_bytes: 0,
+                named: IdsWithName::default(),
                 input,
             };
             reading.run()
@@ -281,6 +309,12 @@ struct Reading<'a, 'i, R, H> {
     /// The root was in a list.
     has_root: bool,
     counted: Tally,
+    /// The extended attributes of each list of attributes, by its number, and whether some values are abbreviated.
+    xattrs: HashMap<u32, (Arc<Xattrs>, bool)>,
+    /// The total length of the values that came on request.
+    xattrs_bytes: u64,
+    /// The ids in ACLs whose names have come.
+    named: IdsWithName,
     input: &'i mut Demultiplexer<R, H>,
 }
 
@@ -398,6 +432,11 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                     }
                     let names = [(false, entry.uid, entry.user.take()), (true, entry.gid, entry.group.take())];
                     ids.extend(names.into_iter().filter_map(|(is_group, id, name)| id_name(is_group, id, name?)));
+                    for acl in [&entry.access_acl, &entry.default_acl].into_iter().flatten() {
+                        let named = acl.named.iter().flatten().filter(|named| named.name.is_some());
+                        let new = named.filter(|named| self.named.is_new(named.is_user, named.id));
+                        ids.extend(new.filter_map(|new| id_name(!new.is_user, new.id, new.name.clone()?)));
+                    }
                     if entry.hard_link == HardLink::First {
                         entry.hard_link = HardLink::Member(sent_index);
                     }
@@ -484,11 +523,12 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         roots.ids = std::mem::take(&mut list.ids);
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
-        roots.top = top.as_ref().map(|entry| {
+        if let Some(entry) = &top {
+            self.intake.shared.lock().root = list.first;
             let mut top = DirList::default();
-            top.push_entry(b".", self.entry(entry));
-            top
-        });
+            top.push_entry(b".", self.entry(entry)?);
+            roots.top = Some(top);
+        }
         let has_content = top.as_ref().is_some_and(|top| top.has_content);
         if is_incremental {
             // The top is the first of the numbered directories.
@@ -551,7 +591,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 return Err(violation("an entry outside of its directory"));
             }
             let sub = self.sub(&entry, name, &named_dirs)?;
-            let converted = self.entry(&entry);
+            let converted = self.entry(&entry)?;
             listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
             self.dirs.extend(sub.map(|(_, dir)| Some(dir)));
         }
@@ -574,7 +614,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let parent = RelPath::parse(parent).ok().and_then(|parent| at.get(&parent).copied());
             let parent = parent.ok_or_else(|| violation("an entry without its directory"))?;
             let sub = self.sub(&entry, name, &named_dirs)?;
-            let converted = self.entry(&entry);
+            let converted = self.entry(&entry)?;
             listings[parent].push(place, name, converted, sub.as_ref().map(|sub| sub.0));
             if let Some((_, dir)) = sub.filter(|(_, dir)| dir.is_walked) {
                 at.insert(dir.path.clone(), listings.len());
@@ -609,13 +649,30 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     }
 
     /// Returns an entry as the receiver expects it from a sender, which applies `--chmod`.
-    fn entry(&self, entry: &FileEntry) -> Entry {
+    fn entry(&mut self, entry: &FileEntry) -> decode_error::Result<Entry> {
         let mut converted = entry_of(entry);
+        if let Some(acl) = &entry.access_acl {
+            let access = acl_from_wire(acl, AclOf::Entry(entry.mode))?;
+            let default = entry.default_acl.as_ref().map(|acl| acl_from_wire(acl, AclOf::NewEntries));
+            let default = default.transpose()?.unwrap_or_default();
+            if !(access.is_empty() && default.is_empty()) {
+                let extra = converted.extra_mut();
+                (extra.acl, extra.default_acl) = (Some(access), Some(default));
+            }
+        }
+        if let Some(shared) = entry.xattrs.as_ref().filter(|shared| !shared.list.is_empty()) {
+            let known = self.xattrs.entry(shared.number).or_insert_with(|| {
+                let (xattrs, has_abbreviated) = xattrs_from_wire(shared);
+                (Arc::new(xattrs), has_abbreviated)
+            });
+            let extra = converted.extra_mut();
+            (extra.xattrs, extra.has_abbreviated) = (Some(known.0.clone()), known.1);
+        }
         let chmod = &self.intake.options.preserve.chmod;
         if !chmod.is_empty() && entry.kind() != Kind::Symlink {
             converted.mode = plan::chmod::apply(converted.mode, converted.is_dir(), chmod);
         }
-        converted
+        Ok(converted)
     }
 
     fn deliver(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
@@ -632,10 +689,35 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
     }
 
-    /// Reads an item: the content of a requested file.
+    /// Reads the requested values of extended attributes of an entry.
+    fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
+        let mut shared = self.intake.shared.lock();
+        let requested = shared.requested_xattrs.get_mut(&index).and_then(VecDeque::pop_front);
+        if requested.is_some() && shared.requested_xattrs.get(&index).is_some_and(VecDeque::is_empty) {
+            shared.requested_xattrs.remove(&index);
+        }
+        drop(shared);
+        let (list, numbers) =
+            requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
+        let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
+        if !values.iter().map(|(number, _)| number).eq(&numbers) {
+            return Err(violation("other extended attributes than those requested"));
+        }
+        self.xattrs_bytes += values.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
+        if self.xattrs_bytes > self.max_alloc_bytes() {
+            return Err(self.lists_too_long());
+        }
+        self.intake.inbox.store_xattrs(list, values);
+        Ok(())
+    }
+
+    /// Reads an item: the content of a requested file, or requested values of extended attributes.
     fn item(&mut self, index: i32) -> decode_error::Result<()> {
         let protocol = self.intake.terms.protocol;
         let head = ItemHead::decode(self.input, protocol)?;
+        if head.flags == ItemFlags::REPORT_XATTR {
+            return self.requested_xattrs(index);
+        }
         if !head.flags.has(ItemFlags::TRANSFER) {
             return Err(violation("an item without content"));
         }
@@ -711,7 +793,10 @@ impl Listing {
     }
 
     fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {
-        self.cost += (size_of::<Entry>() + name.len() + entry.target().len()) as u64;
+        let (access, default) = entry.acls();
+        let xattrs_len = entry.xattrs().iter().map(|(name, value)| size_of::<Xattr>() + name.len() + value.len());
+        let rest = access.len() + default.len() + xattrs_len.sum::<usize>();
+        self.cost += (size_of::<Entry>() + name.len() + entry.target().len() + rest) as u64;
         self.message.list.push_entry(name, entry);
         self.places.push(place);
         self.message.subs.extend(sub);
@@ -722,10 +807,15 @@ impl Listing {
         let Some(&first) = self.places.first() else { return false };
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
-        // Only files are requested, and they come first.
-        let files = self.message.list.entries.iter().take_while(|entry| !entry.is_dir());
-        (0..).zip(&self.places).zip(files).any(|((at, &place), _)| place != at)
+        // Directories are requested only for their attributes.
+        let is_requested = |entry: &Entry| !entry.is_dir() || has_abbreviated(entry);
+        let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
+        entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
     }
+}
+
+fn has_abbreviated(entry: &Entry) -> bool {
+    entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
 }
 
 fn len_of(entry: &FileEntry) -> u64 {

@@ -5,16 +5,18 @@
 //! those that request it.
 
 use super::StockTerms;
+use super::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Kind, Xattrs};
 use crate::fs::ids::Ids;
 use crate::fs::sys;
 use crate::options::{Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
+use crate::proto::rsync::attributes::{decode_xattr_request, encode_xattr_answer};
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::mux::{self, Control};
@@ -103,6 +105,8 @@ struct PendingItem {
     index: i32,
     head: ItemHead,
     sums: Option<SumHead>,
+    /// The extended attributes of the entry, and the numbers of those that are requested, if the item has such a part.
+    xattrs: Option<(Option<Arc<Xattrs>>, Vec<u32>)>,
     /// Reported when the item is returned.
     event: Option<Event>,
 }
@@ -155,7 +159,7 @@ pub struct PushEncoder {
     indices: NdxEncoder,
     tokens: TokenEncoder,
     digest_len_bytes: usize,
-    listed_len_bytes: usize,
+    list_options: ListOptions,
     opening: Vec<u8>,
     events: Arc<EventQueue>,
     /// The root, until its listing comes.
@@ -216,7 +220,7 @@ pub(in crate::session) fn directions<'a>(
         indices: NdxEncoder::new(terms.protocol),
         tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol).map_err(failed)?,
         digest_len_bytes: terms.sums.digest_len_bytes(),
-        listed_len_bytes: list_options.digest_len_bytes,
+        list_options,
         opening,
         events,
         root: None,
@@ -257,9 +261,19 @@ impl PushEncoder {
             converted.rdev = sys::device_parts(extra.rdev);
         }
         converted.target = entry.target().to_vec();
-        if self.listed_len_bytes > 0 && entry.kind() == Kind::File {
+        if self.list_options.digest_len_bytes > 0 && entry.kind() == Kind::File {
             let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
-            converted.digest = digest.into_iter().chain([0; 4]).take(self.listed_len_bytes).collect();
+            converted.digest = digest.into_iter().chain([0; 4]).take(self.list_options.digest_len_bytes).collect();
+        }
+        if self.list_options.acls && entry.kind() != Kind::Symlink {
+            let sends_names = self.is_incremental() && !self.list_options.numeric_ids;
+            let name = |is_user: bool, id: u32| self.names.get(&(!is_user, id)).filter(|_| sends_names).cloned();
+            let (access, default) = entry.acls();
+            converted.access_acl = Some(Arc::new(acl_to_wire(access, AclOf::Entry(entry.mode), &name)));
+            converted.default_acl = Some(Arc::new(acl_to_wire(default, AclOf::NewEntries, &name)));
+        }
+        if self.list_options.xattrs {
+            converted.xattrs = Some(xattrs_to_wire(entry.xattrs()));
         }
         if let Some(inode) = &entry.inode {
             let index = self.lists.next_index();
@@ -400,6 +414,10 @@ impl PushEncoder {
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
         pending.head.encode(self.terms.protocol, out);
+        if let Some((xattrs, numbers)) = &pending.xattrs {
+            let value = |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
+            encode_xattr_answer(numbers.iter().filter_map(value), out);
+        }
         if let Some(sums) = pending.sums.filter(|_| with_content) {
             sums.encode(out);
             (self.sums, self.is_open) = (sums, true);
@@ -618,6 +636,11 @@ impl PushIntake<'_> {
         let with_sums = has_content && !self.options.dry_run;
         // A file that is requested again is not appended to.
         let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
+        let xattrs =
+            match self.options.preserve.xattrs > 0 && !self.options.dry_run && head.has_xattrs(self.has_shortcut()) {
+                true => Some(self.requested_xattrs(index, found, input)?),
+                false => None,
+            };
         let (mut sums, mut request) = (None, Vec::new());
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
@@ -638,7 +661,7 @@ impl PushIntake<'_> {
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
-        self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, event });
+        self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, xattrs, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
@@ -648,6 +671,32 @@ impl PushIntake<'_> {
         };
         let lane = if with_sums { Lane::Requested } else { Lane::Early };
         request_of(Message::Want { file, lane, basis }, cost)
+    }
+
+    /// Returns whether items of hard links have no part about extended attributes.
+    fn has_shortcut(&self) -> bool {
+        !self.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
+    }
+
+    /// Reads which values of extended attributes of an entry are requested. Returns them with all its attributes.
+    fn requested_xattrs(
+        &self,
+        index: i32,
+        file: Option<FileId>,
+        input: &mut impl Read,
+    ) -> decode_error::Result<(Option<Arc<Xattrs>>, Vec<u32>)> {
+        let xattrs = {
+            let shared = self.shared.lock();
+            let entry = match file {
+                Some(FileId { dir, entry }) => {
+                    shared.listings.get(&dir).and_then(|listing| listing.list.entries.get(entry as usize))
+                }
+                None => shared.dir_before(index).or(shared.root.as_ref()).map(|own| &own.entry),
+            };
+            entry.and_then(|entry| entry.extra.as_ref()?.xattrs.clone())
+        };
+        let numbers = decode_xattr_request(input, xattrs.as_ref().map_or(0, |xattrs| xattrs.len()))?;
+        Ok((xattrs, numbers))
     }
 
     /// Counts an item, and returns its event if that is wanted.

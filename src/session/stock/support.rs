@@ -4,8 +4,7 @@
 
 use crate::options::select::MissingArgs;
 use crate::options::{
-    Append, ArgStyle, Check, CheckMode, Checksum, Compression, Connect, Delete, Delta, FilesFrom, Options, Output,
-    Place, Preserve, Select,
+    ArgStyle, Check, CheckMode, Checksum, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select,
 };
 use crate::report::event::Wants;
 
@@ -17,10 +16,10 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     // The others are handled locally, or are on the command line of the remote rsync, or both.
     let Options { preserve, select, check, place, delta, connect, delete, output, dry_run: _ } = options;
     let Preserve {
-        write_devices,
-        acls,
-        xattrs,
-        fake_super,
+        write_devices: _,
+        acls: _,
+        xattrs: _,
+        fake_super: _,
         links: _,
         perms: _,
         executability: _,
@@ -49,7 +48,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     let Select {
         files_from,
         missing_args,
-        copy_devices,
+        copy_devices: _,
         recurse: _,
         relative: _,
         no_implied_dirs: _,
@@ -70,7 +69,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     } = select;
     let Check { mode, sums, window_secs: _, update: _, existing_only: _, ignore_existing: _ } = check;
     let Place {
-        append,
+        append: _,
         inplace: _,
         partial: _,
         partial_dir: _,
@@ -82,7 +81,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         fsync: _,
         mkpath: _,
     } = place;
-    let Delta { compress, whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _ } = delta;
+    let Delta { compress: _, whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _ } = delta;
     let Connect {
         args,
         transport: _,
@@ -119,23 +118,15 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         json: _,
         progress: _,
     } = output;
-    let is_zlib = compress.choice == Some(Compression::Zlib);
     let is_sha1 = *mode == CheckMode::Digest && sums.listed == Checksum::Sha1;
     let pushes = !server_sends;
     let lacking = [
         (pushes && wants.progress, "--progress"),
         (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
-        (pushes && is_zlib, "--compress-choice=zlib"),
         // Digests of 16 bytes are kept.
         (pushes && (is_sha1 || sums.transfer == Checksum::Sha1), SHA1),
         (pushes && sums.transfer == Checksum::None, "the checksum none"),
         (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
-        (pushes && *fake_super, "--fake-super"),
-        (*acls, "--acls"),
-        (*xattrs > 0, "--xattrs"),
-        (*write_devices, "--write-devices"),
-        (*copy_devices, "--copy-devices"),
-        (*append == Some(Append::Verify), "--append-verify"),
         (*missing_args == MissingArgs::Delete, "--delete-missing-args"),
         (*args == ArgStyle::Secluded, "--secluded-args"),
     ];

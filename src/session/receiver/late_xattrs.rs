@@ -1,0 +1,120 @@
+//! Requests the values of extended attributes that a stock sender has abbreviated, where they are needed.
+//!
+//! A value that the destination already has is taken from there. The others are requested for a whole directory at once,
+//! so a directory costs at most one round trip.
+
+use super::Receiver;
+use crate::error::Error;
+use crate::flist::Entry;
+use crate::flist::abbreviated::AbbreviatedValue;
+use crate::plan::{Action, is_abbreviation};
+use crate::proto::{Basis, DirId, FileId, Lane, Message};
+use crate::walk::{DirPlan, NONE, Step};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// The number of the listing that stands for the root of the transfer.
+pub const ROOT_LISTING: DirId = DirId::MAX;
+
+/// Returns whether the attributes of an entry are set.
+fn sets_attributes(action: Action) -> bool {
+    match action {
+        Action::Adjust(_) | Action::Create(_) | Action::Transfer(_) | Action::Copy(_) | Action::AskDigest => true,
+        Action::Keep | Action::Link | Action::Elsewhere | Action::Refuse(_) => false,
+    }
+}
+
+fn has_abbreviated(entry: &Entry) -> bool {
+    entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
+}
+
+/// Returns the value of an attribute at the destination if it is the abbreviated one.
+fn same_at_dest<'d>(dest: Option<&'d Entry>, name: &[u8], wanted: &AbbreviatedValue) -> Option<&'d [u8]> {
+    let xattrs = dest?.xattrs();
+    let at = xattrs.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
+    Some(&*xattrs[at].1).filter(|value| is_abbreviation(wanted, value))
+}
+
+impl Receiver<'_> {
+    /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
+    pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<(), Error> {
+        if self.never_sets_attributes() || !plan.listing.source.entries.iter().any(has_abbreviated) {
+            return Ok(());
+        }
+        let steps = plan.steps.iter().chain(plan.subdirs.iter().map(|sub| &sub.step));
+        let needed = steps
+            .filter(|step| sets_attributes(step.decision.action))
+            .map(|Step { source, dest, .. }| (*source, *dest));
+        // It may be decided again.
+        let is_open = plan.dest_unseen || !plan.hidden.is_empty();
+        let all = (0..plan.listing.source.len() as u32).map(|source| (source, NONE));
+        let mut needed: Vec<(u32, u32)> = if is_open { all.collect() } else { needed.collect() };
+        needed.retain(|&(source, _)| has_abbreviated(&plan.listing.source.entries[source as usize]));
+        let mut requested = HashSet::new();
+        for &(source, dest) in &needed {
+            let dest = plan.dest.entries.get(dest as usize);
+            let file = FileId { dir, entry: source };
+            self.request_missing(file, &plan.listing.source.entries[source as usize], dest, &mut requested)?;
+        }
+        for (source, dest) in needed {
+            let dest = plan.dest.entries.get(dest as usize);
+            self.fill(&mut plan.listing.source.entries[source as usize], dest)?;
+        }
+        Ok(())
+    }
+
+    /// Requests the values of the root of the transfer, and waits for them.
+    pub(super) fn request_xattrs_of_root(&self, root: &mut Entry) -> Result<(), Error> {
+        if self.never_sets_attributes() || !has_abbreviated(root) {
+            return Ok(());
+        }
+        self.request_missing(FileId { dir: ROOT_LISTING, entry: 0 }, root, None, &mut HashSet::new())?;
+        self.fill(root, None)
+    }
+
+    fn never_sets_attributes(&self) -> bool {
+        self.terms.options.dry_run || self.dest.is_none()
+    }
+
+    fn request_missing(
+        &self,
+        file: FileId,
+        entry: &Entry,
+        dest: Option<&Entry>,
+        requested: &mut HashSet<(u32, u32)>,
+    ) -> Result<(), Error> {
+        let (mut list, mut numbers) = (0, BTreeSet::new());
+        for (name, value) in entry.xattrs() {
+            let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
+            let key = (wanted.list, wanted.number);
+            let is_known = same_at_dest(dest, name, &wanted).is_some() || self.inbox.lock().xattrs.contains_key(&key);
+            if !is_known && requested.insert(key) {
+                list = wanted.list;
+                numbers.insert(wanted.number);
+            }
+        }
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let basis = Basis::Xattrs { list, numbers: numbers.into_iter().collect() };
+        self.line.send(&Message::Want { file, lane: Lane::Early, basis })
+    }
+
+    /// Replaces the abbreviated values of an entry. All were requested.
+    fn fill(&self, entry: &mut Entry, dest: Option<&Entry>) -> Result<(), Error> {
+        let extra = entry.extra_mut();
+        extra.has_abbreviated = false;
+        let Some(xattrs) = &mut extra.xattrs else { return Ok(()) };
+        for (name, value) in Arc::make_mut(xattrs) {
+            let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
+            *value = match same_at_dest(dest, name, &wanted) {
+                Some(present) => present.into(),
+                None => {
+                    let key = (wanted.list, wanted.number);
+                    self.inbox.wait(|state| state.xattrs.get(&key).cloned())?[..].into()
+                }
+            };
+        }
+        Ok(())
+    }
+}
