@@ -17,6 +17,7 @@ mod cost;
 mod daemon;
 mod delete;
 mod devices;
+mod doctor;
 mod enroll;
 mod errors;
 mod exit;

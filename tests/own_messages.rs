@@ -152,7 +152,7 @@ fn compare(section: &str) {
 #[test]
 fn messages_of_help_pages() {
     let mut book = Book::new("1. Help");
-    for line in ["", "--help", "help server", "help enroll"] {
+    for line in ["", "--help", "help server", "help enroll", "help doctor"] {
         book.client(line);
     }
     for action in ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"] {
@@ -189,6 +189,9 @@ fn messages_of_command_lines() {
     }
     for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {
         book.client(&format!("enroll {line}"));
+    }
+    for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
+        book.client(&format!("doctor {line}"));
     }
     for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
         book.client(line);

@@ -4,6 +4,7 @@ mod command_end;
 mod control_socket;
 mod copy;
 mod daemon;
+mod doctor;
 mod enroll;
 mod ephemeral_server;
 mod exec_rsync;
@@ -75,6 +76,10 @@ pub fn run(env: &mut Env) -> Exit {
         },
         Ok(Request::Verb(Verb::Help(page))) => write_text(&mut env.stdout, page.text(cli::help_text).as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
+        Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => write_text(&mut env.stdout, cli::rsync_version_json().as_bytes()),

@@ -211,7 +211,8 @@ fn remove_stale_before(dir: &Dir, name: &[u8], used: &[u8]) {
     }
 }
 
-fn lacks_tmpfile(error: &io::Error) -> bool {
+/// Returns whether creating a file without a name failed because the file system cannot do that.
+pub fn lacks_tmpfile(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT))
 }
 

@@ -33,6 +33,8 @@ pub enum Line<'a> {
     Summary(Box<SummaryLine>),
     /// The last line.
     End(EndLine<'a>),
+    /// A check of `sparsync doctor`.
+    Check(CheckLine<'a>),
 }
 
 /// A path or another byte string.
@@ -182,6 +184,20 @@ pub struct EndLine<'a> {
     /// The line that stderr shows. Absent if the exit code is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Cow<'a, str>>,
+}
+
+/// See [`Line::Check`].
+#[derive(Serialize)]
+pub struct CheckLine<'a> {
+    /// What was checked.
+    pub name: &'static str,
+    /// `ok`, `warn` or `fail`.
+    pub state: &'static str,
+    /// The finding.
+    pub finding: &'a str,
+    /// The next step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'a str>,
 }
 
 /// Returns the line of an event that needs no context; `None` for the others.

@@ -27,9 +27,12 @@ Set up the fast route:
   sparsync server status                  show the server of this account; also start, stop, restart, install,
                                           grants, grant and revoke
 
+Find faults:
+  sparsync doctor [HOST]                  check this machine, and the ways to HOST
+
 Help:
   sparsync --help                         all options
-  sparsync help server|enroll             one command
+  sparsync help server|enroll|doctor      one command
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.

@@ -306,3 +306,26 @@ EXAMPLES
   sparsync enroll --list                list the enrolled hosts
   sparsync enroll --revoke=box          remove box, and the grant there
 ";
+
+/// The help of `doctor`.
+pub const DOCTOR: &str = "\
+Check what works on this machine, and with HOST also the ways to that machine.
+
+Usage: sparsync doctor [OPTION]... [[USER@]HOST]
+
+Each line is one check: `ok`, `warn` (a restriction) or `fail` (something does not work), its name,
+and the finding; a line `hint:` is the next step. Nothing is changed. With HOST, the ssh login must
+work without a password, and a login is ended after 20 seconds. The exit code is 1 if a check fails.
+
+OPTIONS
+  --path=DIR              examine the file system of this directory; default: the working directory
+  --json                  print one JSON object per check; docs/json-schema.json describes them
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync doctor
+  sparsync doctor --path=/mnt/backup
+  sparsync doctor box                   also check ssh, QUIC, TLS and the grant on box
+";
