@@ -35,6 +35,7 @@ mod json;
 mod links;
 mod machine;
 mod messages;
+mod metrics;
 mod mutated;
 mod oneoff;
 mod own_messages;

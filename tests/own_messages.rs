@@ -155,7 +155,7 @@ fn messages_of_help_pages() {
     for line in ["", "--help", "help server", "help enroll", "help doctor"] {
         book.client(line);
     }
-    for action in ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"] {
+    for action in ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"] {
         book.client(&format!("server {action} --help"));
     }
     book.text = book.text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
@@ -207,6 +207,8 @@ fn messages_of_runs_that_need_rsync() {
     let mut book = Book::new("3. Runs that need the installed rsync");
     book.run("client", "-a --copy-as=root src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.client("-a --metrics-file=absent/m src/ got/");
     book.run("client", "-a --iconv=utf8 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     let program = oracle::under_test().to_str().unwrap().to_owned();
     book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
@@ -272,6 +274,7 @@ fn messages_of_the_configuration() {
 fn messages_of_a_server() {
     let mut book = Book::new("5. A server and its grants");
     book.server("server status");
+    book.server("server metrics");
     book.server("server stop");
     book.server("server grants");
     let taken = TcpListener::bind("[::]:0").unwrap();

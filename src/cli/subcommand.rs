@@ -97,6 +97,8 @@ pub enum ServerAction {
         /// As JSON.
         json: bool,
     },
+    /// Prints metrics of the running server.
+    Metrics,
     /// Writes a systemd unit.
     Install(Install),
     /// Lists the grants.
@@ -249,11 +251,11 @@ pub struct EnrollHost {
 }
 
 /// The actions of `server` that users need, as messages list them.
-const SUBCOMMANDS: &str = "start, stop, restart, status, install, grants, grant, revoke or pin";
+const SUBCOMMANDS: &str = "start, stop, restart, status, metrics, install, grants, grant, revoke or pin";
 
 /// The actions of `server`. The last two are for programs.
-const ACTIONS: [&str; 11] =
-    ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
+const ACTIONS: [&str; 12] =
+    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
 /// Precedes a subcommand if the program has another name than its own. rsync knows no such option.
 const VERB_FOLLOWS: &[u8] = b"--sparsync";
@@ -419,6 +421,7 @@ impl ServerAction {
             ServerAction::Stop { now } => line.action("stop").flag("now", *now),
             ServerAction::Restart { start, now } => line.action("restart").start(start).flag("now", *now),
             ServerAction::Status { json } => line.action("status").flag("json", *json),
+            ServerAction::Metrics => line.action("metrics"),
             ServerAction::Install(Install { system, dry_run, start }) => {
                 let [system, user] = [true, false].map(|is_system| *system == Some(is_system));
                 line.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
@@ -753,6 +756,10 @@ const RIGHTS: [&str; 11] = [
     "no-owner",
 ];
 
+/// The actions that can run on a host.
+const ON_A_HOST: [&str; 10] =
+    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"];
+
 /// The options of `server`, and the actions that accept them.
 const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("foreground", &["start"]),
@@ -782,8 +789,8 @@ const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("owner", &["grant", "session"]),
     ("no-owner", &["grant"]),
     ("start", &["grant"]),
-    ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
-    ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
+    ("rsh", &ON_A_HOST),
+    ("rsync-path", &ON_A_HOST),
 ];
 
 fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
@@ -803,6 +810,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
         "stop" => ServerAction::Stop { now },
         "restart" => ServerAction::Restart { start, now },
         "status" => ServerAction::Status { json },
+        "metrics" => ServerAction::Metrics,
         "install" => ServerAction::Install(Install { system, dry_run, start }),
         "grants" => ServerAction::Grants { json },
         "pin" => ServerAction::Pin,
@@ -1105,6 +1113,7 @@ mod tests {
                 .prop_map(|(system, dry_run, start)| ServerAction::Install(Install { system, dry_run, start })),
             any::<bool>().prop_map(|json| ServerAction::Grants { json }),
             Just(ServerAction::Pin),
+            Just(ServerAction::Metrics),
             grants,
             word().prop_map(|who| ServerAction::Revoke { who }),
             (

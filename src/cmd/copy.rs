@@ -180,6 +180,7 @@ pub fn close(
         }
     };
     reporter.flush();
+    *env.counts.lock() = Some(reporter.counts(tally));
     if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
         for (call, count) in sys::counts() {
             reporter.error(format!("profile: {call} {count}").as_bytes());

@@ -48,6 +48,21 @@ pub const FLAGS: &[Flag] = &[
         ..Flag::SWITCH
     },
     Flag {
+        long: "metrics-file",
+        arity: Arity::Value("FILE"),
+        help: "write metrics of the run to FILE at its end",
+        man: "The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
+              name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
+              line. A FILE that cannot be written is reported and does not change the exit code. A run that is handed \
+              over to the installed rsync is refused.",
+        set: |args, given| {
+            args.metrics_file = Some(given.value.to_vec());
+            Ok(())
+        },
+        reach: FlagScope::Local,
+        ..Flag::SWITCH
+    },
+    Flag {
         long: "man",
         arity: Arity::Optional("PAGE"),
         help: "print the man page of sparsync or a command",

@@ -16,6 +16,7 @@ SUBCOMMANDS
   stop                    stop the server after its sessions have ended
   restart                 stop and start the server with the same settings
   status                  show whether the server runs, and its sessions
+  metrics                 print metrics for Prometheus
   install                 write a systemd unit that starts the server
   grants                  list the keys that have a grant
   grant PIN               add or change the grant of a key (`sparsync enroll` does this)
@@ -50,6 +51,7 @@ pub fn action(action: &str) -> &'static str {
         "stop" => STOP,
         "restart" => RESTART,
         "status" => STATUS,
+        "metrics" => METRICS,
         "install" => INSTALL,
         "grants" => GRANTS,
         "grant" => GRANT,
@@ -140,6 +142,25 @@ OPTIONS
 EXAMPLES
   sparsync server status
   sparsync server status --json box
+";
+
+const METRICS: &str = "\
+Print metrics of the server of this account in the text format of OpenMetrics.
+
+Usage: sparsync server metrics [OPTION]... [[USER@]HOST]
+
+Counters begin at 0 when the server starts. Files are not counted: the server only forwards the
+bytes of sessions. A copy counts them with --metrics-file. The exit code is 0 if the server is
+running, 3 if it is not; then the only metric is sparsync_server_up.
+
+OPTIONS
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server metrics
+  sparsync server metrics box
 ";
 
 const INSTALL: &str = "\
