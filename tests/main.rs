@@ -10,6 +10,7 @@ mod kit;
 
 mod altdest;
 mod attrs;
+mod bench;
 mod changing;
 mod compress;
 mod copy;

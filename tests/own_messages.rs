@@ -152,7 +152,7 @@ fn compare(section: &str) {
 #[test]
 fn messages_of_help_pages() {
     let mut book = Book::new("1. Help");
-    for line in ["", "--help", "help server", "help enroll", "help doctor"] {
+    for line in ["", "--help", "help server", "help enroll", "help doctor", "help bench"] {
         book.client(line);
     }
     for action in ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"] {
@@ -189,6 +189,10 @@ fn messages_of_command_lines() {
     }
     for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {
         book.client(&format!("enroll {line}"));
+    }
+    for line in ["scan", "sync a", "scan a --repeat=0", "scan h:a", "scan absent", "sync src src/new", "sync src src/x"]
+    {
+        book.client(&format!("bench {line}"));
     }
     for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
         book.client(&format!("doctor {line}"));

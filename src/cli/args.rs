@@ -67,6 +67,8 @@ pub enum ManPage {
     Enroll,
     /// sparsync-server(1)
     Server,
+    /// sparsync-bench(1)
+    Bench,
     /// sparsync-doctor(1)
     Doctor,
 }

@@ -1,12 +1,14 @@
-//! The subcommands `server`, `enroll` and `doctor`: parses their arguments.
+//! The subcommands `server`, `enroll`, `doctor` and `bench`: parses their arguments.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
 //! action of a server follows.
 
+mod bench;
 mod doctor;
 mod pages;
 
+pub use bench::Bench;
 pub use doctor::Doctor;
 
 use super::value::{Given, shell, size};
@@ -30,6 +32,8 @@ pub enum Verb {
     Enroll(Box<Enroll>),
     /// `sparsync doctor ...`.
     Doctor(Box<Doctor>),
+    /// `sparsync bench ...`.
+    Bench(Box<Bench>),
     /// Prints this page, exit 0.
     Help(Page),
 }
@@ -37,7 +41,8 @@ pub enum Verb {
 /// Returns every subcommand that users need, such as `server start`, with its help.
 pub fn help_pages() -> Vec<(String, &'static str)> {
     let actions = ACTIONS.into_iter().map(|action| (format!("server {action}"), pages::action(action)));
-    let first = [("doctor", pages::DOCTOR), ("enroll", pages::ENROLL), ("server", pages::SERVER)];
+    let first =
+        [("bench", pages::BENCH), ("doctor", pages::DOCTOR), ("enroll", pages::ENROLL), ("server", pages::SERVER)];
     let first = first.map(|(name, text)| (name.to_owned(), text));
     first.into_iter().chain(actions).filter(|(_, text)| !text.is_empty()).collect()
 }
@@ -51,6 +56,7 @@ impl Page {
             Page::Action(action) => pages::action(action).to_owned(),
             Page::Enroll => pages::ENROLL.to_owned(),
             Page::Doctor => pages::DOCTOR.to_owned(),
+            Page::Bench => pages::BENCH.to_owned(),
         }
     }
 }
@@ -280,6 +286,8 @@ enum Recognized<'a> {
     Enroll(&'a [OsString]),
     /// `doctor`, with the arguments after it.
     Doctor(&'a [OsString]),
+    /// `bench`, with the arguments after it.
+    Bench(&'a [OsString]),
     /// A page of help.
     Help(Page),
     /// Probably a misspelling of this subcommand.
@@ -299,6 +307,8 @@ pub enum Page {
     Enroll,
     /// The help of `doctor`.
     Doctor,
+    /// The help of `bench`.
+    Bench,
 }
 
 /// Returns whether a command line is not a copy.
@@ -333,12 +343,16 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
             Some(Recognized::Enroll(rest))
         }
         "doctor" if is_marked || !has_operand_of_copy(rest) => Some(Recognized::Doctor(rest)),
+        "bench" if is_marked || next.is_some_and(|next| ["scan", "sync", "--help", "-h"].contains(&next)) => {
+            Some(Recognized::Bench(rest))
+        }
         "help" => match rest {
             [] => Some(Recognized::Help(Page::All)),
             [verb, action, ..] if verb == "server" => Some(Recognized::Help(page_of(action.to_str()))),
             [verb] if verb == "server" => Some(Recognized::Help(Page::Server)),
             [verb, ..] if verb == "enroll" => Some(Recognized::Help(Page::Enroll)),
             [verb, ..] if verb == "doctor" => Some(Recognized::Help(Page::Doctor)),
+            [verb, ..] if verb == "bench" => Some(Recognized::Help(Page::Bench)),
             _ => None,
         },
         _ if is_path(first) || first.starts_with('-') => None,
@@ -401,6 +415,7 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
         Recognized::Server(rest) => server(&mut words("server", rest)),
         Recognized::Enroll(rest) => enroll(&mut words("enroll", rest)),
         Recognized::Doctor(rest) => doctor::read(&mut words("doctor", rest)),
+        Recognized::Bench(rest) => bench::read(&mut words("bench", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
         Recognized::Misspelled(meant) => {
             let given: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
@@ -984,7 +999,14 @@ mod tests {
                 .into_iter()
                 .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
                 .chain(["sparsync help v/", "sparsync sewer v/", "sparsync enrol a b", "sparsync ./enrol box"])
-            .chain(["sparsync doctor v/", "sparsync doctor h:v", "sparsync -a doctor v", "sparsync ./doctor", "rsync doctor"])
+                .chain([
+                    "sparsync doctor v/",
+                    "sparsync doctor h:v",
+                    "sparsync -a doctor v",
+                    "sparsync ./doctor",
+                    "rsync doctor",
+                ])
+                .chain(["sparsync bench", "sparsync bench x", "rsync bench scan x"])
         {
             assert_eq!(parsed(copy), None, "{copy}");
         }
@@ -1019,7 +1041,7 @@ mod tests {
             }
         }
         let all = ACTIONS.into_iter().map(pages::action).filter(|page| !page.is_empty());
-        for page in all.chain([pages::SERVER, pages::ENROLL, pages::DOCTOR]) {
+        for page in all.chain([pages::SERVER, pages::ENROLL, pages::DOCTOR, pages::BENCH]) {
             assert!(page.contains("\nEXAMPLES\n"), "{page}");
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
@@ -1220,7 +1242,8 @@ mod tests {
 
     #[test]
     fn doctor_arguments_are_parsed() {
-        let Some(Ok(Verb::Doctor(doctor))) = parsed("sparsync doctor --json --path /mnt u@h -e rsh --rsync-path=x") else {
+        let Some(Ok(Verb::Doctor(doctor))) = parsed("sparsync doctor --json --path /mnt u@h -e rsh --rsync-path=x")
+        else {
             panic!("not read")
         };
         let host = RemoteHost { host: "u@h".into(), shell: vec![b"rsh".to_vec()], program: Some(b"x".to_vec()) };
@@ -1229,6 +1252,14 @@ mod tests {
             let Some(Ok(Verb::Doctor(doctor))) = parsed(&format!("sparsync doctor {given}")) else { panic!("{given}") };
             assert_eq!(doctor.host.map(|reach| reach.host).as_deref(), Some(host));
         }
+    }
+
+    #[test]
+    fn bench_arguments_are_parsed() {
+        let bench = Bench { source: b"a".to_vec(), dest: Some(b"b".to_vec()), repeats: 3, cold: true, json: true };
+        let line = "sparsync bench sync --repeat=3 a --cold b --json";
+        assert_eq!(parsed(line), Some(Ok(Verb::Bench(Box::new(bench)))));
+        assert_eq!(parsed("sparsync bench -h"), Some(Ok(Verb::Help(Page::Bench))));
     }
 
     #[test]
@@ -1269,6 +1300,10 @@ mod tests {
             ("enroll --port 0 a", "invalid --port value `0`: expected a number from 1"),
             ("enroll --root x a", "expected an absolute path"),
             ("enroll -- -oProxyCommand=x", "invalid host"),
+            ("bench scan", "expected `scan PATH` or `sync SRC DST`"),
+            ("bench sync a", "expected `scan PATH` or `sync SRC DST`"),
+            ("bench scan a --repeat=0", "invalid --repeat value `0`"),
+            ("bench scan a -q", "unknown option -q"),
             ("doctor a b", "unexpected argument `b`"),
             ("doctor --colour", "unknown option --colour"),
             ("doctor -e rsh", "-e and --rsync-path require a HOST"),

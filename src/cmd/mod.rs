@@ -1,5 +1,6 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
+mod bench;
 mod command_end;
 mod control_socket;
 mod copy;
@@ -79,6 +80,10 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Verb(Verb::Help(page))) => write_text(&mut env.stdout, page.text(cli::help_text).as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
+        Ok(Request::Verb(Verb::Bench(wanted))) => match bench::run(env, &wanted) {
             Ok(exit) => return exit,
             Err(error) => Err(error),
         },

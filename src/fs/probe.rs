@@ -127,13 +127,30 @@ pub fn is_case_sensitive(dir: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     };
     sys::list_while(dir, visit, || !is_begun.replace(true))?;
     let Some(name) = found else { return Ok(None) };
-    let swap = |byte: &u8| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
+    let swap =
+        |byte: &u8| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
     let other: Vec<u8> = name.iter().map(swap).collect();
     let Some(other) = errno::if_there(sys::stat(dir, &other, false))? else { return Ok(Some(true)) };
     let known = sys::stat(dir, &name, false)?;
     let is_same = (known.dev, known.ino) == (other.dev, other.ino);
     // Both names can be links to one file.
     Ok((!is_same || known.nlink == 1 || known.mode & 0o170000 == 0o040000).then_some(!is_same))
+}
+
+/// Returns whether a directory is on a network file system, as far as its type shows that; FUSE hides it.
+pub fn is_network(dir: BorrowedFd<'_>) -> io::Result<bool> {
+    // NFS, SMB in three versions, 9P, Ceph, AFS. The types are numbers of 32 bits.
+    const TYPES: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400, 0x5346_414f];
+    Ok(TYPES.contains(&(fs::fstatfs(dir)?.f_type as u32)))
+}
+
+/// Drops the file caches of the machine, which only root may do.
+pub fn drop_caches() -> io::Result<()> {
+    let dir = sys::open_dir_path(b"/proc/sys/vm")?;
+    let file = sys::open_write(dir.as_fd(), b"drop_caches")?;
+    // Only written data can be dropped.
+    fs::sync();
+    sys::write_all(file.as_fd(), b"3\n")
 }
 
 /// A limit of this process: the current value and the highest permitted one; `None`: unlimited.

@@ -18,6 +18,7 @@ pub fn man_page(page: ManPage) -> String {
     match page {
         ManPage::Sparsync => sparsync(&mut out),
         ManPage::Enroll => single(&mut out, "enroll"),
+        ManPage::Bench => single(&mut out, "bench"),
         ManPage::Doctor => single(&mut out, "doctor"),
         ManPage::Server => {
             let pages = pages_of("server");
@@ -96,6 +97,8 @@ fn sparsync(out: &mut Roff) {
     out.header("sparsync", "copy and mirror trees of files, a faster rsync");
     let copies = OPERANDS.iter().map(|operands| format!("sparsync [OPTION]... {operands}"));
     let others = [
+        "sparsync bench scan [OPTION]... PATH",
+        "sparsync bench sync [OPTION]... SRC DST",
         "sparsync doctor [OPTION]... [[USER@]HOST]",
         "sparsync enroll [OPTION]... [USER@]HOST",
         "sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]",
@@ -118,7 +121,9 @@ fn sparsync(out: &mut Roff) {
     FILES.iter().for_each(|(names, help)| out.entry(names, help));
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
-    out.see_also(&["sparsync-doctor(1)", "sparsync-enroll(1)", "sparsync-server(1)", "rsync(1)", "ssh(1)"]);
+    let others = ["bench", "doctor", "enroll", "server"].map(|name| format!("sparsync-{name}(1)"));
+    let others: Vec<_> = others.iter().map(String::as_str).chain(["rsync(1)", "ssh(1)"]).collect();
+    out.see_also(&others);
 }
 
 fn option(out: &mut Roff, flag: &Flag) {
@@ -295,7 +300,12 @@ mod tests {
         for option in named {
             assert!(has(&page, &option), "{option}");
         }
-        for (page, verb) in [(ManPage::Enroll, "enroll"), (ManPage::Server, "server"), (ManPage::Doctor, "doctor")] {
+        for (page, verb) in [
+            (ManPage::Enroll, "enroll"),
+            (ManPage::Server, "server"),
+            (ManPage::Doctor, "doctor"),
+            (ManPage::Bench, "bench"),
+        ] {
             let page = unescaped(page);
             for (name, text) in subcommand::help_pages().into_iter().filter(|(name, _)| name.starts_with(verb)) {
                 let named = options(text);
@@ -319,7 +329,8 @@ mod tests {
 
     #[test]
     fn pages_are_ascii() {
-        for page in [ManPage::Sparsync, ManPage::Enroll, ManPage::Server, ManPage::Doctor].map(man_page) {
+        for page in [ManPage::Sparsync, ManPage::Enroll, ManPage::Server, ManPage::Doctor, ManPage::Bench].map(man_page)
+        {
             assert!(page.is_ascii(), "{:?}", page.lines().find(|line| !line.is_ascii()));
         }
     }

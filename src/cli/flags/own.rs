@@ -67,17 +67,20 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Optional("PAGE"),
         help: "print the man page of sparsync or a command",
         man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
-        words: &["sparsync", "doctor", "enroll", "server"],
+        words: &["sparsync", "bench", "doctor", "enroll", "server"],
         set: |args, given| {
             args.print = Some(PrintRequest::Man(match given.value {
                 b"" | b"sparsync" => ManPage::Sparsync,
+                b"bench" => ManPage::Bench,
                 b"doctor" => ManPage::Doctor,
                 b"enroll" => ManPage::Enroll,
                 b"server" => ManPage::Server,
                 other => {
                     args.own_option_is_invalid = true;
                     let other = other.escape_ascii();
-                    let words = format!("sparsync: invalid --man value `{other}`: expected sparsync, doctor, enroll or server");
+                    let words = format!(
+                        "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll or server"
+                    );
                     return Err(Error::usage(words));
                 }
             }));

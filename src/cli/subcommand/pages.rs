@@ -350,3 +350,31 @@ EXAMPLES
   sparsync doctor --path=/mnt/backup
   sparsync doctor box                   also check ssh, QUIC, TLS and the grant on box
 ";
+
+/// The help of `bench`.
+pub const BENCH: &str = "\
+Measure how fast a tree is listed or copied on this machine, and what limits the speed.
+
+Usage: sparsync bench scan [OPTION]... PATH
+  or   sparsync bench sync [OPTION]... SRC DST
+
+scan lists the entries of PATH. sync copies the content of SRC with -a into a directory below DST,
+which must be missing or empty; what was copied is removed afterwards. The first run fills the
+caches and is not counted. Each row is for one worker, or for the number of workers of a copy.
+
+The verdict is `processor` if this program computes for half of the available processor time or
+more. Otherwise it waits for the kernel: for `network` on a network file system (not seen through
+FUSE), for `storage` if the entries have 64 KiB of data on average, or else for `metadata`. Runs
+that take less than 0.1 s together have no verdict.
+
+OPTIONS
+  --repeat=N              measure N runs for each row; default: 5
+  --cold                  also measure with empty caches; only root may do this, and it drops the
+                          caches of the whole machine
+  --json                  print one JSON object per row; docs/json-schema.json describes them
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync bench scan /srv/data
+  sparsync bench sync /srv/data /mnt/backup/test
+";
