@@ -2,7 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is their home")]
 
+use crate::report::metrics::RunCounts;
 use crate::work::clock::now_unix;
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -44,6 +46,8 @@ pub struct Env {
     signalled: Arc<AtomicBool>,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
     pub timed_out: Arc<AtomicBool>,
+    /// The counts of the run, set at its end.
+    pub counts: Mutex<Option<RunCounts>>,
 }
 
 impl Env {
@@ -68,6 +72,7 @@ impl Env {
             stop_requested: Arc::new(AtomicBool::new(false)),
             signalled: Arc::new(AtomicBool::new(false)),
             timed_out: Arc::new(AtomicBool::new(false)),
+            counts: Mutex::default(),
         }
     }
 

@@ -46,7 +46,7 @@ fn run(test: &str, program: &str, args: &[&str], input: &str) -> Option<String> 
 
 #[test]
 fn man_pages_have_no_faults() {
-    for page in ["--man", "--man=enroll", "--man=server"] {
+    for page in ["--man", "--man=bench", "--man=doctor", "--man=enroll", "--man=server"] {
         let page = printed(&[page]);
         let mandoc = |args: &[&str]| run("man_pages_have_no_faults", "mandoc", args, &page);
         let Some(faults) = mandoc(&["-Tlint", "-Wwarning"]) else { return };
@@ -57,7 +57,7 @@ fn man_pages_have_no_faults() {
 }
 
 /// Words before the cursor, and proposals among the others there.
-const QUERIES: [(&str, &[&str]); 14] = [
+const QUERIES: [(&str, &[&str]); 16] = [
     ("--del", &["--del", "--delete", "--delete-after"]),
     ("-a --suff", &["--suffix"]),
     ("--transport=q", &["quic"]),
@@ -65,6 +65,8 @@ const QUERIES: [(&str, &[&str]); 14] = [
     ("--man=en", &["enroll"]),
     ("--info=prog", &["progress"]),
     ("enr", &["enroll"]),
+    ("doctor --pa", &["--path"]),
+    ("bench sc", &["scan"]),
     ("server re", &["restart", "revoke"]),
     ("server --p", &[]),
     ("server start --po", &["--port"]),
@@ -167,7 +169,7 @@ fn texts_do_not_depend_on_the_name_of_the_program() {
 #[test]
 fn wrong_values_are_usage_errors() {
     for (args, message) in [
-        (&["--man=x"][..], "sparsync: invalid --man value `x`: expected sparsync, enroll or server\n"),
+        (&["--man=x"][..], "sparsync: invalid --man value `x`: expected sparsync, bench, doctor, enroll or server\n"),
         (&["--completions=x"], "sparsync: invalid --completions value `x`: expected bash, zsh or fish\n"),
         (&["--completions", "x", "src", "host:dst"], "sparsync: invalid --completions value `x`: "),
     ] {

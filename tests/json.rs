@@ -34,14 +34,18 @@ fn lines(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
     let output = run(oracle::under_test(), dir, &[&["--json"], args].concat());
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
-    for line in &lines {
-        let name = line["type"].as_str().expect("each line has a type");
-        check(&schema, &schema["$defs"][name], line);
-    }
+    lines.iter().for_each(check_line);
     let code = lines.last().map(|line| line["exit_code"].as_i64());
     assert_eq!(code, Some(output.status.code().map(i64::from)), "{text}");
     (output.status.code(), lines)
+}
+
+/// Checks a line against docs/json-schema.json.
+#[track_caller]
+pub fn check_line(line: &Value) {
+    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
+    let name = line["type"].as_str().expect("each line has a type");
+    check(&schema, &schema["$defs"][name], line);
 }
 
 /// Checks a value against the parts of JSON Schema that the schema uses.

@@ -152,10 +152,10 @@ fn compare(section: &str) {
 #[test]
 fn messages_of_help_pages() {
     let mut book = Book::new("1. Help");
-    for line in ["", "--help", "help server", "help enroll"] {
+    for line in ["", "--help", "help server", "help enroll", "help doctor", "help bench"] {
         book.client(line);
     }
-    for action in ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"] {
+    for action in ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"] {
         book.client(&format!("server {action} --help"));
     }
     book.text = book.text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
@@ -190,6 +190,13 @@ fn messages_of_command_lines() {
     for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {
         book.client(&format!("enroll {line}"));
     }
+    for line in ["scan", "sync a", "scan a --repeat=0", "scan h:a", "scan absent", "sync src src/new", "sync src src/x"]
+    {
+        book.client(&format!("bench {line}"));
+    }
+    for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
+        book.client(&format!("doctor {line}"));
+    }
     for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
         book.client(line);
     }
@@ -204,6 +211,8 @@ fn messages_of_runs_that_need_rsync() {
     let mut book = Book::new("3. Runs that need the installed rsync");
     book.run("client", "-a --copy-as=root src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.client("-a --metrics-file=absent/m src/ got/");
     book.run("client", "-a --iconv=utf8 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     let program = oracle::under_test().to_str().unwrap().to_owned();
     book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
@@ -269,6 +278,7 @@ fn messages_of_the_configuration() {
 fn messages_of_a_server() {
     let mut book = Book::new("5. A server and its grants");
     book.server("server status");
+    book.server("server metrics");
     book.server("server stop");
     book.server("server grants");
     let taken = TcpListener::bind("[::]:0").unwrap();

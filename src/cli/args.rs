@@ -67,6 +67,10 @@ pub enum ManPage {
     Enroll,
     /// sparsync-server(1)
     Server,
+    /// sparsync-bench(1)
+    Bench,
+    /// sparsync-doctor(1)
+    Doctor,
 }
 
 /// A shell.
@@ -232,6 +236,7 @@ pub struct Args {
     pub out_format: Option<Vec<u8>>,
     pub log_file: Option<Vec<u8>>,
     pub log_file_format: Option<Vec<u8>>,
+    pub metrics_file: Option<Vec<u8>>,
     /// How often `-h` was given; counted from -1 after `--no-h`.
     pub human: i8,
     pub eight_bit: bool,

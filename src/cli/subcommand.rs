@@ -1,15 +1,21 @@
-//! The subcommands `server` and `enroll`: parses their arguments.
+//! The subcommands `server`, `enroll`, `doctor` and `bench`: parses their arguments.
 //!
 //! A first argument is a subcommand only if the program was called by its own name, so that a script that calls it
 //! `rsync` can copy a file named `server`. `./server` and `-- server` are always files. `server` is one too if no
 //! action of a server follows.
 
+mod bench;
+mod doctor;
 mod pages;
+
+pub use bench::Bench;
+pub use doctor::Doctor;
 
 use super::value::{Given, shell, size};
 use crate::error::{Error, Result};
 use lexopt::Arg::{Long, Short, Value};
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The least memory that a server can be limited to, in bytes: enough for a few sessions.
@@ -24,6 +30,10 @@ pub enum Verb {
     Server(Box<Server>),
     /// `sparsync enroll ...`.
     Enroll(Box<Enroll>),
+    /// `sparsync doctor ...`.
+    Doctor(Box<Doctor>),
+    /// `sparsync bench ...`.
+    Bench(Box<Bench>),
     /// Prints this page, exit 0.
     Help(Page),
 }
@@ -31,7 +41,9 @@ pub enum Verb {
 /// Returns every subcommand that users need, such as `server start`, with its help.
 pub fn help_pages() -> Vec<(String, &'static str)> {
     let actions = ACTIONS.into_iter().map(|action| (format!("server {action}"), pages::action(action)));
-    let first = [("enroll".to_owned(), pages::ENROLL), ("server".to_owned(), pages::SERVER)];
+    let first =
+        [("bench", pages::BENCH), ("doctor", pages::DOCTOR), ("enroll", pages::ENROLL), ("server", pages::SERVER)];
+    let first = first.map(|(name, text)| (name.to_owned(), text));
     first.into_iter().chain(actions).filter(|(_, text)| !text.is_empty()).collect()
 }
 
@@ -43,6 +55,8 @@ impl Page {
             Page::Server => pages::SERVER.to_owned(),
             Page::Action(action) => pages::action(action).to_owned(),
             Page::Enroll => pages::ENROLL.to_owned(),
+            Page::Doctor => pages::DOCTOR.to_owned(),
+            Page::Bench => pages::BENCH.to_owned(),
         }
     }
 }
@@ -89,6 +103,8 @@ pub enum ServerAction {
         /// As JSON.
         json: bool,
     },
+    /// Prints metrics of the running server.
+    Metrics,
     /// Writes a systemd unit.
     Install(Install),
     /// Lists the grants.
@@ -241,11 +257,11 @@ pub struct EnrollHost {
 }
 
 /// The actions of `server` that users need, as messages list them.
-const SUBCOMMANDS: &str = "start, stop, restart, status, install, grants, grant, revoke or pin";
+const SUBCOMMANDS: &str = "start, stop, restart, status, metrics, install, grants, grant, revoke or pin";
 
 /// The actions of `server`. The last two are for programs.
-const ACTIONS: [&str; 11] =
-    ["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
+const ACTIONS: [&str; 12] =
+    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
 /// Precedes a subcommand if the program has another name than its own. rsync knows no such option.
 const VERB_FOLLOWS: &[u8] = b"--sparsync";
@@ -268,6 +284,10 @@ enum Recognized<'a> {
     Server(&'a [OsString]),
     /// `enroll`, with the arguments after it.
     Enroll(&'a [OsString]),
+    /// `doctor`, with the arguments after it.
+    Doctor(&'a [OsString]),
+    /// `bench`, with the arguments after it.
+    Bench(&'a [OsString]),
     /// A page of help.
     Help(Page),
     /// Probably a misspelling of this subcommand.
@@ -285,6 +305,10 @@ pub enum Page {
     Action(&'static str),
     /// The help of `enroll`.
     Enroll,
+    /// The help of `doctor`.
+    Doctor,
+    /// The help of `bench`.
+    Bench,
 }
 
 /// Returns whether a command line is not a copy.
@@ -318,11 +342,17 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         "enroll" if is_marked || !next.is_some_and(|next| !next.starts_with('-') && next.contains('/')) => {
             Some(Recognized::Enroll(rest))
         }
+        "doctor" if is_marked || !has_operand_of_copy(rest) => Some(Recognized::Doctor(rest)),
+        "bench" if is_marked || next.is_some_and(|next| ["scan", "sync", "--help", "-h"].contains(&next)) => {
+            Some(Recognized::Bench(rest))
+        }
         "help" => match rest {
             [] => Some(Recognized::Help(Page::All)),
             [verb, action, ..] if verb == "server" => Some(Recognized::Help(page_of(action.to_str()))),
             [verb] if verb == "server" => Some(Recognized::Help(Page::Server)),
             [verb, ..] if verb == "enroll" => Some(Recognized::Help(Page::Enroll)),
+            [verb, ..] if verb == "doctor" => Some(Recognized::Help(Page::Doctor)),
+            [verb, ..] if verb == "bench" => Some(Recognized::Help(Page::Bench)),
             _ => None,
         },
         _ if is_path(first) || first.starts_with('-') => None,
@@ -335,6 +365,20 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
         }
         _ => None,
     }
+}
+
+/// Returns whether a word after `doctor` can only be an operand of a copy: a path, or a path on a host.
+fn has_operand_of_copy(words: &[OsString]) -> bool {
+    const WITH_VALUE: [&str; 4] = ["-e", "--rsh", "--path", "--rsync-path"];
+    let mut is_value = false;
+    words.iter().any(|word| {
+        let bytes = word.as_bytes();
+        let is_address = || word.to_str().is_some_and(|word| word.starts_with('[') || word.parse::<Ipv6Addr>().is_ok());
+        let is_path = bytes.contains(&b'/') || bytes.contains(&b':') && !is_address();
+        let is_operand = !is_value && !bytes.starts_with(b"-");
+        is_value = !is_value && WITH_VALUE.iter().any(|option| word == option);
+        is_operand && is_path
+    })
 }
 
 /// Returns the error for `server` with a word that is none of its actions; `None` if the command line has another form. It
@@ -370,6 +414,8 @@ pub fn read(program: &OsStr, args: &[OsString]) -> Option<Result<Verb>> {
     Some(match recognize(program, args)? {
         Recognized::Server(rest) => server(&mut words("server", rest)),
         Recognized::Enroll(rest) => enroll(&mut words("enroll", rest)),
+        Recognized::Doctor(rest) => doctor::read(&mut words("doctor", rest)),
+        Recognized::Bench(rest) => bench::read(&mut words("bench", rest)),
         Recognized::Help(page) => Ok(Verb::Help(page)),
         Recognized::Misspelled(meant) => {
             let given: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
@@ -390,6 +436,7 @@ impl ServerAction {
             ServerAction::Stop { now } => line.action("stop").flag("now", *now),
             ServerAction::Restart { start, now } => line.action("restart").start(start).flag("now", *now),
             ServerAction::Status { json } => line.action("status").flag("json", *json),
+            ServerAction::Metrics => line.action("metrics"),
             ServerAction::Install(Install { system, dry_run, start }) => {
                 let [system, user] = [true, false].map(|is_system| *system == Some(is_system));
                 line.action("install").start(start).flag("system", system).flag("user", user).flag("dry-run", *dry_run)
@@ -724,6 +771,10 @@ const RIGHTS: [&str; 11] = [
     "no-owner",
 ];
 
+/// The actions that can run on a host.
+const ON_A_HOST: [&str; 10] =
+    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin"];
+
 /// The options of `server`, and the actions that accept them.
 const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("foreground", &["start"]),
@@ -753,8 +804,8 @@ const SERVER_OPTIONS: [(&str, &[&str]); 29] = [
     ("owner", &["grant", "session"]),
     ("no-owner", &["grant"]),
     ("start", &["grant"]),
-    ("rsh", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
-    ("rsync-path", &["start", "stop", "restart", "status", "install", "grants", "grant", "revoke", "pin"]),
+    ("rsh", &ON_A_HOST),
+    ("rsync-path", &ON_A_HOST),
 ];
 
 fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
@@ -774,6 +825,7 @@ fn settle_server(words: &WordReader, got: ServerWords) -> Result<Verb> {
         "stop" => ServerAction::Stop { now },
         "restart" => ServerAction::Restart { start, now },
         "status" => ServerAction::Status { json },
+        "metrics" => ServerAction::Metrics,
         "install" => ServerAction::Install(Install { system, dry_run, start }),
         "grants" => ServerAction::Grants { json },
         "pin" => ServerAction::Pin,
@@ -947,6 +999,14 @@ mod tests {
                 .into_iter()
                 .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
                 .chain(["sparsync help v/", "sparsync sewer v/", "sparsync enrol a b", "sparsync ./enrol box"])
+                .chain([
+                    "sparsync doctor v/",
+                    "sparsync doctor h:v",
+                    "sparsync -a doctor v",
+                    "sparsync ./doctor",
+                    "rsync doctor",
+                ])
+                .chain(["sparsync bench", "sparsync bench x", "rsync bench scan x"])
         {
             assert_eq!(parsed(copy), None, "{copy}");
         }
@@ -962,6 +1022,7 @@ mod tests {
         .chain([("server session --help", Page::Server), ("server --now stop -h", Page::Action("stop"))])
         .chain([("help server grant", Page::Action("grant")), ("help server x", Page::Server)])
         .chain([("help", Page::All), ("help server", Page::Server), ("help enroll", Page::Enroll)])
+        .chain([("doctor --help", Page::Doctor), ("doctor h -h", Page::Doctor), ("help doctor", Page::Doctor)])
         {
             assert_eq!(parsed(&format!("sparsync {line}")), Some(Ok(Verb::Help(help))), "{line}");
         }
@@ -980,7 +1041,7 @@ mod tests {
             }
         }
         let all = ACTIONS.into_iter().map(pages::action).filter(|page| !page.is_empty());
-        for page in all.chain([pages::SERVER, pages::ENROLL]) {
+        for page in all.chain([pages::SERVER, pages::ENROLL, pages::DOCTOR, pages::BENCH]) {
             assert!(page.contains("\nEXAMPLES\n"), "{page}");
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
@@ -1074,6 +1135,7 @@ mod tests {
                 .prop_map(|(system, dry_run, start)| ServerAction::Install(Install { system, dry_run, start })),
             any::<bool>().prop_map(|json| ServerAction::Grants { json }),
             Just(ServerAction::Pin),
+            Just(ServerAction::Metrics),
             grants,
             word().prop_map(|who| ServerAction::Revoke { who }),
             (
@@ -1179,6 +1241,28 @@ mod tests {
     }
 
     #[test]
+    fn doctor_arguments_are_parsed() {
+        let Some(Ok(Verb::Doctor(doctor))) = parsed("sparsync doctor --json --path /mnt u@h -e rsh --rsync-path=x")
+        else {
+            panic!("not read")
+        };
+        let host = RemoteHost { host: "u@h".into(), shell: vec![b"rsh".to_vec()], program: Some(b"x".to_vec()) };
+        assert_eq!(*doctor, Doctor { host: Some(host), path: Some(b"/mnt".to_vec()), json: true });
+        for (given, host) in [("::1", "::1"), ("[::1]", "::1")] {
+            let Some(Ok(Verb::Doctor(doctor))) = parsed(&format!("sparsync doctor {given}")) else { panic!("{given}") };
+            assert_eq!(doctor.host.map(|reach| reach.host).as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn bench_arguments_are_parsed() {
+        let bench = Bench { source: b"a".to_vec(), dest: Some(b"b".to_vec()), repeats: 3, cold: true, json: true };
+        let line = "sparsync bench sync --repeat=3 a --cold b --json";
+        assert_eq!(parsed(line), Some(Ok(Verb::Bench(Box::new(bench)))));
+        assert_eq!(parsed("sparsync bench -h"), Some(Ok(Verb::Help(Page::Bench))));
+    }
+
+    #[test]
     fn argument_errors_name_the_cause_and_a_help_page() {
         for (line, words) in [
             ("server", "missing subcommand: start, stop"),
@@ -1216,6 +1300,15 @@ mod tests {
             ("enroll --port 0 a", "invalid --port value `0`: expected a number from 1"),
             ("enroll --root x a", "expected an absolute path"),
             ("enroll -- -oProxyCommand=x", "invalid host"),
+            ("bench scan", "expected `scan PATH` or `sync SRC DST`"),
+            ("bench sync a", "expected `scan PATH` or `sync SRC DST`"),
+            ("bench scan a --repeat=0", "invalid --repeat value `0`"),
+            ("bench scan a -q", "unknown option -q"),
+            ("doctor a b", "unexpected argument `b`"),
+            ("doctor --colour", "unknown option --colour"),
+            ("doctor -e rsh", "-e and --rsync-path require a HOST"),
+            ("doctor --path", "missing value for --path"),
+            ("doctor -- -oProxyCommand=x", "invalid host"),
         ] {
             let error = refused(line);
             assert!(error.contains(words), "{line}: {error}");

@@ -97,6 +97,16 @@ pub struct Status {
     /// Bytes sent to clients in all sessions.
     #[serde(default)]
     pub bytes_out: u64,
+    /// How long the sessions that have ended were connected, together, in milliseconds; `None`: a server that does not
+    /// count it.
+    #[serde(default)]
+    pub ended_sessions_ms: Option<u64>,
+    /// How many errors there were; `None`: a server that does not count them.
+    #[serde(default)]
+    pub errors_total: Option<u64>,
+    /// How many clients were rejected and logged; `None`: a server that does not count them.
+    #[serde(default)]
+    pub rejected_total: Option<u64>,
     /// The last rejected client, then the last errors, the newest last.
     #[serde(default)]
     pub errors: Vec<String>,
@@ -121,6 +131,9 @@ impl Status {
             sessions_total: 0,
             bytes_in: 0,
             bytes_out: 0,
+            ended_sessions_ms: None,
+            errors_total: None,
+            rejected_total: None,
             errors: Vec::new(),
         }
     }
@@ -152,12 +165,16 @@ pub struct Errors(Mutex<LastErrors>);
 struct LastErrors {
     errors: VecDeque<String>,
     turned_away: Option<String>,
+    count: u64,
+    rejected_count: u64,
 }
 
 impl Errors {
     /// Adds an error, unless it repeats the last one. Drops the oldest one if there are too many.
     pub fn push(&self, error: String) {
-        let errors = &mut self.0.lock().errors;
+        let mut kept = self.0.lock();
+        kept.count += 1;
+        let errors = &mut kept.errors;
         if errors.back() == Some(&error) {
             return;
         }
@@ -169,7 +186,15 @@ impl Errors {
 
     /// Records the last rejected client, apart from the errors: strangers must not push errors out.
     pub fn record_rejected(&self, words: String) {
-        self.0.lock().turned_away = Some(words);
+        let mut kept = self.0.lock();
+        kept.rejected_count += 1;
+        kept.turned_away = Some(words);
+    }
+
+    /// Returns how many errors and rejected clients were recorded.
+    pub fn counts(&self) -> (u64, u64) {
+        let kept = self.0.lock();
+        (kept.count, kept.rejected_count)
     }
 
     /// Returns the last rejected client and all errors, the newest last.
@@ -325,5 +350,6 @@ mod tests {
         (0..100).for_each(|n| errors.record_rejected(format!("stranger {n}")));
         let all = errors.all();
         assert_eq!((all.len(), &*all[0], &*all[1]), (1 + ERRORS_MAX, "stranger 99", "1"));
+        assert_eq!(errors.counts(), (ERRORS_MAX as u64 + 2, 100), "a repeated error counts again");
     }
 }

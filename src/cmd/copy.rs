@@ -180,6 +180,7 @@ pub fn close(
         }
     };
     reporter.flush();
+    *env.counts.lock() = Some(reporter.counts(tally));
     if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
         for (call, count) in sys::counts() {
             reporter.error(format!("profile: {call} {count}").as_bytes());
@@ -217,6 +218,32 @@ fn carry_out(
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);
     close(env, reporter, &tally, since, ended.map(|()| None), "sender")
+}
+
+/// Runs a copy or a listing between local paths with this many threads, and prints only errors. Returns its counts.
+pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tally, Error> {
+    let cli::Copy { options, sources, dest, far: _ } = wanted;
+    let rules = input_files::rules(env, &options)?.rules(&options);
+    let list_only = dest.is_none() || options.select.list_only;
+    let facts = facts(env, &options, list_only, true);
+    let (stdout, stderr) = (Box::new(io::sink()), Box::new(io::stderr()));
+    let mut reporter = TextReporter::new(&options.output, facts, stdout, stderr, None, Arc::new(clock::now_unix));
+    let terms = Terms {
+        options: &options,
+        rules: &rules,
+        cwd: &env.cwd,
+        umask: env.umask,
+        stop: &env.stop,
+        threads,
+        repeats: false,
+        interrupted: &env.stop_requested,
+    };
+    let local = Local { terms, sources, dest: dest.filter(|_| !list_only), listed: None };
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
+    let mut tally = Tally::default();
+    local.run(&mut reporter, &mut tally)?;
+    reporter.flush();
+    Ok(tally)
 }
 
 fn banner(options: &Options) -> Banner {

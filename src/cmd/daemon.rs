@@ -140,6 +140,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
         sessions: Mutex::default(),
         next: AtomicU64::new(0),
         bytes: Bytes::default(),
+        ended_ms: AtomicU64::new(0),
         drain: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         gives_way: AtomicBool::new(false),
@@ -458,6 +459,8 @@ struct Daemon {
     next: AtomicU64,
     /// The bytes of the sessions that have ended.
     bytes: Bytes,
+    /// How long these sessions were connected, in milliseconds.
+    ended_ms: AtomicU64,
     drain: AtomicBool,
     stop: AtomicBool,
     gives_way: AtomicBool,
@@ -643,7 +646,9 @@ impl Daemon {
         let (from, to) = (bytes.from_client.load(Ordering::Relaxed), bytes.to_client.load(Ordering::Relaxed));
         self.bytes.from_client.fetch_add(from, Ordering::Relaxed);
         self.bytes.to_client.fetch_add(to, Ordering::Relaxed);
-        let secs = since.elapsed().as_secs_f32();
+        let lasted = since.elapsed();
+        self.ended_ms.fetch_add(u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let secs = lasted.as_secs_f32();
         let moved = hang_up.moved_after();
         let moved = moved.map_or_else(String::new, |bytes| format!(", over {} after {bytes} bytes", NetTransport::Tls));
         if from == 0 {
@@ -744,6 +749,7 @@ impl Daemon {
             bytes_in: session.bytes.from_client.load(Ordering::Relaxed),
             bytes_out: session.bytes.to_client.load(Ordering::Relaxed),
         });
+        let (errors_total, rejected_total) = self.errors.counts();
         Status {
             running: true,
             pid: std::process::id(),
@@ -759,6 +765,9 @@ impl Daemon {
             sessions_total: self.next.load(Ordering::Relaxed),
             bytes_in: count(&|bytes| &bytes.from_client),
             bytes_out: count(&|bytes| &bytes.to_client),
+            ended_sessions_ms: Some(self.ended_ms.load(Ordering::Relaxed)),
+            errors_total: Some(errors_total),
+            rejected_total: Some(rejected_total),
             errors: self.errors.all(),
             ..Status::down()
         }

@@ -1,6 +1,6 @@
 //! Hands a run over to the installed rsync, with the original arguments.
 
-use super::command_end;
+use super::{command_end, metrics_file};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -15,6 +15,7 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
         let message = "sparsync: cannot hand this run over to rsync: rsync has no --json";
         return Err(Error::new(Exit::Unsupported, message));
     }
+    metrics_file::refuse_handover(env)?;
     let search = RsyncSearch::of(env);
     let Some(rsync) = search.find() else {
         let message = match search.named {

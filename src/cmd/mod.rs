@@ -1,9 +1,11 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
+mod bench;
 mod command_end;
 mod control_socket;
 mod copy;
 mod daemon;
+mod doctor;
 mod enroll;
 mod ephemeral_server;
 mod exec_rsync;
@@ -11,6 +13,7 @@ mod forced_command;
 mod grant_cli;
 mod input_files;
 mod memory_limit;
+mod metrics_file;
 mod port_owner;
 mod proxy;
 mod reconnect;
@@ -30,14 +33,16 @@ mod via_server;
 mod via_shell;
 
 use self::command_end::{fail, write_text};
+use self::metrics_file::MetricsFile;
 use crate::cli::subcommand::{self, Verb};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
+use crate::options::Options;
 use crate::report::event::errno_words;
-use crate::work::clock;
+use crate::work::clock::{self, Since};
 use std::io::Write;
 
 /// Runs the command line and returns the exit code. All output has been written when it returns.
@@ -70,11 +75,18 @@ pub fn run(env: &mut Env) -> Exit {
                 let words = [b"rsync: [Receiver] getcwd(): ".as_slice(), &errno_words(error)].concat();
                 Err(Error::new(Exit::FileSelect, words).by("Receiver"))
             }
-            _ if wanted.far.is_some() => return remote::run(env, *wanted),
-            _ => return copy::run(env, *wanted),
+            _ => return run_copy(env, *wanted),
         },
         Ok(Request::Verb(Verb::Help(page))) => write_text(&mut env.stdout, page.text(cli::help_text).as_bytes()),
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
+        Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
+        Ok(Request::Verb(Verb::Bench(wanted))) => match bench::run(env, &wanted) {
+            Ok(exit) => return exit,
+            Err(error) => Err(error),
+        },
         Ok(Request::Verb(Verb::Enroll(wanted))) => enroll::run(env, &wanted),
         Ok(Request::Help) => write_text(&mut env.stdout, cli::help_text().as_bytes()),
         Ok(Request::Version { json: true }) => write_text(&mut env.stdout, cli::rsync_version_json().as_bytes()),
@@ -97,6 +109,21 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(()) => Exit::Ok,
         Err(error) => fail(env, &error),
     }
+}
+
+/// Runs a copy, and writes its metrics if they are requested.
+fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
+    let since = Since::now();
+    let Options { output, preserve, .. } = &wanted.options;
+    let file = output.metrics_file.clone().map(|path| MetricsFile { path, owners: preserve.link_owners });
+    let exit = match wanted.far.is_some() {
+        true => remote::run(env, wanted),
+        false => copy::run(env, wanted),
+    };
+    if let Some(file) = file {
+        file.write(env, exit, since);
+    }
+    exit
 }
 
 /// Runs a test in a process of its own, which calls this function again. Returns `true` there, and `false` once that

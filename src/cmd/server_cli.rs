@@ -1,6 +1,6 @@
 //! `sparsync server`: runs its actions, here or on another host, and prints the state of the server.
 
-use super::command_end::{fail, print_line, to_json};
+use super::command_end::{fail, print_line, to_json, write_text};
 use super::control_socket::{self, Question, Status};
 use super::server_process::{START_MAX, at_its_port, restart, shown_at, stop};
 use super::{enroll, grant_cli, server_process, server_session, systemd_unit};
@@ -8,6 +8,7 @@ use crate::cli::subcommand::{RemoteHost, Server, ServerAction, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::report::metrics::Metrics;
 use crate::transport::link::Patience;
 use crate::transport::net::NetTransport;
 use crate::transport::net::client::{Dial, race};
@@ -18,6 +19,7 @@ use crate::trust::paths::Places;
 use crate::trust::peers::Peers;
 use crate::trust::{Pin, tls};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The exit code of `status` if no server runs, as with `systemctl status`.
 const NOT_RUNNING: Exit = Exit::Other(3);
@@ -35,6 +37,7 @@ pub fn run(env: &mut Env, server: Server) -> Exit {
         ServerAction::Stop { now } => stop(env, &places, now.then_some(Question::Stop)),
         ServerAction::Restart { start, now } => restart(env, &places, start, now),
         ServerAction::Status { json } => status(env, &places, json),
+        ServerAction::Metrics => metrics(env, &places),
         ServerAction::Install(install) => systemd_unit::install(env, &places, &install),
         ServerAction::Grants { json } => grant_cli::grants(env, &places, json),
         ServerAction::Pin => {
@@ -153,6 +156,47 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     }
     print_line(env, &lines.join("\n"))?;
     Ok(exit)
+}
+
+/// Prints metrics of the server, and exits like [`status`].
+fn metrics(env: &mut Env, places: &Places) -> Result<Exit> {
+    let status = control_socket::status(places)?;
+    let exit = if status.is_some() { Exit::Ok } else { NOT_RUNNING };
+    write_text(&mut env.stdout, metrics_of(status.as_ref()).as_bytes())?;
+    Ok(exit)
+}
+
+fn metrics_of(status: Option<&Status>) -> String {
+    let mut metrics = Metrics::default();
+    metrics.gauge("server_up", "Whether the server is running", u8::from(status.is_some()));
+    let Some(status) = status else { return metrics.text() };
+    metrics.version("server_build_info", &status.sparsync);
+    for (name, help, value) in [
+        ("uptime_seconds", "How long the server has been running", status.uptime_secs),
+        ("draining", "Whether the server rejects new clients because it will stop", u64::from(status.draining)),
+        ("sessions_running", "Running sessions", status.sessions.len() as u64),
+        ("memory_bytes", "Memory of the server and its sessions", status.memory_bytes),
+        ("memory_limit_bytes", "The most memory that they may hold; 0 means unlimited", status.memory_max_bytes),
+    ] {
+        metrics.gauge(&format!("server_{name}"), help, value);
+    }
+    for (name, help, value) in [
+        ("sessions", "Sessions that have begun", Some(status.sessions_total)),
+        ("received_bytes", "Bytes received from clients", Some(status.bytes_in)),
+        ("sent_bytes", "Bytes sent to clients", Some(status.bytes_out)),
+        ("errors", "Errors and warnings in the log", status.errors_total),
+        ("rejected_clients", "Rejected clients in the log", status.rejected_total),
+    ] {
+        if let Some(value) = value {
+            metrics.counter(&format!("server_{name}"), help, value);
+        }
+    }
+    if let Some(ended_ms) = status.ended_sessions_ms {
+        let running: u64 = status.sessions.iter().map(|session| session.secs).sum();
+        let secs = Duration::from_millis(ended_ms) + Duration::from_secs(running);
+        metrics.counter("server_session_seconds", "How long clients were connected, together", secs.as_secs_f64());
+    }
+    metrics.text()
 }
 
 /// Formats a duration in its two largest units.

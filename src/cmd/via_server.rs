@@ -419,7 +419,7 @@ fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
 }
 
 /// Returns the advice for a server that does not answer.
-fn unanswered(peer: &Peer) -> String {
+pub fn unanswered(peer: &Peer) -> String {
     format!("open UDP and TCP port {} there, run `sparsync server status {}`", peer.port, peer.ssh)
 }
 

@@ -14,6 +14,7 @@ pub mod errno;
 pub mod fake_super;
 pub mod glob;
 pub mod ids;
+pub mod probe;
 pub mod read;
 pub mod root;
 pub mod write;

@@ -1408,6 +1408,20 @@ pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
     attempt(Call::Open, || Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?))
 }
 
+/// Returns the processor time of this process: in the program, and in the kernel.
+#[allow(unsafe_code)]
+pub fn processor_time() -> [Duration; 2] {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes a whole `rusage`, of which all bits are valid, into memory of that size.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    [usage.ru_utime, usage.ru_stime].map(|time| {
+        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+    })
+}
+
 /// Returns the memory of this machine in bytes.
 pub fn machine_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();

@@ -215,7 +215,8 @@ fn is_own(fd: &OwnedFd) -> io::Result<bool> {
     Ok(is_locked && sys::fstat(fd.as_fd())?.nlink > 0)
 }
 
-fn lacks_tmpfile(error: &io::Error) -> bool {
+/// Returns whether creating a file without a name failed because the file system cannot do that.
+pub fn lacks_tmpfile(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOSYS | libc::ENOENT))
 }
 

@@ -102,6 +102,8 @@ pub struct Output {
     pub unsafe_links: bool,
     /// `--log-file`
     pub log_file: Option<LogFile>,
+    /// `--metrics-file`
+    pub metrics_file: Option<Vec<u8>>,
     /// The level of `-h`: 0 (`--no-h`), 1 (default: digit groups), 2 (units of 1000), 3 (units of 1024).
     pub human: u8,
     /// `-8`

@@ -154,6 +154,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         created_dir: _,
         unsafe_links: _,
         log_file: _,
+        metrics_file: _,
         human: _,
         eight_bit: _,
         outbuf: _,

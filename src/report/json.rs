@@ -33,6 +33,10 @@ pub enum Line<'a> {
     Summary(Box<SummaryLine>),
     /// The last line.
     End(EndLine<'a>),
+    /// A check of `sparsync doctor`.
+    Check(CheckLine<'a>),
+    /// A row of `sparsync bench`.
+    Bench(Box<BenchLine>),
 }
 
 /// A path or another byte string.
@@ -182,6 +186,49 @@ pub struct EndLine<'a> {
     /// The line that stderr shows. Absent if the exit code is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Cow<'a, str>>,
+}
+
+/// See [`Line::Check`].
+#[derive(Serialize)]
+pub struct CheckLine<'a> {
+    /// What was checked.
+    pub name: &'static str,
+    /// `ok`, `warn` or `fail`.
+    pub state: &'static str,
+    /// The finding.
+    pub finding: &'a str,
+    /// The next step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'a str>,
+}
+
+/// See [`Line::Bench`].
+#[derive(Serialize)]
+pub struct BenchLine {
+    /// `scan` or `sync`.
+    pub action: &'static str,
+    /// `warm` or `cold`.
+    pub cache: &'static str,
+    /// The number of worker threads.
+    pub workers: usize,
+    /// How many runs were measured.
+    pub runs: usize,
+    /// The entries of the tree.
+    pub entries: u64,
+    /// The bytes that a run copied.
+    pub bytes: u64,
+    /// The time of the median run.
+    pub median_secs: f64,
+    /// The time of the fastest run.
+    pub least_secs: f64,
+    /// The time of the slowest run.
+    pub most_secs: f64,
+    /// The mean processor time of a run in the program.
+    pub user_secs: f64,
+    /// The mean processor time of a run in the kernel.
+    pub system_secs: f64,
+    /// `processor`, `metadata`, `storage`, `network` or `unknown`.
+    pub bound_by: &'static str,
 }
 
 /// Returns the line of an event that needs no context; `None` for the others.

@@ -8,6 +8,7 @@ pub mod itemize;
 pub mod json;
 pub mod line_filter;
 pub mod list;
+pub mod metrics;
 pub mod number;
 pub mod progress;
 pub mod tally;

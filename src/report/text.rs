@@ -19,6 +19,7 @@ use super::format::{Constants, Format, Shown, put_link, put_name};
 use super::json;
 use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
+use super::metrics::RunCounts;
 use super::progress::{ListTotal, Meter, ProgressScope};
 use super::tally::Tally;
 use super::times::LocalTimes;
@@ -278,6 +279,12 @@ impl TextReporter {
     pub fn traffic(&mut self, sent: u64, received: u64) {
         let (before_sent, before_received) = self.traffic.unwrap_or((0, 0));
         self.traffic = Some((before_sent + sent, before_received + received));
+    }
+
+    /// Returns the counts of the run so far, with the bytes sent and received.
+    pub fn counts(&self, tally: &Tally) -> RunCounts {
+        let (sent_bytes, received_bytes) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
+        RunCounts { tally: tally.clone(), sent_bytes, received_bytes }
     }
 
     /// Records the totals of a run that ends before its summary, for the log file. Must be called before

@@ -172,6 +172,7 @@ fn by_output(output: &Output) -> Shortcuts {
         created_dir: _,
         unsafe_links: _,
         log_file: _,
+        metrics_file: _,
         human: _,
         eight_bit: _,
         outbuf: _,

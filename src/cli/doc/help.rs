@@ -27,9 +27,13 @@ Set up the fast route:
   sparsync server status                  show the server of this account; also start, stop, restart, install,
                                           grants, grant and revoke
 
+Find faults:
+  sparsync doctor [HOST]                  check this machine, and the ways to HOST
+  sparsync bench scan PATH                measure how fast a tree is listed; sync: copied
+
 Help:
   sparsync --help                         all options
-  sparsync help server|enroll             one command
+  sparsync help COMMAND                   one command: server, enroll, doctor or bench
 ";
 
 /// Returns the text that `--help` prints: the overview, the forms of a copy, and every option.

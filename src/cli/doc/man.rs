@@ -17,13 +17,9 @@ pub fn man_page(page: ManPage) -> String {
     let mut out = Roff(String::new());
     match page {
         ManPage::Sparsync => sparsync(&mut out),
-        ManPage::Enroll => {
-            let pages = pages_of("enroll");
-            out.begin("sparsync-enroll", &pages[0].1);
-            out.sections(&pages[0].1, "SH");
-            out.examples(&pages);
-            out.see_also(&["sparsync(1)", "sparsync-server(1)", "ssh(1)"]);
-        }
+        ManPage::Enroll => single(&mut out, "enroll"),
+        ManPage::Bench => single(&mut out, "bench"),
+        ManPage::Doctor => single(&mut out, "doctor"),
         ManPage::Server => {
             let pages = pages_of("server");
             out.begin("sparsync-server", &pages[0].1);
@@ -39,6 +35,15 @@ pub fn man_page(page: ManPage) -> String {
         }
     }
     out.0
+}
+
+/// Writes the page of a subcommand without actions.
+fn single(out: &mut Roff, subcommand: &str) {
+    let pages = pages_of(subcommand);
+    out.begin(&format!("sparsync-{subcommand}"), &pages[0].1);
+    out.sections(&pages[0].1, "SH");
+    out.examples(&pages);
+    out.see_also(&["sparsync(1)", "sparsync-server(1)", "ssh(1)"]);
 }
 
 /// Returns the help pages of a subcommand and of its actions.
@@ -91,7 +96,13 @@ const FILES: [(&str, &str); 4] = [
 fn sparsync(out: &mut Roff) {
     out.header("sparsync", "copy and mirror trees of files, a faster rsync");
     let copies = OPERANDS.iter().map(|operands| format!("sparsync [OPTION]... {operands}"));
-    let others = ["sparsync enroll [OPTION]... [USER@]HOST", "sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]"];
+    let others = [
+        "sparsync bench scan [OPTION]... PATH",
+        "sparsync bench sync [OPTION]... SRC DST",
+        "sparsync doctor [OPTION]... [[USER@]HOST]",
+        "sparsync enroll [OPTION]... [USER@]HOST",
+        "sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]",
+    ];
     out.verbatim(&copies.chain(others.map(String::from)).collect::<Vec<_>>());
     out.title("SH", "DESCRIPTION");
     out.paragraphs(&DESCRIPTION);
@@ -110,7 +121,9 @@ fn sparsync(out: &mut Roff) {
     FILES.iter().for_each(|(names, help)| out.entry(names, help));
     out.title("SH", "EXAMPLES");
     out.verbatim(&EXAMPLES);
-    out.see_also(&["sparsync-enroll(1)", "sparsync-server(1)", "rsync(1)", "ssh(1)"]);
+    let others = ["bench", "doctor", "enroll", "server"].map(|name| format!("sparsync-{name}(1)"));
+    let others: Vec<_> = others.iter().map(String::as_str).chain(["rsync(1)", "ssh(1)"]).collect();
+    out.see_also(&others);
 }
 
 fn option(out: &mut Roff, flag: &Flag) {
@@ -287,7 +300,12 @@ mod tests {
         for option in named {
             assert!(has(&page, &option), "{option}");
         }
-        for (page, verb) in [(ManPage::Enroll, "enroll"), (ManPage::Server, "server")] {
+        for (page, verb) in [
+            (ManPage::Enroll, "enroll"),
+            (ManPage::Server, "server"),
+            (ManPage::Doctor, "doctor"),
+            (ManPage::Bench, "bench"),
+        ] {
             let page = unescaped(page);
             for (name, text) in subcommand::help_pages().into_iter().filter(|(name, _)| name.starts_with(verb)) {
                 let named = options(text);
@@ -311,7 +329,8 @@ mod tests {
 
     #[test]
     fn pages_are_ascii() {
-        for page in [ManPage::Sparsync, ManPage::Enroll, ManPage::Server].map(man_page) {
+        for page in [ManPage::Sparsync, ManPage::Enroll, ManPage::Server, ManPage::Doctor, ManPage::Bench].map(man_page)
+        {
             assert!(page.is_ascii(), "{:?}", page.lines().find(|line| !line.is_ascii()));
         }
     }

@@ -48,20 +48,39 @@ pub const FLAGS: &[Flag] = &[
         ..Flag::SWITCH
     },
     Flag {
+        long: "metrics-file",
+        arity: Arity::Value("FILE"),
+        help: "write metrics of the run to FILE at its end",
+        man: "The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
+              name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
+              line. A FILE that cannot be written is reported and does not change the exit code. A run that is handed \
+              over to the installed rsync is refused.",
+        set: |args, given| {
+            args.metrics_file = Some(given.value.to_vec());
+            Ok(())
+        },
+        reach: FlagScope::Local,
+        ..Flag::SWITCH
+    },
+    Flag {
         long: "man",
         arity: Arity::Optional("PAGE"),
-        help: "print the man page of sparsync, enroll or server",
+        help: "print the man page of sparsync or a command",
         man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
-        words: &["sparsync", "enroll", "server"],
+        words: &["sparsync", "bench", "doctor", "enroll", "server"],
         set: |args, given| {
             args.print = Some(PrintRequest::Man(match given.value {
                 b"" | b"sparsync" => ManPage::Sparsync,
+                b"bench" => ManPage::Bench,
+                b"doctor" => ManPage::Doctor,
                 b"enroll" => ManPage::Enroll,
                 b"server" => ManPage::Server,
                 other => {
                     args.own_option_is_invalid = true;
                     let other = other.escape_ascii();
-                    let words = format!("sparsync: invalid --man value `{other}`: expected sparsync, enroll or server");
+                    let words = format!(
+                        "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll or server"
+                    );
                     return Err(Error::usage(words));
                 }
             }));

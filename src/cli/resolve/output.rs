@@ -51,6 +51,7 @@ pub(super) fn output(args: &Args) -> Output {
             .clone()
             .filter(|path| !path.is_empty())
             .map(|path| LogFile { path, format: args.log_file_format.clone().unwrap_or_else(default_format) }),
+        metrics_file: args.metrics_file.clone().filter(|path| !path.is_empty()),
         human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
         eight_bit: args.eight_bit,
         outbuf: args.outbuf,

@@ -16,6 +16,7 @@ SUBCOMMANDS
   stop                    stop the server after its sessions have ended
   restart                 stop and start the server with the same settings
   status                  show whether the server runs, and its sessions
+  metrics                 print metrics for Prometheus
   install                 write a systemd unit that starts the server
   grants                  list the keys that have a grant
   grant PIN               add or change the grant of a key (`sparsync enroll` does this)
@@ -50,6 +51,7 @@ pub fn action(action: &str) -> &'static str {
         "stop" => STOP,
         "restart" => RESTART,
         "status" => STATUS,
+        "metrics" => METRICS,
         "install" => INSTALL,
         "grants" => GRANTS,
         "grant" => GRANT,
@@ -140,6 +142,25 @@ OPTIONS
 EXAMPLES
   sparsync server status
   sparsync server status --json box
+";
+
+const METRICS: &str = "\
+Print metrics of the server of this account in the text format of OpenMetrics.
+
+Usage: sparsync server metrics [OPTION]... [[USER@]HOST]
+
+Counters begin at 0 when the server starts. Files are not counted: the server only forwards the
+bytes of sessions. A copy counts them with --metrics-file. The exit code is 0 if the server is
+running, 3 if it is not; then the only metric is sparsync_server_up.
+
+OPTIONS
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync server metrics
+  sparsync server metrics box
 ";
 
 const INSTALL: &str = "\
@@ -305,4 +326,55 @@ EXAMPLES
                                         limit this machine to one directory
   sparsync enroll --list                list the enrolled hosts
   sparsync enroll --revoke=box          remove box, and the grant there
+";
+
+/// The help of `doctor`.
+pub const DOCTOR: &str = "\
+Check what works on this machine, and with HOST also the ways to that machine.
+
+Usage: sparsync doctor [OPTION]... [[USER@]HOST]
+
+Each line is one check: `ok`, `warn` (a restriction) or `fail` (something does not work), its name,
+and the finding; a line `hint:` is the next step. Nothing is changed. With HOST, the ssh login must
+work without a password, and a login is ended after 20 seconds. The exit code is 1 if a check fails.
+
+OPTIONS
+  --path=DIR              examine the file system of this directory; default: the working directory
+  --json                  print one JSON object per check; docs/json-schema.json describes them
+  --rsh=COMMAND, -e       with HOST: the remote shell
+  --rsync-path=PROGRAM    with HOST: the path of sparsync there
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync doctor
+  sparsync doctor --path=/mnt/backup
+  sparsync doctor box                   also check ssh, QUIC, TLS and the grant on box
+";
+
+/// The help of `bench`.
+pub const BENCH: &str = "\
+Measure how fast a tree is listed or copied on this machine, and what limits the speed.
+
+Usage: sparsync bench scan [OPTION]... PATH
+  or   sparsync bench sync [OPTION]... SRC DST
+
+scan lists the entries of PATH. sync copies the content of SRC with -a into a directory below DST,
+which must be missing or empty; what was copied is removed afterwards. The first run fills the
+caches and is not counted. Each row is for one worker, or for the number of workers of a copy.
+
+The verdict is `processor` if this program computes for half of the available processor time or
+more. Otherwise it waits for the kernel: for `network` on a network file system (not seen through
+FUSE), for `storage` if the entries have 64 KiB of data on average, or else for `metadata`. Runs
+that take less than 0.1 s together have no verdict.
+
+OPTIONS
+  --repeat=N              measure N runs for each row; default: 5
+  --cold                  also measure with empty caches; only root may do this, and it drops the
+                          caches of the whole machine
+  --json                  print one JSON object per row; docs/json-schema.json describes them
+  --help, -h              print this help
+
+EXAMPLES
+  sparsync bench scan /srv/data
+  sparsync bench sync /srv/data /mnt/backup/test
 ";

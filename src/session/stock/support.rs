@@ -111,6 +111,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         created_dir: _,
         unsafe_links: _,
         log_file: _,
+        metrics_file: _,
         human: _,
         eight_bit: _,
         outbuf: _,

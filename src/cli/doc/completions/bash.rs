@@ -14,7 +14,7 @@ _sparsync() {
 
     if ((COMP_CWORD > 1)); then
         case ${COMP_WORDS[1]} in
-            enroll | help) command=${COMP_WORDS[1]} ;;
+            bench | doctor | enroll | help) command=${COMP_WORDS[1]} ;;
             server)
                 command=server
                 for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
@@ -63,13 +63,20 @@ _sparsync() {
     fi
 
     case $command in
-        enroll | 'server '*) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur") ;;
+        doctor | enroll | 'server '*) mapfile -t COMPREPLY < <(compgen -A hostname -- "$cur") ;;
         server) mapfile -t COMPREPLY < <(compgen -W '@ACTION_LIST@' -- "$cur") ;;
-        help) mapfile -t COMPREPLY < <(compgen -W 'enroll server' -- "$cur") ;;
+        bench)
+            compopt -o filenames -o default 2>/dev/null
+            mapfile -t COMPREPLY < <(
+                ((COMP_CWORD > 2)) || compgen -W 'scan sync' -- "$cur"
+                ((COMP_CWORD < 3)) || compgen -d -- "$cur"
+            )
+            ;;
+        help) mapfile -t COMPREPLY < <(compgen -W 'bench doctor enroll server' -- "$cur") ;;
         *)
             compopt -o filenames -o default 2>/dev/null
             mapfile -t COMPREPLY < <(
-                ((COMP_CWORD > 1)) || compgen -W 'enroll help server' -- "$cur"
+                ((COMP_CWORD > 1)) || compgen -W 'bench doctor enroll help server' -- "$cur"
                 compgen -f -- "$cur"
             )
             ;;

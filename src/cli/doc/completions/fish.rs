@@ -6,11 +6,11 @@ use crate::cli::flag::Arity;
 /// What is the same for all commands. `@` marks where the tables are inserted.
 const SCRIPT: &str = r#"# Completions of sparsync for fish, printed by `sparsync --completions=fish`.
 
-# Prints the command before the cursor: copy, enroll, help, server, or server and an action.
+# Prints the command before the cursor: copy, bench, doctor, enroll, help, server, or server and an action.
 function __sparsync_command
     set -l words (commandline -opc)
     switch "$words[2]"
-        case enroll help
+        case bench doctor enroll help
             echo $words[2]
         case server
             for word in $words[3..-1]
@@ -34,8 +34,10 @@ function __sparsync_is_first
 end
 
 complete -c sparsync -n 'not __sparsync_is copy' -f
+complete -c sparsync -n '__sparsync_is bench' -a 'scan sync (__fish_complete_directories)'
+complete -c sparsync -n '__sparsync_is doctor' -a '(__fish_print_hostnames)'
 complete -c sparsync -n '__sparsync_is enroll' -a '(__fish_print_hostnames)'
-complete -c sparsync -n '__sparsync_is help' -a 'enroll server'
+complete -c sparsync -n '__sparsync_is help' -a 'bench doctor enroll server'
 complete -c sparsync -n 'string match -q "server *" (__sparsync_command)' -a '(__fish_print_hostnames)'
 "#;
 

@@ -15,7 +15,7 @@ _sparsync() {
     local command=
     if (( CURRENT > 2 )); then
         case $words[2] in
-            enroll | help) command=$words[2] ;;
+            bench | doctor | enroll | help) command=$words[2] ;;
             server) command="server ${words[(r)(@ACTIONS@)]}" ;;
         esac
     fi
@@ -24,7 +24,7 @@ _sparsync() {
     [[ -n $command ]] && { shift words; (( CURRENT-- )) }
     case $command in
 @TABLE@
-        help) _arguments ':command:(enroll server)' ;;
+        help) _arguments ':command:(bench doctor enroll server)' ;;
     esac
 }
 
@@ -39,7 +39,8 @@ fi
 pub fn script(commands: &[Command]) -> String {
     let actions: Vec<_> = commands.iter().filter_map(|command| Some((command.action()?, command))).collect();
     let described = |name: &str, help: &str| format!("{name}\\:{}", quoted_twice(help));
-    let verbs = commands.iter().filter(|command| ["enroll", "server"].contains(&command.name.as_str()));
+    let verbs =
+        commands.iter().filter(|command| ["bench", "doctor", "enroll", "server"].contains(&command.name.as_str()));
     let verbs: Vec<_> = verbs.map(|command| described(&command.name, &command.help)).collect();
     let listed: Vec<_> = actions.iter().map(|(action, command)| described(action, &command.help)).collect();
     let mut table = String::new();
@@ -48,7 +49,8 @@ pub fn script(commands: &[Command]) -> String {
         let operands = match name {
             "" => "'1: :_sparsync_first' '*:file:_files'".to_owned(),
             "server " => format!("'1:action:(({}))'", listed.join(" ")),
-            "enroll" => "'1:host:_hosts'".to_owned(),
+            "bench" => "'1:measurement:(scan sync)' '*:directory:_files -/'".to_owned(),
+            "doctor" | "enroll" => "'1:host:_hosts'".to_owned(),
             _ => "'1: :' '*:host:_hosts'".to_owned(),
         };
         let specs = command.options.iter().flat_map(specs).map(|spec| format!(" \\\n                {spec}"));

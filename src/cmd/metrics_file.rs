@@ -1,0 +1,62 @@
+//! `--metrics-file`: writes the metrics of a run at its end.
+
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::trusted_path;
+use crate::options::LinkOwners;
+use crate::report::event::errno_words;
+use crate::report::metrics;
+use crate::trust::files;
+use crate::work::clock::{self, Since};
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The file, and whose symlinks may lead to it.
+pub struct MetricsFile {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// See [`trusted_path`].
+    pub owners: LinkOwners,
+}
+
+impl MetricsFile {
+    /// Writes the metrics. A file that cannot be written is reported and does not change the exit code, like an
+    /// unwritable log file.
+    pub fn write(&self, env: &mut Env, exit: Exit, since: Since) {
+        let counts = env.counts.lock().take();
+        let (version, end) = (env!("CARGO_PKG_VERSION"), clock::now_unix().0);
+        let text = metrics::of_run(version, exit, counts.as_ref(), since.elapsed(), end);
+        if let Err(error) = self.put(text.as_bytes(), 0o666 & !env.umask) {
+            let start = [b"sparsync: cannot write the metrics to ", &self.path[..], b": "].concat();
+            let line = trusted_path::with_refusal(&error, [start, errno_words(&error)].concat());
+            // There is no other place for this message.
+            let _ = env.stderr.write_all(&[line, b"\n".to_vec()].concat());
+        }
+    }
+
+    fn put(&self, text: &[u8], mode: u32) -> io::Result<()> {
+        let path = Path::new(OsStr::from_bytes(&self.path));
+        let name = path.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
+        let dir = path.parent().map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
+        let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, self.owners)?;
+        files::put(dir.as_fd(), name, text, mode)
+    }
+}
+
+/// Fails if a run with `--metrics-file` would be handed over to the installed rsync. Looks at the words, because the command
+/// line was not understood.
+pub fn refuse_handover(env: &Env) -> Result<()> {
+    let is_option = |word: &[u8]| word == b"--metrics-file" || word.starts_with(b"--metrics-file=");
+    let mut words = env.args.iter().take_while(|word| *word != "--");
+    match words.any(|word| is_option(word.as_bytes())) {
+        true => {
+            let message = "sparsync: cannot hand this run over to rsync: rsync has no --metrics-file";
+            Err(Error::new(Exit::Unsupported, message))
+        }
+        false => Ok(()),
+    }
+}
