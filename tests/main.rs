@@ -32,6 +32,7 @@ mod install;
 mod itemize;
 mod json;
 mod links;
+mod live;
 mod machine;
 mod messages;
 mod mutated;

@@ -10,6 +10,7 @@ mod exec_rsync;
 mod forced_command;
 mod grant_cli;
 mod input_files;
+mod live_display;
 mod memory_limit;
 mod port_owner;
 mod proxy;
