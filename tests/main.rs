@@ -40,6 +40,7 @@ mod oneoff;
 mod own_messages;
 mod place;
 mod reconnect;
+mod recipes;
 mod select;
 mod server;
 mod shell;
