@@ -36,6 +36,8 @@ pub struct Env {
     pub stderr: Box<dyn Write + Send>,
     /// Whether `stdout` is a terminal.
     pub stdout_is_tty: bool,
+    /// Whether `stderr` is a terminal.
+    pub stderr_is_tty: bool,
     /// The original umask. The process sets it to 0, so that files get exactly the requested modes.
     pub umask: u32,
     /// Set by SIGINT, SIGTERM and SIGHUP, and by any code that stops the run for another reason.
@@ -67,6 +69,7 @@ impl Env {
             stdout: Box::new(std::io::stdout()),
             stderr: Box::new(std::io::stderr()),
             stdout_is_tty: std::io::stdout().is_terminal(),
+            stderr_is_tty: std::io::stderr().is_terminal(),
             umask: crate::fs::sys::take_umask(),
             stop: Arc::new(AtomicBool::new(false)),
             stop_requested: Arc::new(AtomicBool::new(false)),
@@ -204,6 +207,12 @@ impl Env {
     pub fn own_path(&self) -> Option<std::path::PathBuf> {
         std::env::current_exe().ok()
     }
+}
+
+/// Returns the width of the terminal on standard error; 80 if it is unknown.
+pub fn terminal_columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
 /// Returns a command that runs this same executable, even if its file has been replaced since.

@@ -5,7 +5,7 @@ use crate::server::Scene;
 use std::process::{Command, Output};
 
 /// Writes a remote shell to the server's machine, which runs `first` before each command.
-fn shell_to_server(scene: &Scene, first: &str) {
+pub fn shell_to_server(scene: &Scene, first: &str) {
     let top = scene.path("");
     let top = top.display();
     scene.script(
@@ -17,7 +17,7 @@ fn shell_to_server(scene: &Scene, first: &str) {
     );
 }
 
-fn enroll(scene: &Scene, words: &str) -> Output {
+pub fn enroll(scene: &Scene, words: &str) -> Output {
     let program = oracle::under_test().display();
     let line = format!("enroll -e TOP/far --rsync-path={program} {words}");
     scene.command("client", &line).output().expect("a program can be started")

@@ -1,6 +1,8 @@
 //! `--json`: every line is an object of docs/json-schema.json, and agrees with what rsync prints.
 
+use crate::enroll::{enroll, shell_to_server};
 use crate::kit::oracle;
+use crate::server::Scene;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -64,6 +66,10 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
         assert_eq!(&rule["const"], value);
         return;
     }
+    if let Some(types) = rule["type"].as_array() {
+        assert!(types.contains(&"null".into()) && (value.is_null() || value.is_string()), "{value}");
+        return;
+    }
     match rule["type"].as_str() {
         Some("string") => assert!(value.is_string(), "{value}"),
         Some("integer") => assert!(value.is_i64() || value.is_u64(), "{value}"),
@@ -105,6 +111,34 @@ fn changes_and_deletions_are_those_that_rsync_itemizes() {
         let types: Vec<&str> = lines.iter().rev().take(2).filter_map(|line| line["type"].as_str()).collect();
         assert_eq!(types, ["end", "summary"]);
     }
+}
+
+/// Returns the object that a subcommand prints, which the schema describes as `name`.
+#[track_caller]
+fn object(name: &str, output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
+    let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
+    check(&schema, &schema["$defs"][name], &value);
+    value
+}
+
+#[test]
+fn enroll_and_status_print_what_the_schema_describes() {
+    let scene = Scene::new();
+    shell_to_server(&scene, "");
+    let down = scene.at("server", "status --json");
+    assert_eq!(object("status", &down)["running"], false);
+    let enrolled = object("enroll", &enroll(&scene, "localhost --json --no-start"));
+    assert_eq!((&enrolled["result"], enrolled.get("transport")), (&"server_down".into(), None));
+    scene.well("start --port 0");
+    let status = object("status", &scene.at("server", "status --json"));
+    let enrolled = object("enroll", &enroll(&scene, "localhost --json"));
+    assert_eq!((&enrolled["result"], &enrolled["transport"]), (&"enrolled".into(), &"QUIC".into()));
+    assert_eq!((&enrolled["server_pin"], &enrolled["port"]), (&status["pin"], &status["port"]));
+    let enrolled = object("enroll", &enroll(&scene, "localhost --json --read-only"));
+    assert_eq!(enrolled["grant_before"], "reads and writes /");
+    assert_eq!(object("enroll", &enroll(&scene, "localhost --json"))["result"], "unchanged");
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn messages_of_command_lines() {
     book.client(&format!("server grant {STRANGER} --name n --expires=2020-01-01"));
     book.client("server pipe 127.0.0.1 x");
     book.client("server pipe 127.0.0.1:1 x");
-    for line in ["", "a b", "a:b", "--list a", "--list --port 7", "--json a", "--revoke a b", "--list --revoke a"] {
+    for line in ["", "a b", "a:b", "--list a", "--list --port 7", "--json -n a", "--revoke a b", "--list --revoke a"] {
         book.client(&format!("enroll {line}"));
     }
     for line in ["--port 0 a", "--root x a", "--expires=soon a", "-q a", "--name", "-- -x"] {

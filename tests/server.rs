@@ -56,7 +56,7 @@ impl Scene {
         command
     }
 
-    fn at(&self, who: &str, verb: &str) -> Output {
+    pub fn at(&self, who: &str, verb: &str) -> Output {
         self.command(who, &format!("server {verb}")).output().expect("a program can be started")
     }
 

@@ -21,6 +21,7 @@ const FENCES: &[Fence] = &[
     Fence { word: "serde", only_in: &["trust/", "cmd/", "report/json.rs"] },
     Fence { word: "serde_json", only_in: &["trust/", "cmd/", "report/json.rs"] },
     Fence { word: "tracing::", only_in: &["cmd/"] },
+    Fence { word: "indicatif", only_in: &["cmd/live_display.rs"] },
     Fence { word: "toml::", only_in: &["trust/", "cmd/"] },
     Fence { word: "zstd::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs"] },
     Fence { word: "lz4_flex::", only_in: &["transport/compression.rs", "proto/rsync/tokens.rs", "proto/rsync/tests/"] },

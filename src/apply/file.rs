@@ -82,7 +82,11 @@ pub fn transfer(
         }
         return false;
     }
-    match bring(context, hands, job, (item, changes), similar.as_ref(), out) {
+    out.mark = context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
+    let brought = bring(context, hands, job, (item, changes), similar.as_ref(), out);
+    // Counts what remains of the file.
+    out.mark = None;
+    match brought {
         Ok(()) => true,
         Err(failure) => {
             failure.report(out);

@@ -210,6 +210,9 @@ impl<'a> Generator<'a> {
             self.deletions.source_failed();
         }
         let head = &mut self.out.head;
+        if let Some(gauge) = self.context.gauge.filter(|_| self.context.options.delete.when.is_some()) {
+            gauge.set_deleting(true);
+        }
         let held_back = self.deletions.finish(head)?;
         self.context.go_on()?;
         if held_back > 0 {
@@ -251,12 +254,18 @@ impl<'a> Generator<'a> {
 
     /// Deletes before anything else is done. `top` is the previous state of the destination's root.
     fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<(), Error> {
+        if let Some(gauge) = self.context.gauge {
+            gauge.set_deleting(true);
+        }
         let (deletions, head) = (&mut self.deletions, &mut self.out.head);
         let mtime = self.stock.change_all(&mut |plan| deletions.before(plan, head));
         if let (Some(existing), Some(mtime)) = (top, mtime) {
             existing.mtime = mtime;
         }
         self.deletions.go_on()?;
+        if let Some(gauge) = self.context.gauge {
+            gauge.set_deleting(false);
+        }
         self.out.queue_work(Vec::new())
     }
 
@@ -360,6 +369,10 @@ impl<'a> Generator<'a> {
         partials::forget(self.context, &plan, &spot);
         // Workers use the directory of the spot, and a plan may be held for long.
         plan.dest_dir = None;
+        if let Some(gauge) = self.context.gauge {
+            let (entries, bytes) = plan.listed();
+            gauge.pass(entries, bytes - if self.context.is_dry() { 0 } else { bytes_to_transfer(&plan) });
+        }
         let plan = Arc::new(plan);
         self.queue_batches(&plan, &spot)?;
         self.deletions.missing_before_dirs(&spot, &mut self.out.head);
@@ -371,6 +384,9 @@ impl<'a> Generator<'a> {
     fn report_list_total(&mut self) {
         if self.context.wants.progress {
             self.out.head.extend(self.stock.list_so_far());
+        }
+        if let Some(gauge) = self.context.gauge {
+            gauge.list(self.stock.count_so_far());
         }
     }
 
@@ -492,6 +508,12 @@ impl<'a> Generator<'a> {
         let decision = plan::decide(source, existing.entries.first(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
+}
+
+/// Returns the length of the files in a directory that are transferred.
+fn bytes_to_transfer(plan: &DirPlan) -> u64 {
+    let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
+    plan.steps.iter().filter(moves).map(|step| plan.listing.source.entries[step.source as usize].len_bytes).sum()
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

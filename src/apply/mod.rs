@@ -39,6 +39,7 @@ use crate::proto::rsync::block_sums::Sums;
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::format::Format;
+use crate::report::gauge::{FileMark, Gauge};
 use crate::report::tally::Tally;
 use crate::walk::SourceDir;
 use parking_lot::Mutex;
@@ -93,6 +94,8 @@ pub struct Context<'a> {
     pub alternates: &'a [crate::walk::alternate::Alternate],
     /// The similar files chosen as bases of new ones.
     pub chosen: Chosen,
+    /// Counts for the live display.
+    pub gauge: Option<&'a Arc<Gauge>>,
     /// Complete files that get their names at the end (`--delay-updates`).
     pub delayed: Mutex<Vec<DelayedFile>>,
 }
@@ -415,4 +418,6 @@ pub struct Outcome<'a> {
     pub live: Option<Live<'a>>,
     /// Reported once the current file is open for writing, or never.
     pub begun: Vec<Event>,
+    /// The current file in the live display.
+    pub mark: Option<FileMark>,
 }

@@ -211,6 +211,7 @@ impl Receiving<'_> {
             chosen: Chosen::default(),
             late: Arc::default(),
             again: Mutex::default(),
+            gauge: self.terms.gauge,
             delayed: Mutex::default(),
         };
         worker_pool::run(&context, &self.terms, &*plans, (listener, tally), |generator| {

@@ -109,6 +109,8 @@ pub struct Args {
     pub version: u32,
     /// `--json`: the output of a run or of `--version` is JSON.
     pub json: bool,
+    /// `--ui`: a live display on the terminal.
+    pub ui: bool,
     /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
     pub handover: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.

@@ -82,7 +82,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
         }
     };
     let sums = settled.sums;
-    let mut options = options(args, settled, files_from, list_only, connect)?;
+    let mut options = options(args, settled, files_from, list_only, connect, env)?;
     settle_compression(&mut options.delta.compress, env, peer.is_some())?;
     Ok(Some(Resolved { options, sums, sources, dest, peer }))
 }
@@ -96,7 +96,7 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
         b"-" => FilesFrom::Stdin,
         _ => FilesFrom::File(name),
     });
-    options(args, settled, files_from, args.list_only, policies::connect(args, env))
+    options(args, settled, files_from, args.list_only, policies::connect(args, env), env)
 }
 
 /// Returns the error that names the first unsupported option. `far`: there is a remote operand.
@@ -178,6 +178,7 @@ fn options(
     files_from: Option<FilesFrom>,
     list_only: bool,
     connect: Connect,
+    env: Environment<'_>,
 ) -> Result<Options> {
     Ok(Options {
         check: policies::check(args, settled.sums),
@@ -186,7 +187,7 @@ fn options(
         delta: policies::delta(args, settled.whole_file),
         connect,
         dry_run: args.dry_run,
-        output: output::output(args),
+        output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),
         place: policies::place(args, settled),
     })

@@ -254,6 +254,8 @@ pub struct EnrollHost {
     pub install: bool,
     /// Only print what would be done.
     pub dry_run: bool,
+    /// Print the result as JSON.
+    pub json: bool,
 }
 
 /// The actions of `server` that users need, as messages list them.
@@ -896,6 +898,7 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         start: true,
         install: false,
         dry_run: false,
+        json: false,
     };
     while let Some(word) = words.word()? {
         let name = match word {
@@ -931,20 +934,20 @@ fn enroll(words: &mut WordReader) -> Result<Verb> {
         }
         given.push(name);
     }
+    if json && wanted.dry_run {
+        return Err(words.wrong("--json cannot be used with --dry-run"));
+    }
+    wanted.json = json;
     let allowed: &[&str] = match (list, &revoke) {
         (true, Some(_)) => return Err(words.wrong("--list cannot be used with --revoke")),
         (true, None) => &["list", "json"],
         (false, Some(_)) => &["revoke", "rsh", "rsync-path"],
-        (false, None) => &["rsh", "rsync-path", "name", "port", "listen", "no-start", "install", "dry-run"],
+        (false, None) => &["rsh", "rsync-path", "name", "port", "listen", "no-start", "install", "dry-run", "json"],
     };
     let is_new = !list && revoke.is_none();
     let is_allowed = |name: &str| allowed.contains(&name) || is_new && RIGHTS.contains(&name);
     if let Some(odd) = given.iter().find(|name| !is_allowed(name)) {
-        let why = match (list, &revoke) {
-            (true, _) => "cannot be used with --list",
-            (false, Some(_)) => "cannot be used with --revoke",
-            (false, None) => "requires --list",
-        };
+        let why = if list { "cannot be used with --list" } else { "cannot be used with --revoke" };
         return Err(words.wrong(&format!("--{odd} {why}")));
     }
     let enroll = match (host, revoke) {
@@ -1296,6 +1299,8 @@ mod tests {
             ("enroll fe80::1%", "without a colon"),
             ("enroll --list a", "--list lists all hosts"),
             ("enroll --list --port 7", "--port cannot be used with --list"),
+            ("enroll --json -n a", "--json cannot be used with --dry-run"),
+            ("enroll --json --revoke a", "--json cannot be used with --revoke"),
             ("enroll --revoke a b", "--revoke=HOST names the host already"),
             ("enroll --port 0 a", "invalid --port value `0`: expected a number from 1"),
             ("enroll --root x a", "expected an absolute path"),

@@ -3,6 +3,7 @@
 
 use super::command_end::{self, fail};
 use super::input_files;
+use super::live_display::{self, LiveDisplay};
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -24,7 +25,8 @@ use std::sync::Arc;
 /// Runs a copy or a listing between local paths.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
-    let cli::Copy { options, sources, dest, far: _ } = wanted;
+    let cli::Copy { mut options, sources, dest, far: _ } = wanted;
+    live_display::settle(env, &mut options, dest.is_none());
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = prepare(env, &options, false).and_then(|prepared| {
         let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
@@ -152,15 +154,19 @@ pub fn start_deadline(env: &Env, options: &Options) -> Result<(), Error> {
 }
 
 /// Reports the end of a run and returns its exit code. `Ok(None)`: the exit code follows from `tally`; `Ok(Some(exit))`
-/// overrides it. `role`: the role that rsync's closing line names if the run reached its end.
+/// overrides it. The display ends first. `role`: the role that rsync's closing line names if the run reached its end.
 pub fn close(
     env: &Env,
-    mut reporter: TextReporter,
+    (mut reporter, display): (TextReporter, Option<&LiveDisplay>),
     tally: &Tally,
     since: Since,
     ended: Result<Option<Exit>, Error>,
     role: &'static str,
 ) -> Exit {
+    if let Some(display) = display {
+        display.end();
+    }
+    let is_complete = ended.is_ok();
     let exit = match ended {
         Ok(instead) => {
             reporter.summary(tally, since.elapsed());
@@ -181,6 +187,9 @@ pub fn close(
     };
     reporter.flush();
     *env.counts.lock() = Some(reporter.counts(tally));
+    if let Some(display) = display.filter(|_| is_complete) {
+        display.summarize(tally, reporter.measured_traffic(), since.elapsed());
+    }
     if env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1") {
         for (call, count) in sys::counts() {
             reporter.error(format!("profile: {call} {count}").as_bytes());
@@ -200,6 +209,7 @@ fn carry_out(
 ) -> Exit {
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
+    let display = LiveDisplay::start(env, options, "local copy");
     let mut reporter = reporter(env, options, log, list_only, Some(&sources));
     let rules = rules.rules(options);
     let terms = Terms {
@@ -211,13 +221,14 @@ fn carry_out(
         threads: threads(),
         repeats: false,
         interrupted: &env.stop_requested,
+        gauge: display.as_ref().map(LiveDisplay::gauge),
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !options.select.list_only), listed };
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = local.run(&mut reporter, &mut tally);
-    close(env, reporter, &tally, since, ended.map(|()| None), "sender")
+    close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| None), "sender")
 }
 
 /// Runs a copy or a listing between local paths with this many threads, and prints only errors. Returns its counts.
@@ -237,6 +248,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
         threads,
         repeats: false,
         interrupted: &env.stop_requested,
+        gauge: None,
     };
     let local = Local { terms, sources, dest: dest.filter(|_| !list_only), listed: None };
     sys::lift_open_files(sys::OPEN_FILES_MAX);

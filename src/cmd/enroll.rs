@@ -1,5 +1,6 @@
 //! `sparsync enroll`: exchanges keys with another machine over ssh, then tests the connection to its server.
 
+use super::command_end::to_json;
 use super::via_server::{self, SshFacts};
 use crate::cli::subcommand::{self, Enroll, EnrollHost, NewGrant, RemoteHost, ServerAction, Start};
 use crate::env::Env;
@@ -16,6 +17,7 @@ use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
 use crate::trust::timestamp::Moment;
 use crate::work::clock;
+use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -73,7 +75,24 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     if let Some(known) = known.as_ref().filter(|known| known.pin != introduction.pin) {
         return Err(other_key(host, &known.pin, &introduction.pin));
     }
+    let result = EnrollResult {
+        host,
+        result: "enrolled",
+        server_pin: introduction.pin.to_string(),
+        client_pin: identity.pin.to_string(),
+        transport: None,
+        addresses: &introduction.addresses,
+        port: introduction.port,
+        grant: &introduction.rights,
+        grant_before: introduction.rights_before.as_deref(),
+        grant_is_limited: introduction.is_limited,
+        copies_use_ssh: false,
+        server_was_started: introduction.server == ServerState::Started,
+    };
     if introduction.server == ServerState::Down {
+        if wanted.json {
+            return json_line(&EnrollResult { result: "server_down", ..result });
+        }
         return Ok(format!(
             "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
              hint: run `sparsync server start {host}`, then enroll again\n"
@@ -112,6 +131,16 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         true => peers.answers(host),
         false => peers.put(peer.clone()),
     })?;
+    if wanted.json {
+        let is_unchanged = is_same && introduction.grant == Granted::Same;
+        return json_line(&EnrollResult {
+            result: if is_unchanged { "unchanged" } else { "enrolled" },
+            transport: Some(kind.to_string()),
+            addresses: &peer.addresses,
+            copies_use_ssh: facts.is_proxied,
+            ..result
+        });
+    }
     let right = match &introduction.rights_before {
         Some(before) => format!("{} (before: {before})", introduction.rights),
         None => introduction.rights.clone(),
@@ -130,6 +159,33 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         text += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
     }
     Ok(text)
+}
+
+/// The result of an enrollment under `--json`; docs/json-schema.json describes it.
+#[derive(Serialize)]
+struct EnrollResult<'a> {
+    host: &'a str,
+    /// `server_down`: the grant was added, but there is no server to test and nothing was stored here.
+    result: &'static str,
+    server_pin: String,
+    client_pin: String,
+    /// The transport that reached the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<String>,
+    addresses: &'a [String],
+    port: u16,
+    /// The rights of this machine, as `server grants` prints them.
+    grant: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grant_before: Option<&'a str>,
+    grant_is_limited: bool,
+    /// ssh connects through another machine or program, so that copies use it by default.
+    copies_use_ssh: bool,
+    server_was_started: bool,
+}
+
+fn json_line(result: &EnrollResult<'_>) -> Result<String> {
+    Ok(to_json(result)? + "\n")
 }
 
 /// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the

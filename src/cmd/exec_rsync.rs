@@ -32,7 +32,7 @@ pub fn run(env: &mut Env) -> Result<(), Error> {
     Err(Error::new(Exit::Ipc, format!("sparsync: cannot start {}: {error}", rsync.display())))
 }
 
-/// Removes `--transport`, which rsync does not know. rsync reaches the peer in its own way.
+/// Removes `--transport` and `--ui`, which rsync does not know. rsync reaches the peer in its own way.
 fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
     let mut own = Vec::new();
     let mut words = args.iter();
@@ -44,6 +44,7 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
                 break;
             }
             b"--transport" => drop(words.next()),
+            b"--ui" => {}
             bytes if bytes.starts_with(b"--transport=") => {}
             _ => own.push(word.clone()),
         }

@@ -12,6 +12,7 @@ mod exec_rsync;
 mod forced_command;
 mod grant_cli;
 mod input_files;
+mod live_display;
 mod memory_limit;
 mod metrics_file;
 mod port_owner;

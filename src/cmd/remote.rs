@@ -6,6 +6,7 @@
 
 use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
+use super::live_display::{self, LiveDisplay};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
@@ -41,6 +42,7 @@ use crate::trust::peers::{Peer, Peers};
 use crate::trust::timestamp::Moment;
 use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
+use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -60,13 +62,14 @@ pub fn is_native(env: &Env) -> bool {
 /// Runs a copy between this machine and another one.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
-    let cli::Copy { options, sources, dest, far } = wanted;
+    let cli::Copy { mut options, sources, dest, far } = wanted;
+    live_display::settle(env, &mut options, dest.is_none());
     let Some(far) = far else {
         return fail(env, &Error::new(Exit::Crashed, "sparsync: internal error: remote copy without a remote host"));
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random() };
+    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random(), route: Mutex::default() };
     if let Some(port) = near.far.daemon {
         if near.far.server_sends {
             // A sender prints the matches. A daemon usually forbids that.
@@ -85,6 +88,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         threads: copy::threads(),
         repeats: false,
         interrupted: &stop_requested,
+        gauge: None,
     };
     let key = near.key;
     let ended = match near.guess(env) {
@@ -430,6 +434,7 @@ impl RemoteCopy {
             repeats: false,
             interrupted: &env.stop_requested,
             is_net: false,
+            gauge: None,
         }
     }
 
@@ -480,6 +485,9 @@ impl RemoteCopy {
     fn converse(&self, env: &mut Env, begun: OpenedSession, early: Option<Early<'_>>, since: Since) -> Exit {
         let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
+        let is_stock = matches!(opened, Opened::Stock(..));
+        let display = LiveDisplay::start(env, &self.options, &self.route(&carrier, is_stock));
+        let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         let mut tally = Tally::default();
         let wants = reporter.wants();
@@ -487,8 +495,7 @@ impl RemoteCopy {
         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&carrier));
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
-        let near = Client { repeats: is_net && forbids.is_none(), is_net, ..near };
-        let is_stock = matches!(opened, Opened::Stock(..));
+        let near = Client { repeats: is_net && forbids.is_none(), is_net, gauge, ..near };
         let first = match opened {
             Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
             Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
@@ -512,6 +519,7 @@ impl RemoteCopy {
                 match self.connect_by_shell(env, Some(&peer)) {
                     Ok(ReachedProgram::Native(shell, link, _)) => {
                         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
+                        let near = Client { gauge, ..near };
                         carrier = shell;
                         tally = Tally::default();
                         let ended = near.run(link, (None, None), &mut reporter, &mut tally);
@@ -561,7 +569,21 @@ impl RemoteCopy {
                 false => Error { exit: left, ..error.clone() },
             };
         }
-        copy::close(env, reporter, &tally, since, ended.map(|()| instead), self.role())
+        copy::close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| instead), self.role())
+    }
+
+    /// Returns the route for the live display, with the reason for it.
+    fn route(&self, carrier: &Carrier, is_stock: bool) -> String {
+        let chosen = self.route.lock().clone();
+        let reached = match carrier {
+            Carrier::Daemon => "an rsync daemon".to_owned(),
+            Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
+            Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
+            Carrier::OneOff(_) | Carrier::Net(_) => chosen.unwrap_or_default(),
+        };
+        let host = route::named(&self.far);
+        let stock = if is_stock { ", stock rsync" } else { "" };
+        format!("{host}{stock}, by {reached}")
     }
 
     fn setup(

@@ -6,6 +6,7 @@ use crate::env::Env;
 use crate::options::Options;
 use crate::session::stock::{self, daemon};
 use crate::transport::link::Patience;
+use parking_lot::Mutex;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct RemoteCopy {
     pub far: Far,
     /// See [`Client::key`](crate::session::Client::key).
     pub key: [u8; 16],
+    /// The chosen route, with the reason for it; `None`: a remote shell, because the host is not enrolled.
+    pub route: Mutex<Option<String>>,
 }
 
 impl RemoteCopy {
@@ -56,8 +59,9 @@ impl RemoteCopy {
         self.dest.is_none() || self.options.select.list_only
     }
 
-    /// Prints the chosen route and the reason for it, under `-vv`.
+    /// Records the chosen route and the reason for it, and prints both under `-vv`.
     pub fn print_route(&self, env: &mut Env, route: &str) {
+        *self.route.lock() = Some(route.to_owned());
         if self.prints_route() {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));

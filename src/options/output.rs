@@ -114,6 +114,8 @@ pub struct Output {
     pub stderr: StderrMode,
     /// `--json`: JSON Lines on stdout instead of text.
     pub json: bool,
+    /// `--ui`: a live display on the terminal. A run without one settles this to false.
+    pub ui: bool,
     /// `--progress` (per file), if `info.progress` is 1; 2 is `progress2`.
     pub progress: bool,
 }

@@ -151,6 +151,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         itemize: _,
         out_format: _,
         json: _,
+        ui: _,
         created_dir: _,
         unsafe_links: _,
         log_file: _,

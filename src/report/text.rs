@@ -287,6 +287,11 @@ impl TextReporter {
         RunCounts { tally: tally.clone(), sent_bytes, received_bytes }
     }
 
+    /// Returns the bytes sent to and received from a peer; `None` if there was none.
+    pub fn measured_traffic(&self) -> Option<(u64, u64)> {
+        self.traffic
+    }
+
     /// Records the totals of a run that ends before its summary, for the log file. Must be called before
     /// [`TextReporter::final_error`].
     pub fn interrupted(&mut self, tally: &Tally) {

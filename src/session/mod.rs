@@ -48,7 +48,7 @@ use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Class, Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
-use crate::report::{Reporter, Tally, TextReporter};
+use crate::report::{Gauge, Reporter, Tally, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
@@ -103,6 +103,8 @@ pub struct Client<'a> {
     /// The connection goes over the network without a shell. A user who watches the progress is informed if no data
     /// arrives.
     pub is_net: bool,
+    /// See [`Terms::gauge`].
+    pub gauge: Option<&'a Arc<Gauge>>,
 }
 
 impl Client<'_> {
@@ -269,6 +271,7 @@ impl Client<'_> {
             threads: self.threads,
             repeats: self.repeats,
             interrupted: self.interrupted,
+            gauge: self.gauge,
         }
     }
 
@@ -281,6 +284,9 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        if let Some(gauge) = self.gauge {
+            gauge.restart();
+        }
         let wants = reporter.wants();
         let shared = Mutex::new(reporter);
         let traffic = session_io.traffic.clone();
@@ -294,7 +300,7 @@ impl Client<'_> {
         std::thread::scope(|scope| {
             // Dropped on every return, which ends the thread below.
             let _going = going;
-            if self.is_net && wants.progress {
+            if self.is_net && (wants.progress || self.gauge.is_some()) {
                 // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
                 let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, report_stall));
             }
@@ -621,7 +627,8 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         }
     };
     let interrupted = &AtomicBool::new(false);
-    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted };
+    let gauge = None;
+    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted, gauge };
     let mut tally = Tally::default();
     let with_cause = |error: Error| match error.exit {
         Exit::Signal if server_stops.load(Ordering::Relaxed) => {

@@ -25,6 +25,7 @@ use crate::proto::rsync::search::BlockIndex;
 use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::gauge::FileMark;
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
@@ -37,7 +38,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, atomic};
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicU64};
 
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
@@ -80,6 +82,8 @@ struct KeptDir {
     list: DirList,
     places: Vec<Option<SourceDir>>,
     renamed_from: Option<Vec<u8>>,
+    /// The bytes of its files that were not sent so far, for the live display.
+    unsent_bytes: AtomicU64,
 }
 
 impl<'a> Sender<'a> {
@@ -211,7 +215,10 @@ impl<'a> Sender<'a> {
             self.line.consumed(Class::Wants, cost);
             match order {
                 Order::Forget(dir) => {
-                    kept.lock().remove(&dir);
+                    let forgotten = kept.lock().remove(&dir);
+                    if let (Some(gauge), Some(forgotten)) = (self.terms.gauge, forgotten) {
+                        gauge.pass(0, forgotten.unsent_bytes.load(atomic::Ordering::Relaxed));
+                    }
                     if self.is_stock() {
                         // A stock rsync waits for the same message.
                         self.line.send(&Message::Done(dir))?;
@@ -247,6 +254,8 @@ impl<'a> Sender<'a> {
                         };
                     }
                     let (_, _, place) = open.as_ref().expect("opened above");
+                    let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
+                    kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
                     let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
                     self.send(file, lane, (place, name), entry.len_bytes, &basis, &mut buffer)?;
                 }
@@ -291,6 +300,8 @@ impl<'a> Sender<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
+        let path = || path::join(place.path.as_bytes(), name);
+        let mark = self.terms.gauge.map(|gauge| gauge.begin(listed_bytes, path));
         let skip = self.terms.options.delta.compress.skip.as_deref().unwrap_or_default();
         let as_it_is = is_left_out(name, skip);
         let (from, len_bytes, max_bytes) = match self.open(place, name, listed_bytes) {
@@ -299,7 +310,7 @@ impl<'a> Sender<'a> {
         };
         let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
         let from = from.as_fd();
-        let content = OpenContent { file, lane, from, max_bytes, as_it_is };
+        let content = OpenContent { file, lane, from, max_bytes, as_it_is, mark };
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
@@ -319,7 +330,7 @@ impl<'a> Sender<'a> {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
                     Ok(got) if got as u64 == len_bytes => {
-                        self.throttle(got as u64);
+                        self.pace(&content, got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
                         return self.line.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
@@ -360,7 +371,7 @@ impl<'a> Sender<'a> {
         mut at: u64,
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
-        let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
+        let &OpenContent { file, lane, from, max_bytes, as_it_is, .. } = content;
         self.line.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
@@ -392,7 +403,7 @@ impl<'a> Sender<'a> {
                     data.truncate(got);
                     hasher.update(&data);
                     at += got as u64;
-                    self.throttle(got as u64);
+                    self.pace(content, got as u64);
                     let piece = Message::Data { lane, data };
                     self.line.send_with(&piece, as_it_is)?;
                     // The message was copied, so its memory can be reused.
@@ -414,7 +425,7 @@ impl<'a> Sender<'a> {
         blocks: &[u8],
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
-        let OpenContent { file, lane, from, max_bytes, as_it_is } = *content;
+        let &OpenContent { file, lane, from, max_bytes, as_it_is, .. } = content;
         let place = &self.terms.options.place;
         // A stock rsync may update a partial file in place.
         let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
@@ -425,10 +436,11 @@ impl<'a> Sender<'a> {
         let mut emit = |op: Op<'_>| {
             let sent = match op {
                 Op::Data(data) => {
-                    self.throttle(data.len() as u64);
+                    self.pace(content, data.len() as u64);
                     self.line.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
+                    content.count(len_bytes);
                     self.line.send(&Message::Copy { lane, offset_bytes, len_bytes })
                 }
             };
@@ -487,7 +499,9 @@ impl<'a> Sender<'a> {
         self.line.send(&Message::Unsent { file, lane, problem })
     }
 
-    fn throttle(&self, bytes: u64) {
+    /// Counts bytes of a file that are sent, and waits as `--bwlimit` requires.
+    fn pace(&self, content: &OpenContent<'_>, bytes: u64) {
+        content.count(bytes);
         if let Some(throttle) = &self.throttle {
             throttle.wait(bytes);
         }
@@ -510,6 +524,17 @@ struct OpenContent<'a> {
     max_bytes: u64,
     /// It is not worth compressing.
     as_it_is: bool,
+    /// The file in the live display.
+    mark: Option<FileMark>,
+}
+
+impl OpenContent<'_> {
+    /// Counts bytes of the file that the receiver has or gets.
+    fn count(&self, bytes: u64) {
+        if let Some(mark) = &self.mark {
+            mark.add(bytes);
+        }
+    }
 }
 
 /// Calls a function when it is dropped.

@@ -169,6 +169,7 @@ fn by_output(output: &Output) -> Shortcuts {
         itemize: _,
         out_format: _,
         json: _,
+        ui: _,
         created_dir: _,
         unsafe_links: _,
         log_file: _,

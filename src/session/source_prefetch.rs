@@ -14,6 +14,7 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::unfit;
 use crate::report::event::{Problem, Wants, Weight};
+use crate::report::progress::ListTotal;
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::dir_digest::Digester;
 use crate::session::shortcuts::Shortcuts;
@@ -196,6 +197,12 @@ impl SourcePrefetch<'_> {
     #[cfg(test)]
     pub fn found(&self) -> u64 {
         self.scanner.listed().0
+    }
+
+    /// Returns the length of the list so far.
+    pub fn count_so_far(&self) -> ListTotal {
+        let (entries, bytes, complete) = self.scanner.listed();
+        ListTotal { entries, bytes, complete }
     }
 
     /// Whether the results so far are recent enough to be used.

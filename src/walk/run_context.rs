@@ -7,7 +7,9 @@ use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
 use crate::options::{Options, Preserve, RemoveSource};
 use crate::plan;
+use crate::report::Gauge;
 use crate::walk::source::SourceWalk;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The inputs that every role of a run gets.
@@ -30,6 +32,8 @@ pub struct Terms<'a> {
     pub repeats: bool,
     /// Set when the user asked the client to stop.
     pub interrupted: &'a AtomicBool,
+    /// Counts for the live display of a client.
+    pub gauge: Option<&'a Arc<Gauge>>,
 }
 
 impl Terms<'_> {

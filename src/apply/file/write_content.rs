@@ -68,12 +68,15 @@ pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) {
 fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
     let len_bytes = job.source().len_bytes;
     let mut done = 0;
-    let (events, live) = (&mut out.events, out.live);
+    let (events, live, mark) = (&mut out.events, out.live, out.mark.as_ref());
     move |bytes| {
         if let Some(wait) = context.throttle {
             wait(bytes);
         }
         done += bytes;
+        if let Some(mark) = mark {
+            mark.add(bytes);
+        }
         if let (Some(live), true) = (live, context.wants.progress && done < len_bytes) {
             events.push(Event::Progress { done_bytes: done, len_bytes });
             if !live(events) {

@@ -5,6 +5,7 @@ use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
 use crate::apply::{Context, Hands, Outcome, Spot};
+use crate::plan::Action;
 use crate::report::event::Event;
 use crate::report::tally::Tally;
 use crate::walk::DirPlan;
@@ -102,6 +103,9 @@ impl Work {
                 leader.is_placed.wait();
                 go_on(context, out)?;
                 hard_links::follow(context, hands, &member.job(), &leader, out);
+                if let (Some(gauge), Action::Transfer(_)) = (context.gauge, member.job().step.decision.action) {
+                    gauge.pass(0, member.job().source().len_bytes);
+                }
                 ControlFlow::Continue(())
             }
         }

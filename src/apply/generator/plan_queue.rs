@@ -7,6 +7,7 @@ use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan;
 use crate::report::event::Event;
+use crate::report::progress::ListTotal;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DestState, DirPlan, Findings, NONE, Ticket};
 use std::collections::{HashMap, HashSet};
@@ -223,8 +224,14 @@ impl<'a> Stock<'a> {
         if self.plans.is_unbounded() {
             return None;
         }
+        let ListTotal { entries, bytes, complete } = self.count_so_far();
+        Some(Event::Listed { entries, bytes, complete })
+    }
+
+    /// Returns the length of the list so far.
+    pub(super) fn count_so_far(&self) -> ListTotal {
         let (entries, bytes, complete) = self.plans.listed();
-        Some(Event::Listed { entries: entries + self.unnamed, bytes, complete })
+        ListTotal { entries: entries + self.unnamed, bytes, complete }
     }
 
     /// Drops empty directories (`-m`). `left` receives their findings.

@@ -72,8 +72,9 @@ const EXAMPLES: [&str; 6] = [
     "sparsync -aP disk.img box:images/",
 ];
 
-const ENVIRONMENT: [(&str, &str); 11] = [
+const ENVIRONMENT: [(&str, &str); 12] = [
     ("SPARSYNC_TRANSPORT", "The value of --transport for all runs."),
+    ("SPARSYNC_UI", "If 1, every run on a terminal has a live display, as with --ui."),
     ("SPARSYNC_RSYNC", "The installed rsync."),
     ("SPARSYNC_NATIVE_SSH", "If 0, the installed rsync does every remote run."),
     ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),

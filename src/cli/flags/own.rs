@@ -63,6 +63,21 @@ pub const FLAGS: &[Flag] = &[
         ..Flag::SWITCH
     },
     Flag {
+        long: "ui",
+        help: "show a live display of the run on a terminal",
+        man: "The display shows the files and bytes done, the rate, the remaining time once the whole source is listed, \
+              the largest files in progress, and the route. A summary of three lines remains. Lines of -v and errors \
+              appear above the display, which replaces the lines of --progress and --info=progress2. Unless standard \
+              output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
+              With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs.",
+        set: |args, _| {
+            args.ui = true;
+            Ok(())
+        },
+        reach: FlagScope::Local,
+        ..Flag::SWITCH
+    },
+    Flag {
         long: "man",
         arity: Arity::Optional("PAGE"),
         help: "print the man page of sparsync or a command",

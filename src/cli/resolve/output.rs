@@ -1,12 +1,13 @@
 //! Settles the output: the levels of `-v`, `--info` and `--debug`, formats, and how `--progress` changes them.
 
+use super::environment::Environment;
 use crate::cli::args::Args;
 use crate::cli::value::words;
 use crate::options::{LogFile, Output};
 use crate::report::format::Format;
 
 /// Settles the output policy.
-pub(super) fn output(args: &Args) -> Output {
+pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
     let quiet = args.quiet > 0;
     let verbose = if quiet { 0 } else { args.verbose };
     let mut more = String::new();
@@ -57,6 +58,7 @@ pub(super) fn output(args: &Args) -> Output {
         outbuf: args.outbuf,
         stderr: args.stderr,
         json: args.json,
+        ui: args.ui || env.text("SPARSYNC_UI").as_deref() == Some(b"1"),
         progress: args.progress,
     }
 }

@@ -311,7 +311,7 @@ OPTIONS
   --install               copy this program to ~/.local/bin on HOST if sparsync is missing there
   --dry-run, -n           only print what would be done
   --list                  list the enrolled hosts
-  --json                  with --list: print JSON
+  --json                  print the result, or with --list the hosts, as JSON
   --revoke=HOST           remove HOST here, and the grant of this machine's key there
   --rsh=COMMAND, -e       the remote shell
   --rsync-path=PROGRAM    the path of sparsync on HOST

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What the receiver has in place of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +148,9 @@ impl ListingSender<'_, '_, '_> {
     ) -> Result<SenderFrame, Error> {
         let Found { mut listed, digest, tickets, is_parked, .. } = self.prefetch.take(ticket);
         counted.merge(&listed.tally);
+        if let Some(gauge) = self.sender.terms.gauge {
+            gauge.list(self.prefetch.count_so_far());
+        }
         if let Some(error) = listed.fatal.take() {
             return Err(error);
         }
@@ -172,6 +176,11 @@ impl ListingSender<'_, '_, '_> {
                 (listed.path.join(listed.source.name(entry)), entry.clone(), ticket)
             })
             .collect();
+        if let Some(gauge) = self.sender.terms.gauge {
+            // Files in a directory that is kept count when they are sent, or when it is forgotten.
+            let counts_later = !is_same && self.keeps;
+            gauge.pass(listed.tally.listed.total(), if counts_later { 0 } else { listed.tally.total_bytes });
+        }
         if !is_same {
             debug_assert!(parent_was_sent || itself.is_some());
             self.send_listing((listed, is_parked), itself, is_absent)?;
@@ -221,7 +230,15 @@ impl ListingSender<'_, '_, '_> {
         if self.keeps {
             let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
             let renamed_from = listed.renamed_from.clone();
-            let kept = KeptDir { list: listed.source.clone(), places, renamed_from };
+            // The files that follow the listing count as they are sent.
+            let counts = |entry: &&Entry| match entry.kind() {
+                Kind::File => !with_data,
+                Kind::Symlink => true,
+                Kind::Dir | Kind::Device | Kind::Special => false,
+            };
+            let lengths = || listed.source.entries.iter().filter(counts).map(|entry| entry.len_bytes);
+            let unsent_bytes = AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
+            let kept = KeptDir { list: listed.source.clone(), places, renamed_from, unsent_bytes };
             self.kept.lock().insert(id, Arc::new(kept));
         }
         let listing = DirListing {

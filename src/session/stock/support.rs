@@ -117,6 +117,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         outbuf: _,
         stderr: _,
         json: _,
+        ui: _,
         progress: _,
     } = output;
     let is_sha1 = *mode == CheckMode::Digest && sums.listed == Checksum::Sha1;

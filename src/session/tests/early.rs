@@ -29,6 +29,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         repeats: false,
         interrupted: stop,
         is_net: false,
+        gauge: None,
     }
 }
 
@@ -43,6 +44,7 @@ fn terms_of<'a>(near: &'a Client<'_>) -> Terms<'a> {
         threads: near.threads,
         repeats: false,
         interrupted: near.stop,
+        gauge: None,
     }
 }
 

@@ -420,6 +420,7 @@ impl TestClient<'_> {
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
                 is_net: false,
+                gauge: None,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);

@@ -105,6 +105,7 @@ fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<Path
                 threads: 2,
                 repeats: false,
                 interrupted: &stop,
+                gauge: None,
             };
             let local = Local { terms, sources: vec![source], dest: Some(dest), listed: None };
             local.run(&mut reporter, &mut tally).map_or_else(|error| error.exit, |()| tally.exit())
@@ -151,6 +152,7 @@ pub fn converse(
         repeats: false,
         interrupted: &stop,
         is_net: false,
+        gauge: None,
     };
     let operand = if is_pull { &source } else { &dest };
     let settle = |_: &Setup| {

@@ -1,0 +1,289 @@
+//! The lines of the live display (`--ui`) and of its summary. Pure: the caller passes times and the terminal's width.
+
+use super::escape::{self, Charset};
+use super::gauge::Counts;
+use super::number::put_int;
+use super::tally::Tally;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How many files in progress are shown.
+pub const FILES_SHOWN: usize = 3;
+/// The time over which rates are measured.
+const WINDOW: Duration = Duration::from_secs(10);
+/// The shortest time over which a rate is measured.
+const WINDOW_MIN: Duration = Duration::from_millis(500);
+/// A remaining time at or above this is not shown.
+const REMAINING_MAX_SECS: u64 = 100 * 3600;
+
+/// Measures rates over the last seconds.
+#[derive(Debug, Default)]
+pub struct Rates {
+    /// Moments since the beginning, with the bytes copied and done by then.
+    history: VecDeque<(Duration, u64, u64)>,
+}
+
+impl Rates {
+    /// Adds a moment. Returns the bytes copied and done per second; `None` if too little time has passed.
+    pub fn measure(&mut self, now: Duration, counts: &Counts) -> Option<(u64, u64)> {
+        // A run that is repeated counts from 0 again.
+        if self.history.back().is_some_and(|newest| counts.done.1 < newest.2) {
+            self.history.clear();
+        }
+        self.history.push_back((now, counts.copied.1, counts.done.1));
+        while self.history.len() > 2 && self.history[1].0 + WINDOW <= now {
+            self.history.pop_front();
+        }
+        let &(since, copied, done) = self.history.front()?;
+        let span = now.saturating_sub(since);
+        let rate = |bytes: u64| (bytes as f64 / span.as_secs_f64()) as u64;
+        (span >= WINDOW_MIN)
+            .then(|| (rate(counts.copied.1.saturating_sub(copied)), rate(counts.done.1.saturating_sub(done))))
+    }
+}
+
+/// A moment of a run.
+#[derive(Debug, Clone)]
+pub struct Moment<'a> {
+    /// The counters.
+    pub counts: &'a Counts,
+    /// Bytes copied and done per second.
+    pub rates: Option<(u64, u64)>,
+    /// The time since the beginning.
+    pub elapsed: Duration,
+    /// How the data travels, and why so.
+    pub route: &'a str,
+    /// The characters of the terminal.
+    pub charset: Charset,
+}
+
+/// Returns the lines of the display, none longer than `width` characters.
+pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
+    let Moment { counts, rates, elapsed, route, charset } = moment;
+    let (of_entries, of_bytes) = counts.listed;
+    // The root of a tree is not in the list, and a peer may request a file again.
+    let (entries, bytes) = (counts.done.0.min(of_entries), counts.done.1.min(of_bytes));
+    let phase = match (counts.is_deleting, counts.list_is_complete) {
+        (true, _) => "deleting",
+        (false, false) if counts.copied.0 == 0 && counts.files.is_empty() => "listing",
+        (false, false) => "listing and copying",
+        (false, true) if entries < of_entries || bytes < of_bytes => "copying",
+        (false, true) => "finishing",
+    };
+    let more = if counts.list_is_complete { "" } else { "+" };
+    let percent = if of_bytes == 0 { 100 } else { u128::from(bytes) * 100 / u128::from(of_bytes) };
+    let mut parts = vec![
+        format!("{}B of {}B{more}", size(bytes), size(of_bytes)),
+        format!("{} of {}{more} entries", grouped(entries), grouped(of_entries)),
+    ];
+    if counts.list_is_complete {
+        parts.insert(0, format!("{percent}%"));
+    }
+    if let Some((copied, done)) = rates {
+        parts.push(format!("{}B/s", size(*copied)));
+        let left = of_bytes - bytes;
+        let secs = left.checked_div(*done).filter(|secs| *secs < REMAINING_MAX_SECS);
+        // Without the total, the remaining time would be a guess.
+        if let Some(secs) = secs.filter(|_| counts.list_is_complete && left > 0) {
+            parts.push(format!("ETA {}", clock(secs)));
+        }
+    }
+    let copied = format!("{} files copied", grouped(counts.copied.0));
+    let mut lines = vec![
+        cut(&format!("{phase}, {}, {copied}  {route}", clock(elapsed.as_secs())), width),
+        cut(&format!("  {}", parts.join("  ")), width),
+    ];
+    for (path, done, len) in counts.files.iter().take(FILES_SHOWN) {
+        let percent = u128::from(*done) * 100 / u128::from((*len).max(1));
+        let tail = format!("  {percent:>3}% of {}B", size(*len));
+        let room = width.saturating_sub(2 + tail.len());
+        lines.push(cut(&format!("  {}{tail}", ending(path, room, *charset)), width));
+    }
+    lines
+}
+
+/// Returns the three lines that remain of a completed run. `traffic`: bytes sent to and received from a peer.
+pub fn summary(
+    tally: &Tally,
+    traffic: Option<(u64, u64)>,
+    elapsed: Duration,
+    dry_run: bool,
+    route: &str,
+) -> [String; 3] {
+    let would = if dry_run { "would be " } else { "" };
+    let changed = format!(
+        "{} of {} files {would}copied, {} entries {would}created, {} {would}deleted",
+        grouped(tally.transferred),
+        grouped(tally.listed.files),
+        grouped(tally.created.total()),
+        grouped(tally.deleted.total()),
+    );
+    let full = tally.total_bytes;
+    let share = |bytes: u64| match full {
+        0 => String::new(),
+        _ => format!(", {:.1}% of a full copy ({}B)", bytes as f64 * 100.0 / full as f64, size(full)),
+    };
+    let amount = match (dry_run, traffic) {
+        (true, _) => {
+            format!("{}B would be copied{}", size(tally.transferred_bytes), share(tally.transferred_bytes))
+        }
+        (false, None) => format!("{}B written{}", size(tally.literal_bytes), share(tally.literal_bytes)),
+        (false, Some((sent, received))) => {
+            format!("{}B sent, {}B received{}", size(sent), size(received), share(sent.max(received)))
+        }
+    };
+    let rate = (tally.transferred_bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
+    let rate = if dry_run { String::new() } else { format!(", {}B/s", size(rate)) };
+    [changed, amount, format!("{:.1} s{rate}, {route}", elapsed.as_secs_f64())]
+}
+
+/// Returns a size in units of 1000.
+fn size(bytes: u64) -> String {
+    number(bytes, 2)
+}
+
+fn grouped(count: u64) -> String {
+    number(count, 1)
+}
+
+fn number(value: u64, level: u8) -> String {
+    let mut out = Vec::new();
+    put_int(&mut out, i64::try_from(value).unwrap_or(i64::MAX), level);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns a duration as `1:02:03` or `2:03`.
+fn clock(secs: u64) -> String {
+    match secs / 3600 {
+        0 => format!("{}:{:02}", secs / 60, secs % 60),
+        hours => format!("{hours}:{:02}:{:02}", secs / 60 % 60, secs % 60),
+    }
+}
+
+/// Returns the end of a path, escaped, in at most `room` characters.
+fn ending(path: &[u8], room: usize, charset: Charset) -> String {
+    let mut escaped = Vec::new();
+    escape::put(&mut escaped, path, charset);
+    let path = String::from_utf8_lossy(&escaped).replace(['\t', '\x7f'], "?");
+    let len = path.chars().count();
+    if len <= room {
+        return path;
+    }
+    let kept = room.saturating_sub(3);
+    let end: String = path.chars().skip(len - kept).collect();
+    format!("...{end}")
+}
+
+fn cut(line: &str, width: usize) -> String {
+    line.chars().take(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flist::Kind;
+
+    const SECS: Duration = Duration::from_secs(83);
+
+    fn counts() -> Counts {
+        Counts {
+            listed: (45_678, 2_850_000_000),
+            list_is_complete: true,
+            done: (12_345, 1_200_000_000),
+            copied: (1_034, 900_000_000),
+            is_deleting: false,
+            files: vec![
+                (b"images/a very long name of a disk image\n.img".to_vec(), 540_000_000, 1_200_000_000),
+                ("später.iso".as_bytes().to_vec(), 3_000_000, 4_000_000),
+            ],
+        }
+    }
+
+    fn shown(counts: &Counts, width: usize) -> Vec<String> {
+        let rates = Some((103_400_000, 110_000_000));
+        let route = "box, by QUIC, port 28792";
+        lines(&Moment { counts, rates, elapsed: SECS, route, charset: Charset::Utf8 }, width)
+    }
+
+    #[test]
+    fn lines_fit_the_width() {
+        assert_eq!(
+            shown(&counts(), 80),
+            [
+                "copying, 1:23, 1,034 files copied  box, by QUIC, port 28792",
+                "  42%  1.20GB of 2.85GB  12,345 of 45,678 entries  103.40MB/s  ETA 0:15",
+                "  images/a very long name of a disk image\\#012.img   45% of 1.20GB",
+                "  später.iso   75% of 4.00MB",
+            ]
+        );
+        assert_eq!(
+            shown(&counts(), 40),
+            [
+                "copying, 1:23, 1,034 files copied  box, ",
+                "  42%  1.20GB of 2.85GB  12,345 of 45,67",
+                "  ...disk image\\#012.img   45% of 1.20GB",
+                "  später.iso   75% of 4.00MB",
+            ]
+        );
+        for width in 0..100 {
+            assert!(shown(&counts(), width).iter().all(|line| line.chars().count() <= width), "{width}");
+        }
+    }
+
+    #[test]
+    fn remaining_time_is_shown_only_with_the_total() {
+        let growing = Counts { list_is_complete: false, ..counts() };
+        let lines = shown(&growing, 200);
+        assert!(lines[0].starts_with("listing and copying, "), "{lines:?}");
+        assert_eq!(lines[1], "  1.20GB of 2.85GB+  12,345 of 45,678+ entries  103.40MB/s");
+    }
+
+    #[test]
+    fn phase_follows_the_counts() {
+        let phase = |counts: &Counts| shown(counts, 200)[0].split(',').next().map(str::to_owned);
+        assert_eq!(phase(&Counts::default()).as_deref(), Some("listing"));
+        assert_eq!(phase(&Counts { is_deleting: true, ..counts() }).as_deref(), Some("deleting"));
+        let all = Counts { done: (50_000, u64::MAX), ..counts() };
+        assert_eq!(phase(&all).as_deref(), Some("finishing"));
+        assert!(shown(&all, 200)[1].starts_with("  100%  2.85GB of 2.85GB  45,678 of 45,678 entries"));
+    }
+
+    #[test]
+    fn rates_cover_the_last_seconds() {
+        let mut rates = Rates::default();
+        let at = |secs: u64, done: u64| (Duration::from_secs(secs), Counts { done: (0, done), ..Counts::default() });
+        let mut measure = |(now, counts): (Duration, Counts)| rates.measure(now, &counts);
+        assert_eq!(measure(at(0, 0)), None);
+        assert_eq!(measure(at(1, 50)), Some((0, 50)));
+        assert_eq!(measure(at(20, 1000)), Some((0, 50)));
+        assert_eq!(measure(at(40, 1000)), Some((0, 0)));
+        assert_eq!(measure(at(41, 10)), None);
+    }
+
+    #[test]
+    fn summary_compares_with_a_full_copy() {
+        let mut tally = Tally::default();
+        tally.list(Kind::File, 1_000_000, 1);
+        tally.list(Kind::File, 9_000_000, 1);
+        tally.transfer(1_000_000, 250_000);
+        tally.created.add(Kind::File);
+        let of = |traffic, dry_run| summary(&tally, traffic, Duration::from_millis(2500), dry_run, "local copy");
+        assert_eq!(
+            of(None, false),
+            [
+                "1 of 2 files copied, 1 entries created, 0 deleted",
+                "250.00KB written, 2.5% of a full copy (10.00MB)",
+                "2.5 s, 400.00KB/s, local copy",
+            ]
+        );
+        assert_eq!(of(Some((30_000, 200)), false)[1], "30.00KB sent, 200B received, 0.3% of a full copy (10.00MB)");
+        assert_eq!(
+            of(None, true),
+            [
+                "1 of 2 files would be copied, 1 entries would be created, 0 would be deleted",
+                "1.00MB would be copied, 10.0% of a full copy (10.00MB)",
+                "2.5 s, local copy",
+            ]
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! The live display of `--ui`, on a pseudo-terminal.
+
+use crate::kit::oracle;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A rate at which a file of [`SLOW_BYTES`] is still copied when the display has appeared.
+const SLOWLY: &str = "--bwlimit=200";
+const SLOW_BYTES: usize = 600_000;
+
+/// A terminal: the end of the program, and the end that shows what the program writes.
+struct Terminal {
+    near: File,
+    shown: File,
+}
+
+impl Terminal {
+    fn new(columns: u16) -> Terminal {
+        let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("the system has pseudo-terminals");
+        grantpt(&shown).and_then(|()| unlockpt(&shown)).expect("the terminal is ours");
+        let path = ptsname(&shown, Vec::new()).expect("the terminal has a name").into_string().expect("ASCII");
+        let near = File::options().read(true).write(true).open(path).expect("the terminal is ours");
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&near, size).expect("it is a terminal");
+        Terminal { near, shown: File::from(shown) }
+    }
+
+    fn stdio(&self) -> Stdio {
+        self.near.try_clone().expect("a descriptor is free").into()
+    }
+
+    fn start(&self, command: &mut Command) -> Child {
+        command.stdin(Stdio::null()).stdout(self.stdio()).stderr(self.stdio()).spawn().expect("the program starts")
+    }
+
+    /// Reads until the text appears, and returns all that was read.
+    #[track_caller]
+    fn until(&mut self, text: &str) -> String {
+        let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+        loop {
+            let shown = String::from_utf8_lossy(&all).into_owned();
+            if shown.contains(text) {
+                return shown;
+            }
+            let got = self.shown.read(&mut piece).unwrap_or(0);
+            assert!(got > 0, "the terminal ended without {text:?}: {shown:?}");
+            all.extend_from_slice(&piece[..got]);
+        }
+    }
+
+    /// Waits for the program, and returns its exit code and what the terminal has received since.
+    fn end(self, mut child: Child) -> (Option<i32>, String) {
+        let Terminal { near, mut shown } = self;
+        drop(near);
+        let mut all = Vec::new();
+        // The terminal ends with an error when the last program closes it.
+        let _ = shown.read_to_end(&mut all);
+        (child.wait().expect("the program was started").code(), String::from_utf8_lossy(&all).into_owned())
+    }
+}
+
+/// A directory with a source.
+fn tree() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir_all(dir.path().join("src/sub")).expect("scratch can be written");
+    for (name, len) in [("src/a", 1000), ("src/b\x1bc", 10), ("src/sub/d", 2000), ("slow", SLOW_BYTES)] {
+        std::fs::write(dir.path().join(name), vec![b'x'; len]).expect("scratch can be written");
+    }
+    dir
+}
+
+fn sparsync(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(oracle::under_test());
+    command.args(args).current_dir(dir).env("LC_ALL", "C.UTF-8").env("TERM", "xterm").env_remove("SPARSYNC_UI");
+    command.env("SPARSYNC_CONFIG_DIR", dir.join("config"));
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("the program starts")
+}
+
+/// Returns the lines that remain on a terminal after the display was cleared.
+fn remaining(shown: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for line in shown.split('\n') {
+        // What precedes the last control sequence of a line is cleared.
+        let last = line.trim_end_matches('\r').rsplit(['\r', '\x1b']).next().unwrap_or_default();
+        lines.push(["[2K", "[1A", "[1B"].iter().find_map(|code| last.strip_prefix(code)).unwrap_or(last).to_owned());
+    }
+    lines.into_iter().filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn display_appears_and_a_summary_remains() {
+    let dir = tree();
+    let terminal = Terminal::new(100);
+    let child = terminal.start(&mut sparsync(dir.path(), &["-av", "--ui", "src/", "dst"]));
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert!(
+        shown.contains(" files copied  local copy  ") && shown.contains(" of 5 entries"),
+        "the display has two lines: {shown:?}"
+    );
+    let lines = remaining(&shown);
+    let last: Vec<_> = lines.iter().rev().take(3).rev().map(String::as_str).collect();
+    assert_eq!(last[0], "3 of 3 files copied, 5 entries created, 0 deleted", "{shown:?}");
+    assert_eq!(last[1], "3.01KB written, 100.0% of a full copy (3.01KB)");
+    assert!(last[2].ends_with(" s, local copy") || last[2].ends_with("B/s, local copy"), "{last:?}");
+    let plain = output(&mut sparsync(dir.path(), &["-av", "src/", "other"]));
+    let names = |lines: &[String]| -> Vec<String> {
+        ["a", "b\\#033c", "sub/", "sub/d"]
+            .iter()
+            .filter(|name| lines.iter().any(|line| line == *name))
+            .map(|name| name.to_string())
+            .collect()
+    };
+    let plain: Vec<String> = String::from_utf8_lossy(&plain.stdout).lines().map(str::to_owned).collect();
+    assert_eq!((names(&lines).len(), names(&lines)), (4, names(&plain)), "each line is whole: {shown:?}");
+}
+
+#[test]
+fn variable_sets_the_option_and_a_dry_run_has_a_summary() {
+    let dir = tree();
+    let terminal = Terminal::new(80);
+    let child = terminal.start(sparsync(dir.path(), &["-an", "src/", "dst"]).env("SPARSYNC_UI", "1"));
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("3 of 3 files would be copied"), "{shown:?}");
+    assert!(!dir.path().join("dst").exists());
+}
+
+#[test]
+fn terminal_is_restored_after_sigint() {
+    let dir = tree();
+    let mut terminal = Terminal::new(80);
+    let before = tcgetattr(&terminal.near).expect("it is a terminal");
+    let near = terminal.near.try_clone().expect("a descriptor is free");
+    let child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", SLOWLY, "slow", "dst"]));
+    let shown = terminal.until("local copy");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the child is ours");
+    let after = tcgetattr(&near).expect("it is a terminal");
+    drop(near);
+    let (code, rest) = terminal.end(child);
+    assert_eq!(code, Some(20), "{rest:?}");
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+    for hidden in ["\x1b[?25l", "\x1b[?1049h"] {
+        assert!(!shown.contains(hidden) && !rest.contains(hidden), "{shown:?} {rest:?}");
+    }
+    let end = remaining(&rest);
+    assert!(end.last().is_some_and(|line| line.contains("(code 20)")), "{rest:?}");
+    assert!(!end.iter().any(|line| line.contains("local copy")), "the display is cleared: {rest:?}");
+}
+
+#[test]
+fn copy_survives_the_loss_of_its_terminal() {
+    let dir = tree();
+    let mut terminal = Terminal::new(80);
+    let mut child = terminal.start(&mut sparsync(dir.path(), &["-av", "--ui", SLOWLY, "slow", "src/", "dst"]));
+    terminal.until("local copy");
+    drop(terminal);
+    assert_eq!(child.wait().expect("the program was started").code(), Some(0));
+    assert_eq!(std::fs::read(dir.path().join("dst/slow")).expect("it was copied").len(), SLOW_BYTES);
+    assert!(dir.path().join("dst/sub/d").exists());
+}
+
+#[test]
+fn display_follows_the_width_of_the_terminal() {
+    let dir = tree();
+    let mut terminal = Terminal::new(35);
+    let mut child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", SLOWLY, "slow", "dst"]));
+    let narrow = terminal.until(" files copied");
+    assert!(!narrow.contains("local copy"), "{narrow:?}");
+    let size = Winsize { ws_row: 24, ws_col: 90, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal.near, size).expect("it is a terminal");
+    terminal.until("local copy");
+    child.kill().expect("the child is ours");
+    child.wait().expect("the program was started");
+}
+
+#[test]
+fn pipe_gets_nothing_extra() {
+    let dir = tree();
+    let again = || {
+        let _ = std::fs::remove_dir_all(dir.path().join("dst"));
+        sparsync(dir.path(), &["-ai", "src/", "absent", "dst"])
+    };
+    let plain = output(&mut again());
+    let both = output(again().arg("--ui"));
+    assert_eq!((&both.stdout, &both.stderr), (&plain.stdout, &plain.stderr));
+    // One of the streams is a terminal.
+    let terminal = Terminal::new(80);
+    let mut command = again();
+    let child = command.arg("--ui").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(terminal.stdio());
+    let child = child.spawn().expect("the program starts");
+    drop(command);
+    let printed = child.wait_with_output().expect("the program was started");
+    assert_eq!(printed.stdout, plain.stdout);
+    let (near, mut shown, mut errors) = (terminal.near, terminal.shown, Vec::new());
+    drop(near);
+    let _ = shown.read_to_end(&mut errors);
+    assert_eq!(String::from_utf8_lossy(&errors).replace("\r\n", "\n"), String::from_utf8_lossy(&plain.stderr));
+}
+
+#[test]
+fn quiet_and_json_runs_have_no_display() {
+    let dir = tree();
+    for args in
+        [&["-aq", "--ui", "src/", "quiet"][..], &["-a", "--json", "--ui", "src/", "json"], &["-r", "--ui", "src/"]]
+    {
+        let terminal = Terminal::new(80);
+        let child = terminal.start(&mut sparsync(dir.path(), args));
+        let (code, shown) = terminal.end(child);
+        assert_eq!(code, Some(0));
+        assert!(!shown.contains('\x1b') && !shown.contains("full copy"), "{args:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn route_is_shown_with_its_reason() {
+    let dir = tree();
+    let shell = dir.path().join("shell");
+    let program = oracle::under_test().display();
+    std::fs::write(&shell, format!("#!/bin/sh\nshift 2\nexec {program} \"$@\"\n")).expect("scratch can be written");
+    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let dest = format!("box:{}", dir.path().join("dst").display());
+    for (from, to) in [("src/", &*dest), (&*format!("{dest}/"), "back")] {
+        let terminal = Terminal::new(100);
+        let child = terminal.start(&mut sparsync(dir.path(), &["-a", "--ui", "-e", "./shell", from, to]));
+        let (code, shown) = terminal.end(child);
+        assert_eq!(code, Some(0), "{shown:?}");
+        assert!(shown.contains(", box, by a remote shell: the host is not enrolled\r\n"), "{shown:?}");
+        assert!(shown.contains("3 of 3 files copied, "), "{shown:?}");
+    }
+}
