@@ -1,7 +1,7 @@
 //! The filter list, which the client sends to the server, and the names of `--files-from`.
 
 use super::decode_error::{Result, checked, unsupported, violation};
-use super::limits::{PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX};
+use super::limits::{LISTED_NAMES_MAX_BYTES, PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX, RULES_MAX_BYTES};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::Read;
 
@@ -103,12 +103,13 @@ pub fn encode(rules: &[WireRule], protocol: u8, out: &mut Vec<u8>) -> Result<()>
 
 /// Reads a filter list.
 pub fn decode(input: &mut impl Read, protocol: u8) -> Result<Vec<WireRule>> {
-    let mut rules = Vec::new();
+    let (mut rules, mut all_len) = (Vec::new(), 0);
     loop {
         let len = checked(i64::from(input.int()?), RULE_MAX_BYTES, "the length of a filter rule")?;
         if len == 0 {
             return Ok(rules);
         }
+        all_len = checked((all_len + len) as i64, RULES_MAX_BYTES, "the length of all filter rules")?;
         checked(rules.len() as i64 + 1, RULES_MAX, "the number of filter rules")?;
         rules.push(WireRule::parse(&input.byte_vec(len)?, protocol)?);
     }
@@ -137,6 +138,17 @@ pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
             byte => name.push(byte),
         }
     }
+}
+
+/// Reads all names of `--files-from`.
+pub fn decode_names(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    let (mut names, mut all_len) = (Vec::new(), 0);
+    while let Some(name) = decode_name(input)? {
+        let len = all_len + name.len() + size_of::<Vec<u8>>();
+        all_len = checked(len as i64, LISTED_NAMES_MAX_BYTES, "the length of the list of --files-from")?;
+        names.push(name);
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
