@@ -1,8 +1,9 @@
-//! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The routes
-//! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
+//! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The route
+//! `served-pull` of `SPARSYNC_TEST_ROUTES` runs all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 
 copies!(with client, first_copy, TREE, "", ["-ai", "--stats"]);
@@ -28,6 +29,7 @@ copies!(with client, names_only, TREE, OLD, ["-av", "--delete"]);
 copies!(with client, pruned_directories, "a d/x e/f/", "old", ["-aim", "--exclude=x", "--delete"]);
 copies!(with client, listing_at_once, TREE, OLD, ["-ai", "--no-inc-recursive"]);
 copies!(with client, one_level, TREE, OLD, ["-dti"]);
+copies!(with client, very_verbose, "a*5000 d/x", "a*4000@-4", ["-avv", "--no-whole-file"]);
 copies!(with client, quick_timeout, TREE, OLD, ["-ai", "--timeout=20"]);
 
 synctest!(listed_names, with client, |w: World| {
@@ -82,6 +84,10 @@ synctest!(unreadable_file, as user, with client, |w: World| {
 synctest!(messages_of_the_server_through_the_client, with client, |w: World| {
     w.source("a b").no_dry_run();
     w.agree_paths(&["-ai", "--stderr=client"], &["src/", "gone", "dst/"]).exits(23);
+});
+
+synctest!(checksum_of_the_environment, with client, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "xxh64 md5").agree(&["-aic", "--out-format=%i %C %n"]);
 });
 
 synctest!(unknown_option_for_the_server, with client, |w: World| {
@@ -187,4 +193,41 @@ fn option_that_needs_the_installed_rsync_is_named() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
     assert!(stderr.contains("sparsync: --acls is not supported with a client that is an rsync"), "{stderr}");
+}
+
+/// Runs a pull of rsync from the program, whose command line gets the words that rrsync inserts before the paths, in a
+/// place without another rsync.
+fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    for (path, content) in [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n")] {
+        std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(path), content).unwrap();
+    }
+    let script = format!(
+        "#!/bin/sh\nfor word; do shift; [ \"$word\" = . ] && set -- \"$@\" --confine-root=\"$PWD\" --; \
+         set -- \"$@\" \"$word\"; done\nshift 2\nPATH=/nonexistent\nexec {} \"$@\"\n",
+        oracle::under_test().display()
+    );
+    let shell = dir.path().join("shell");
+    std::fs::write(&shell, script).unwrap();
+    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(oracle::rsync());
+    command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
+    let output = command.stdin(Stdio::null()).output().expect("a program can be started");
+    (dir, output)
+}
+
+#[test]
+fn copy_behind_rrsync_is_served_without_an_rsync() {
+    let (dir, output) = pull_confined(&["-a", "--exclude=.rules"]);
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+    assert_eq!(std::fs::read(dir.path().join("dst/d/x")).unwrap(), b"x");
+    // A file of rules could be outside of the directory.
+    for option in ["--filter=: .rules", "--filter=: /etc/passwd", "-C"] {
+        let (dir, output) = pull_confined(&["-a", option]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.contains("sparsync: --confine-root is not supported with files of filter rules"), "{stderr}");
+        assert!(!dir.path().join("dst/a").exists());
+    }
 }

@@ -20,7 +20,7 @@ pub use remote_args::Far;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{ArgStyle, Compression, FilesFrom, Options};
+use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, Options};
 use args::{Args, PrintRequest};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
@@ -123,6 +123,8 @@ pub struct ServeStock {
     pub unsupported: Option<Error>,
     /// The capabilities of the client: the text after `e` in the short options.
     pub capabilities: Vec<u8>,
+    /// `--confine-root`: files of filter rules must be below a directory.
+    pub has_confine_root: bool,
     /// `--checksum-seed`; 0: the server chooses one.
     pub checksum_seed: i32,
 }
@@ -257,6 +259,11 @@ pub fn supported_compressions(listed: &[u8]) -> Option<Vec<Compression>> {
     value::names::compress_list(listed, value::names::End::Server)
 }
 
+/// Returns the checksums that a server with this `RSYNC_CHECKSUM_LIST` supports; `None`: all of them.
+pub fn supported_checksums(listed: &[u8]) -> Option<Vec<Checksum>> {
+    value::names::server_checksums(listed)
+}
+
 /// Settles the options of a session that was started with a command line. The session must not request anything that
 /// the command line does not; what only the command line requests is added. The error names the first excess option.
 pub fn settle_session(
@@ -351,9 +358,13 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         Some(rest) => Error { message: [b"rsync: on remote machine: ", rest].concat(), ..error },
         None => error,
     });
+    let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err);
+    // A forced command adds it. It concerns only files of filter rules, which the session finds out.
+    let has_confine_root = walked.args.confine_root.take().is_some();
     ServeStock {
         serve,
-        options: error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err),
+        options,
+        has_confine_root,
         unsupported: resolve::unsupported(&walked.args, call.vars, true),
         capabilities: walked.args.rsh.unwrap_or_default(),
         checksum_seed: walked.args.checksum_seed.unwrap_or(0),

@@ -13,7 +13,8 @@ use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::Wants;
-use crate::session::stock::{self, serve::StockServer};
+use crate::session::stock;
+use crate::session::stock::serve::{SERVER_SUMS, StockServer};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::walk::arg_path::listed_names;
@@ -111,6 +112,10 @@ fn send(
         let parsed = parsed.into_iter().chain(own.parsed).collect();
         input_files::InputFiles { parsed, ..own }.rules(options)
     };
+    let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
+        Some(listed) => SERVER_SUMS.into_iter().filter(|sum| listed.contains(sum)).collect(),
+        None => SERVER_SUMS.to_vec(),
+    };
     let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
     let stderr = Mutex::new(&mut env.stderr);
@@ -126,6 +131,8 @@ fn send(
         words: &request.serve.words,
         operands: &request.serve.operands,
         listed,
+        sums,
+        forbids_merge_files: request.has_confine_root,
         capabilities: Capabilities::parse(&request.capabilities),
         seed: if request.checksum_seed == 0 { new_seed() } else { request.checksum_seed },
         complete_rules: &complete_rules,

@@ -156,6 +156,38 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn lists_without_end_are_rejected() {
+        let mut rule = Vec::new();
+        rule.put_int(5000);
+        rule.put(b"- ");
+        rule.put(&[b'x'; 4998]);
+        let error = decode(&mut Endless { piece: &rule, at: 0 }, 32).unwrap_err();
+        assert!(format!("{error:?}").contains("the length of all filter rules"), "{error:?}");
+    }
+
+    /// Repeats some bytes without end.
+    struct Endless<'a> {
+        piece: &'a [u8],
+        at: usize,
+    }
+
+    impl Read for Endless<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let rest = &self.piece[self.at..];
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            self.at = (self.at + len) % self.piece.len();
+            Ok(len)
+        }
+    }
+
+    #[test]
+    fn listed_names_end_with_an_empty_one() {
+        assert_eq!(decode_names(&mut &b"a\0d/b\0\0rest"[..]).unwrap(), [b"a".to_vec(), b"d/b".to_vec()]);
+        assert!(decode_names(&mut &b"a\0b"[..]).is_err());
+    }
+
     fn rule(text: &[u8]) -> WireRule {
         WireRule::parse(text, 32).unwrap()
     }

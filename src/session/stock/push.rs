@@ -196,6 +196,8 @@ pub(in crate::session) struct ServingSender {
     pub(in crate::session) traffic: Arc<[AtomicU64; 2]>,
     /// The inbox of the sender.
     pub(in crate::session) inbox: Arc<SenderInbox>,
+    /// Whether the client prints how much content was sent, at a high verbosity.
+    pub(in crate::session) reports_matches: bool,
 }
 
 /// How much content was sent.
@@ -427,20 +429,27 @@ impl PushEncoder {
         Ok(())
     }
 
-    /// Appends the end of a list or phase, with what a server adds to it.
-    fn end_phase(&mut self, out: &mut Vec<u8>) {
+    /// Appends the end of a list or phase, with what a server adds to it. Returns a message to send before it.
+    fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
         self.ended += 1;
         let shared = self.shared.lock();
         let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
         let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
         drop(shared);
-        let Some(server) = &self.server else { return self.indices.encode(Ndx::Done, out) };
+        let Some(server) = &self.server else {
+            self.indices.encode(Ndx::Done, out);
+            return None;
+        };
         if let Some(deletions) = deletions {
             self.indices.encode(Ndx::Deletions, out);
             deletions.encode(out);
         }
         self.indices.encode(Ndx::Done, out);
+        let mut report = None;
         if phase == Some(PHASE_IN_PLACE) {
+            let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+            let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
+            report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
             let [written, read] = [0, 1].map(|way: usize| server.traffic[way].load(Ordering::Relaxed));
             let stats = Stats {
                 read_bytes: read.cast_signed(),
@@ -451,6 +460,7 @@ impl PushEncoder {
             };
             stats.encode(self.terms.protocol, out);
         }
+        report
     }
 
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
@@ -572,7 +582,9 @@ impl Encoder for PushEncoder {
                     self.sent_io_error = io_error;
                     mux::encode_control(&Control::IoError(io_error), out);
                 }
-                self.end_phase(&mut data);
+                if let Some(report) = self.end_phase(&mut data) {
+                    mux::encode_control(&report, out);
+                }
             }
             Message::Event(Event::Note(line)) => {
                 let text = [line, &b"\n"[..]].concat();

@@ -1,22 +1,23 @@
 //! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
 
+use super::controls::is_reported;
 use super::push::{self, ServingSender};
-use super::{Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, SUMS, StockTerms, failed, io_error_of, negotiate, send};
+use super::{Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, StockTerms, failed, io_error_of, negotiate, send};
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
 use crate::fs::sys;
-use crate::options::{FilesFrom, Options, Recurse, StderrMode};
+use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
 use crate::proto::Message;
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
-use crate::proto::rsync::mux::{Control, Demultiplexer, data_header};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
-use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
+use crate::report::{Tally, final_error};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
@@ -25,7 +26,7 @@ use crate::session::throttle;
 use crate::transport::Link;
 use crate::walk::run_context::Terms;
 use parking_lot::Mutex;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
@@ -39,6 +40,10 @@ pub struct StockServer<'a> {
     pub operands: &'a [Vec<u8>],
     /// The names of a `--files-from` list on this machine.
     pub listed: Option<Vec<Vec<u8>>>,
+    /// The client must not name files of rules: `--confine-root` limits where they may be.
+    pub forbids_merge_files: bool,
+    /// The checksums that this end supports.
+    pub sums: Vec<Checksum>,
     /// What the client supports.
     pub capabilities: Capabilities,
     /// The seed of the checksums.
@@ -71,7 +76,17 @@ impl StockServer<'_> {
         let mut link = Link { reader, ..link };
         let stock = self.greet(&mut link)?;
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
-        let (opening, reader) = read_opening(link.reader, stock.protocol, reads_names)?;
+        let opened = read_opening(link.reader, stock.protocol, reads_names);
+        let (opening, reader) = opened.and_then(|opened| self.check(opened)).map_err(|error| {
+            let error = self.print_early(error);
+            let mut frame = Vec::new();
+            if is_reported(error.exit) {
+                mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
+            }
+            // The client is gone if this cannot be sent.
+            let _ = link.writer.write_all(&frame).and_then(|()| link.writer.flush());
+            error
+        })?;
         let is_over = Arc::<AtomicBool>::default();
         let link = Link { reader: Box::new(EndingReader { inner: reader, is_over: is_over.clone() }), ..link };
         let listed = opening.listed.or_else(|| self.listed.clone());
@@ -93,7 +108,11 @@ impl StockServer<'_> {
         let queue = Arc::<EventQueue>::default();
         let (encoder, intake) =
             push::directions(stock, Vec::new(), self.options, Wants::default(), (io_error.clone(), queue))?;
-        let encoder = encoder.at_server(ServingSender { traffic: traffic.clone(), inbox: inbox.clone() });
+        let encoder = encoder.at_server(ServingSender {
+            traffic: traffic.clone(),
+            inbox: inbox.clone(),
+            reports_matches: self.options.output.debug.deltasum >= 1,
+        });
         let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let problems = Mutex::<Tally>::default();
         let report = |event: Event| {
@@ -119,9 +138,38 @@ impl StockServer<'_> {
             report: &report,
         };
         let session_io = self.session_io(&line, Box::new(EndingIntake { intake, is_over }), link, traffic);
-        let ended = session_io.hold(&*inbox, || sender.run(self.operands, listed.as_deref(), tally));
+        let ended = session_io.hold(&*inbox, || {
+            let ended = sender.run(self.operands, listed.as_deref(), tally);
+            ended.map_err(|error| self.print_early(error))
+        });
         tally.merge(&problems.lock());
         ended
+    }
+
+    /// Rejects a client whose rules this end must not read.
+    fn check(&self, opened: (Opening, Box<dyn Read + Send>)) -> Result<(Opening, Box<dyn Read + Send>), Error> {
+        // `-C` reads a file in each directory, too.
+        let names_files = opened.0.rules.iter().any(|rule| matches!(rule, Parsed::Merge(_)));
+        if self.forbids_merge_files && (names_files || self.options.select.cvs_exclude) {
+            let words = "sparsync: --confine-root is not supported with files of filter rules";
+            return Err(Error::new(Exit::Unsupported, words).with_hint("install rsync here, or sparsync on the client"));
+        }
+        Ok(opened)
+    }
+
+    /// Prints an error whose exit code the client learns. It may end this process once it has learned it. Returns an
+    /// error of which nothing is left to print.
+    fn print_early(&self, error: Error) -> Error {
+        if !is_reported(error.exit) {
+            return error;
+        }
+        // An error without a role is one of this end.
+        let role = if error.role == Error::new(error.exit, "").role { "sender" } else { error.role };
+        let hint = error.hint_line().map(String::into_bytes);
+        let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+        let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);
+        lines.filter(|line| !line.is_empty()).for_each(|line| (self.print_error)(&line));
+        Error::new(error.exit, "").by("")
     }
 
     fn session_io<'s>(
@@ -175,14 +223,7 @@ impl StockServer<'_> {
         let flags = self.flags();
         let mut first = Vec::new();
         flags.encode(&mut first);
-        let offer = Offer {
-            flags,
-            options: self.options,
-            words: self.words,
-            // A file of a push is digested into 16 bytes.
-            sums: &SUMS[..SUMS.len() - 1],
-            is_server: true,
-        };
+        let offer = Offer { flags, options: self.options, words: self.words, sums: &self.sums, is_server: true };
         let negotiated: Negotiated = negotiate(link, &offer, first)?;
         let mut out = Vec::new();
         out.put_int(self.seed);
@@ -199,6 +240,10 @@ impl StockServer<'_> {
         self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))
     }
 }
+
+/// The checksums that a server supports. A file that is sent is digested into 16 bytes, which sha1 exceeds.
+pub const SERVER_SUMS: [Checksum; 5] =
+    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4];
 
 /// All compatibility flags.
 const ALL_FLAGS: u32 = 0x1ff;
@@ -232,7 +277,7 @@ fn read_opening(
     let opening = read.map_err(|error| gave_up.unwrap_or_else(|| failed(error)))?;
     sys::note_work();
     if rest_bytes > 0 {
-        reader = Box::new(io::Cursor::new(data_header(rest_bytes)).chain(reader));
+        reader = Box::new(io::Cursor::new(mux::data_header(rest_bytes)).chain(reader));
     }
     Ok((opening, reader))
 }
@@ -281,5 +326,52 @@ impl<I: Intake> Intake for EndingIntake<I> {
         let ended = self.intake.read_all(line, reader, handler);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::rsync::filter_list::encode_name;
+
+    /// Returns what a client sends first, as one frame that ends with the first bytes of what follows.
+    fn opening(rules: &[&str], names: &[&str]) -> Vec<u8> {
+        let mut data = Vec::new();
+        for rule in rules {
+            data.put_int(rule.len() as i32);
+            data.put(rule.as_bytes());
+        }
+        data.put_int(0);
+        names.iter().for_each(|name| encode_name(name.as_bytes(), &mut data));
+        data.put(b"\0next");
+        let mut wire = Vec::new();
+        mux::encode_control(&Control::KeepAlive, &mut wire);
+        mux::encode_data(&data, &mut wire);
+        wire
+    }
+
+    #[test]
+    fn opening_ends_within_a_frame() {
+        let wire = opening(&["- *.o", ":n- .rules"], &["a", "d/b"]);
+        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), 32, true).unwrap();
+        assert_eq!(opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(), [&b"- *.o"[..], b":n- .rules"]);
+        assert_eq!(opening.listed, Some(vec![b"a".to_vec(), b"d/b".to_vec()]));
+        let mut rest = Demultiplexer::new(&mut reader, |_| Ok(()));
+        rest.set_frames(true);
+        assert_eq!(rest.byte_vec(4).unwrap(), b"next");
+    }
+
+    #[test]
+    fn invalid_opening_is_rejected() {
+        let exit =
+            |wire: Vec<u8>| read_opening(Box::new(io::Cursor::new(wire)), 32, false).err().map(|error| error.exit);
+        assert_eq!(exit(opening(&["Q x"], &[])), Some(Exit::Protocol));
+        assert_eq!(exit(opening(&["- "], &[])), Some(Exit::Protocol));
+        let mut wire = Vec::new();
+        mux::encode_control(&Control::NoSend(0), &mut wire);
+        assert_eq!(exit(wire.clone()), Some(Exit::Protocol));
+        wire.clear();
+        mux::encode_control(&Control::ErrorExit(Some(20)), &mut wire);
+        assert_eq!(exit(wire), Some(Exit::Signal));
     }
 }
