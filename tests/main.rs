@@ -49,6 +49,7 @@ mod server;
 mod shell;
 mod signals;
 mod stock;
+mod stock_server;
 mod tidy;
 mod traffic;
 mod trust_links;

@@ -66,7 +66,7 @@ synctest!(path_longer_than_path_max_is_left_out, with stock, |w: World| {
 });
 
 /// Values around the length from which the list has only digests.
-fn attributes(w: &World) {
+pub fn attributes(w: &World) {
     let value = |letter: &str, len: usize| letter.repeat(len);
     w.needs_xattrs().source("d/").dest("d/ gone%600");
     w.build("src", |t| {
@@ -133,7 +133,7 @@ const MORE: &[Acl] = &[
     Acl::Other(0),
 ];
 
-fn acls(w: &World) {
+pub fn acls(w: &World) {
     w.needs_acls().source("plain d/").dest("plain d/ e/");
     w.build("src", |t| {
         t.dir(".").acl(MORE);

@@ -20,7 +20,7 @@ pub use remote_args::Far;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{ArgStyle, Compression, FilesFrom, Options};
+use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, Options};
 use args::{Args, PrintRequest};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
@@ -53,6 +53,8 @@ pub enum Request {
     Copy(Box<Copy>),
     /// The server's end of a copy, on standard input and output.
     Serve(Serve),
+    /// The server's end of a copy for a stock rsync. Handed over to the installed rsync unless there is none.
+    ServeStock(Box<ServeStock>),
     /// A subcommand, such as `server` or `enroll`.
     Verb(subcommand::Verb),
     /// [`help_text`] on standard output, exit 0.
@@ -110,6 +112,23 @@ pub struct Serve {
     pub timeout_secs: u32,
 }
 
+/// The server's end of a copy for a stock rsync, as its command line describes it.
+#[derive(Debug)]
+pub struct ServeStock {
+    /// The direction, the options as given, and the paths.
+    pub serve: Serve,
+    /// The settled options, or the error for which the client's options are rejected.
+    pub options: Result<Options>,
+    /// The error that names the first option that is not supported at all.
+    pub unsupported: Option<Error>,
+    /// The capabilities of the client: the text after `e` in the short options.
+    pub capabilities: Vec<u8>,
+    /// `--confine-root`: files of filter rules must be below a directory.
+    pub has_confine_root: bool,
+    /// `--checksum-seed`; 0: the server chooses one.
+    pub checksum_seed: i32,
+}
+
 /// Reads a command line.
 ///
 /// Errors use rsync's words where rsync has them, and carry its exit code. The caller adds the closing line
@@ -129,10 +148,13 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
     let Args { print, version, json, handover, .. } = walked.args;
     if handover {
-        return match serve(call.args, walked) {
-            Some(serve) => Ok(Request::Serve(serve)),
-            None if is_ours => Err(not_for_rsync()),
-            None => Ok(Request::Handover(None)),
+        let is_server = walked.args.server && !walked.args.daemon;
+        let is_for_us = walked.args.rsh.as_deref().is_some_and(server_args::means_us);
+        return match () {
+            () if is_server && is_for_us => Ok(Request::Serve(serve(call.args, &walked))),
+            () if is_ours => Err(not_for_rsync()),
+            () if is_server => Ok(Request::ServeStock(Box::new(serve_stock(call, walked)))),
+            () => Ok(Request::Handover(None)),
         };
     }
     match print {
@@ -237,6 +259,11 @@ pub fn supported_compressions(listed: &[u8]) -> Option<Vec<Compression>> {
     value::names::compress_list(listed, value::names::End::Server)
 }
 
+/// Returns the checksums that a server with this `RSYNC_CHECKSUM_LIST` supports; `None`: all of them.
+pub fn supported_checksums(listed: &[u8]) -> Option<Vec<Checksum>> {
+    value::names::server_checksums(listed)
+}
+
 /// Settles the options of a session that was started with a command line. The session must not request anything that
 /// the command line does not; what only the command line requests is added. The error names the first excess option.
 pub fn settle_session(
@@ -310,19 +337,36 @@ fn take_paths(options: &mut Options, line: Options) {
     }
 }
 
-/// Returns the request if the command line is that of a server for a sparsync client. `words`: the whole command line.
-fn serve(words: &[OsString], walked: parse::Walked) -> Option<Serve> {
+/// Returns the server's end of a copy. `words`: the whole command line.
+///
+/// Options that this version does not know come again in the session with a sparsync, which reports them.
+fn serve(words: &[OsString], walked: &parse::Walked) -> Serve {
     let parse::Walked { args, operands, .. } = walked;
-    let ours = args.server && !args.daemon && args.rsh.as_deref().is_some_and(server_args::means_us);
-    // Options that this version does not know come again in the session, which reports them.
-    ours.then(|| {
-        let options = &words[..words.len() - operands.len().min(words.len())];
-        let options = options.iter().filter(|word| *word != "--server" && *word != "--sender");
-        let words = options.map(|word| word.as_bytes().to_vec()).collect();
-        let mut operands = operands.iter().map(|operand| operand.as_bytes().to_vec());
-        // The first operand is always a dot.
-        let _dot = operands.next();
-        let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
-        Serve { sends: args.sender, words, operands: operands.collect(), timeout_secs }
-    })
+    let options = &words[..words.len() - operands.len().min(words.len())];
+    let options = options.iter().filter(|word| *word != "--server" && *word != "--sender");
+    let words = options.map(|word| word.as_bytes().to_vec()).collect();
+    // The first operand is always a dot.
+    let operands = operands.iter().skip(1).map(|operand| operand.as_bytes().to_vec()).collect();
+    let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
+    Serve { sends: args.sender, words, operands, timeout_secs }
+}
+
+/// Returns the server's end of a copy for a stock rsync.
+fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
+    let serve = serve(call.args, &walked);
+    let error = walked.error.take().map(|error| match error.message.strip_prefix(b"rsync: ") {
+        Some(rest) => Error { message: [b"rsync: on remote machine: ", rest].concat(), ..error },
+        None => error,
+    });
+    let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err);
+    // A forced command adds it. It concerns only files of filter rules, which the session finds out.
+    let has_confine_root = walked.args.confine_root.take().is_some();
+    ServeStock {
+        serve,
+        options,
+        has_confine_root,
+        unsupported: resolve::unsupported(&walked.args, call.vars, true),
+        capabilities: walked.args.rsh.unwrap_or_default(),
+        checksum_seed: walked.args.checksum_seed.unwrap_or(0),
+    }
 }

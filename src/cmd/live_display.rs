@@ -132,9 +132,10 @@ impl SharedScreen {
             self.bar.set_message(live::lines(&moment, env::terminal_columns()).join("\n"));
             let mut state = self.state.lock();
             self.write_waiting(&mut state);
-            if state.has_ended || self.ended.wait_for(&mut state, PERIOD).timed_out() && state.has_ended {
+            if state.has_ended {
                 return;
             }
+            self.ended.wait_for(&mut state, PERIOD);
         }
     }
 

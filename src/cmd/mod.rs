@@ -27,6 +27,7 @@ mod server_log;
 mod server_process;
 mod server_session;
 mod shell_keepalive;
+mod stock_server;
 mod systemd_unit;
 mod via_daemon;
 mod via_ephemeral;
@@ -94,6 +95,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Version { json: false }) => write_text(&mut env.stdout, cli::version_text().as_bytes()),
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(serve)) => return server_session::run(env, serve),
+        Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
         Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
             // The installed rsync could do what is not supported here: add the hint that none was found.
             Some(error) => Error { hint: none.hint, ..error },

@@ -10,6 +10,7 @@ mod controls;
 pub mod daemon;
 pub mod pull;
 pub mod push;
+pub mod serve;
 mod support;
 
 use self::support::SHA1;
@@ -207,12 +208,7 @@ impl Client<'_> {
         let report = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {
                 problems.lock().problem(*weight);
-                let bit = match weight {
-                    Weight::SourceError => IO_ERROR_GENERAL,
-                    Weight::Vanished => IO_ERROR_VANISHED,
-                    Weight::Failed | Weight::Warning => 0,
-                };
-                io_error.fetch_or(if self.options.delete.ignore_errors { 0 } else { bit }, Ordering::Relaxed);
+                io_error.fetch_or(io_error_of(*weight, self.options), Ordering::Relaxed);
             }
             queue.push(event, 0);
             Ok(())
@@ -301,6 +297,16 @@ const IO_ERROR_VANISHED: i32 = 2;
 /// `--max-delete` has stopped deletions.
 const IO_ERROR_DELETE_LIMIT: i32 = 4;
 
+/// Returns the bits by which the receiver learns of a problem of the sender.
+fn io_error_of(weight: Weight, options: &Options) -> i32 {
+    match weight {
+        _ if options.delete.ignore_errors => 0,
+        Weight::SourceError => IO_ERROR_GENERAL,
+        Weight::Vanished => IO_ERROR_VANISHED,
+        Weight::Failed | Weight::Warning => 0,
+    }
+}
+
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;
 
@@ -310,12 +316,9 @@ pub fn greet(link: &mut Link, agreed: Option<u8>, options: &Options, words: &[Ve
     let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
     let mut reader = &mut *link.reader;
     let flags = CompatFlags::decode(&mut reader).map_err(failed)?;
-    let (sums, compression) = negotiate(link, flags, options, words)?;
+    let negotiated = negotiate(link, &Offer { flags, options, words, sums: &SUMS, is_server: false }, Vec::new())?;
     let seed = (&mut *link.reader).int().map_err(failed)?;
-    let Negotiated { transfer, listed, is_named } = sums;
-    let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
-    let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: false };
-    Ok(StockTerms { protocol, flags, sums, listed, compression })
+    Ok(negotiated.terms(protocol, flags, seed))
 }
 
 fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
@@ -343,21 +346,38 @@ const SUMS: [Checksum; 6] =
 /// The compressions that are offered. `zlib` needs the content of the basis for decoding.
 const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];
 
-/// The checksums of a session.
+/// The algorithms of a session.
 struct Negotiated {
     transfer: Checksum,
     listed: Checksum,
-    /// The user named them.
+    /// The user named the checksums.
     is_named: bool,
+    compression: Compression,
 }
 
-/// Exchanges lists of algorithms if both ends support that, and chooses from them.
-fn negotiate(
-    link: &mut Link,
+impl Negotiated {
+    fn terms(self, protocol: u8, flags: CompatFlags, seed: i32) -> StockTerms {
+        let Negotiated { transfer, listed, is_named, compression } = self;
+        let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
+        let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: false };
+        StockTerms { protocol, flags, sums, listed, compression }
+    }
+}
+
+/// What one end brings to the negotiation of algorithms.
+struct Offer<'a> {
     flags: CompatFlags,
-    options: &Options,
-    words: &[Vec<u8>],
-) -> Result<(Negotiated, Compression), Error> {
+    options: &'a Options,
+    /// The options on the server's command line.
+    words: &'a [Vec<u8>],
+    /// The checksums that it supports.
+    sums: &'a [Checksum],
+    is_server: bool,
+}
+
+/// Exchanges lists of algorithms if both ends support that, and chooses from them. `first` is sent before the lists.
+fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negotiated, Error> {
+    let Offer { flags, options, words, sums: supported, is_server } = *offer;
     let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
     let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
     let is_named = choice.is_some_and(|choice| !choice.split(|&byte| byte == b',').all(is_auto));
@@ -368,16 +388,20 @@ fn negotiate(
         (choice, _) => choice.unwrap_or(Compression::No),
     };
     let negotiates_compression = chosen == Compression::Auto;
-    let mut sums = Negotiated { transfer, listed, is_named };
+    let mut sums = Negotiated { transfer, listed, is_named, compression: chosen };
     if !flags.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if !is_named {
             (sums.transfer, sums.listed) = (Checksum::Md5, Checksum::Md5);
         }
-        return Ok((sums, if negotiates_compression { Compression::Zlib } else { chosen }));
+        if negotiates_compression {
+            sums.compression = Compression::Zlib;
+        }
+        send(link, &first)?;
+        return Ok(sums);
     }
     // The environment may restrict the choice to one.
     let one = [transfer];
-    let offered_sums = if transfer == Checksum::default() { &SUMS[..] } else { &one };
+    let offered_sums = if transfer == Checksum::default() { supported } else { &one };
     let offered_methods = options.delta.compress.list.as_deref().unwrap_or(&METHODS);
     let (mut our_sums, mut our_methods) = (Vec::new(), Vec::new());
     if !is_named {
@@ -386,23 +410,29 @@ fn negotiate(
     if negotiates_compression {
         handshake::encode_offer(offered_methods, &mut our_methods);
     }
-    send(link, &[&our_sums[..], &our_methods].concat())?;
+    send(link, &[&first[..], &our_sums, &our_methods].concat())?;
     let mut reader = &mut *link.reader;
     if !is_named {
-        let sum = chosen_from(&our_sums, &mut reader, "checksum").map_err(failed)?;
+        let sum = chosen_from(&our_sums, &mut reader, is_server, "checksum").map_err(failed)?;
         (sums.transfer, sums.listed) = (sum, sum);
     }
-    let method = match negotiates_compression {
-        true => chosen_from(&our_methods, &mut reader, "compression").map_err(failed)?,
-        false => chosen,
-    };
-    Ok((sums, method))
+    if negotiates_compression {
+        sums.compression = chosen_from(&our_methods, &mut reader, is_server, "compression").map_err(failed)?;
+    }
+    Ok(sums)
 }
 
-/// Reads the server's list and chooses from it and from ours, which is encoded.
-fn chosen_from<A: handshake::Algorithm>(ours: &[u8], reader: &mut impl Read, what: &str) -> Result<A, DecodeError> {
+/// Reads the list of the other end and chooses from it and from ours, which is encoded.
+fn chosen_from<A: handshake::Algorithm>(
+    ours: &[u8],
+    reader: &mut impl Read,
+    is_server: bool,
+    what: &str,
+) -> Result<A, DecodeError> {
     let ours = handshake::decode_offer(&mut &ours[..])?;
-    handshake::choose(&ours, &handshake::decode_offer(reader)?, what)
+    let theirs = handshake::decode_offer(reader)?;
+    let (client, server) = if is_server { (&theirs, &ours) } else { (&ours, &theirs) };
+    handshake::choose(client, server, what)
 }
 
 fn send(link: &mut Link, bytes: &[u8]) -> Result<(), Error> {

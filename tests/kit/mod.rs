@@ -74,7 +74,7 @@ pub fn report_skip(name: &str, reason: &str) {
 /// `synctest!(name, |w: World| { … })` runs as the user that runs the tests. With `as root`, `as user` or `as both`
 /// before the closure it runs as the super-user, as an ordinary user, or as each in turn. With `between machines` it
 /// runs only on the routes with a peer, with `over ssh` only through a real ssh, `with stock` against a stock rsync,
-/// and `with daemon` against its daemon.
+/// `with client` as the server of one, and `with daemon` against its daemon.
 macro_rules! synctest {
     ($name:ident, as both, $case:expr) => {
         mod $name {
@@ -94,6 +94,12 @@ macro_rules! synctest {
     };
     ($name:ident, with stock, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::STOCK, $case);
+    };
+    ($name:ident, with client, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::SERVED, $case);
+    };
+    ($name:ident, as user, with client, $case:expr) => {
+        crate::kit::synctest!(@ $name, $crate::kit::Who::User, $crate::kit::Route::SERVED, $case);
     };
     ($name:ident, with daemon, $case:expr) => {
         crate::kit::synctest!(@ $name, $crate::kit::Who::Current, $crate::kit::Route::DAEMON, $case);

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 ///   case that does not run over QUIC uses the script in both directions;
 /// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
 /// - `stock-push`, `stock-pull`: through the script, with rsync as the peer of both programs;
+/// - `served-pull`: through the script, with the program under test as the peer of an rsync;
 /// - `sshd`: through a real sshd, for the few cases that use one.
 ///
 /// The default is `local,mixed,sshd`: options and decisions do not depend on the transport, so each case runs once in each
@@ -46,12 +47,14 @@ pub enum Shell {
     Once,
     /// Like `Fake`, but rsync is the peer of the program under test, too.
     Stock,
+    /// Like `Fake`, but rsync is the client of both programs.
+    Served,
     /// A daemon of rsync, which the client starts on a socket. Its module `m` is the world.
     Daemon,
 }
 
 /// The words of `SPARSYNC_TEST_ROUTES`.
-const ROUTE_WORDS: [&str; 13] = [
+const ROUTE_WORDS: [&str; 14] = [
     "local",
     "push",
     "pull",
@@ -64,6 +67,7 @@ const ROUTE_WORDS: [&str; 13] = [
     "once-pull",
     "stock-push",
     "stock-pull",
+    "served-pull",
     "sshd",
 ];
 
@@ -81,6 +85,7 @@ impl Route {
         Route::Pull(Shell::Once),
         Route::Push(Shell::Stock),
         Route::Pull(Shell::Stock),
+        Route::Pull(Shell::Served),
     ];
     /// The routes of cases that need a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
@@ -89,6 +94,9 @@ impl Route {
 
     /// The routes of the cases about sessions with a stock rsync, which run whatever is chosen.
     pub const STOCK: &[Route] = &[Route::Push(Shell::Stock), Route::Pull(Shell::Stock)];
+
+    /// The routes of the cases about serving a stock rsync, which run whatever is chosen.
+    pub const SERVED: &[Route] = &[Route::Pull(Shell::Served)];
 
     /// The routes of the cases about daemons, which run whatever is chosen.
     pub const DAEMON: &[Route] = &[Route::Push(Shell::Daemon), Route::Pull(Shell::Daemon)];
@@ -115,6 +123,9 @@ impl Route {
             Route::Pull(Shell::Once) => "once-pull",
             Route::Push(Shell::Stock) => "stock-push",
             Route::Pull(Shell::Stock) => "stock-pull",
+            Route::Pull(Shell::Served) => "served-pull",
+            // A push is served by the installed rsync.
+            Route::Push(Shell::Served) => return false,
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
             Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon) => return true,
         };
@@ -126,12 +137,20 @@ impl Route {
         let has_quic = routes.contains(&Route::Push(Shell::Quic));
         let is_in_mix = mix.contains(&self) || !has_quic && Route::FAR.contains(&self);
         let is_about_stock = self.is_stock() && case.contains("::stock::");
-        is_about_stock || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
+        let is_about_serving = self.is_served() && case.contains("::stock_server::");
+        is_about_stock
+            || is_about_serving
+            || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
     }
 
     /// Returns whether rsync is the peer of the program under test.
     pub fn is_stock(self) -> bool {
         matches!(self, Route::Push(Shell::Stock) | Route::Pull(Shell::Stock)) || self.is_daemon()
+    }
+
+    /// Returns whether the program under test serves an rsync.
+    pub fn is_served(self) -> bool {
+        Route::SERVED.contains(&self)
     }
 
     /// Returns whether a daemon of rsync is the peer of both programs.
@@ -171,14 +190,14 @@ impl Route {
         let own = match shell {
             Shell::Quic | Shell::Once => Some("--transport=quic"),
             Shell::Tls => Some("--transport=tls"),
-            Shell::Fake | Shell::Real | Shell::Stock | Shell::Daemon => None,
+            Shell::Fake | Shell::Real | Shell::Stock | Shell::Served | Shell::Daemon => None,
         };
         let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
         if shell != Shell::Once && own.is_some() {
             return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
         }
         let (command, before) = match shell {
-            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock | Shell::Daemon => {
+            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock | Shell::Served | Shell::Daemon => {
                 (place.fake_shell(), String::new())
             }
             Shell::Real => {

@@ -433,7 +433,7 @@ impl World {
         if self.route.is_far() {
             before.env.push(("SPARSYNC_NATIVE_SSH".to_owned(), "1".to_owned()));
         }
-        if self.route.is_stock() {
+        if self.route.is_stock() || self.route.is_served() {
             before.env.push(("SPARSYNC_STOCK".to_owned(), "1".to_owned()));
         }
         if self.route.is_daemon() {
@@ -445,7 +445,8 @@ impl World {
         if self.route.has_server() && i == 1 {
             before.env.push(self.server_variable(&before));
         }
-        let Output { stdout, stderr, exit } = run(program, &argv, twin, &before);
+        let client = if self.route.is_served() { oracle::rsync() } else { program };
+        let Output { stdout, stderr, exit } = run(client, &argv, twin, &before);
         let mask = Mask {
             world: twin,
             home: &surroundings.home,

@@ -270,7 +270,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "server",
-        help: "run as the server of a client (the installed rsync serves rsync clients)",
+        help: "run as the server of a client",
         set: |args, _| {
             args.server = true;
             args.handover = true;

@@ -317,13 +317,20 @@ fn operands_determine_the_request() {
         "s host::x",
         "--bogus host:x",
         "-y host:x",
-        "--server",
         "--daemon --bogus",
         "--bogus --no-detach",
         "rsync://h/m",
     ] {
         assert!(matches!(is(line), Request::Handover(_)), "{line}");
     }
+    let Request::ServeStock(stock) = is("--server --sender -e.Ls --bogus . a b") else { panic!("an rsync started it") };
+    assert!(stock.options.is_err_and(|error| error.message == b"rsync: on remote machine: --bogus: unknown option"));
+    let Request::ServeStock(stock) = is("--server --sender -re.Ls --checksum-seed=3 --confine-root=/x -- . a b") else {
+        panic!("an rsync started it")
+    };
+    assert!(stock.options.is_ok() && stock.unsupported.is_none() && stock.has_confine_root && stock.serve.sends);
+    assert_eq!((&stock.capabilities[..], stock.checksum_seed), (&b".Ls"[..], 3));
+    assert_eq!(stock.serve.operands, [b"a", b"b"]);
     let Request::Copy(copy) = is("src") else { panic!("one operand is listed") };
     assert!(copy.options.select.list_only && copy.dest.is_none());
     assert_eq!(copy.options.select.recurse, Recurse::Dirs);

@@ -78,18 +78,7 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    let (client, server) = match text.iter().position(|&b| b == b'&') {
-        Some(at) => (&text[..at], &text[at + 1..]),
-        None => (text, text),
-    };
-    let known = |list: &[u8]| -> Vec<(&str, Checksum)> {
-        let words = list.split(u8::is_ascii_whitespace);
-        words
-            .filter_map(|word| CHECKSUMS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())))
-            .copied()
-            .collect()
-    };
-    let (client, server) = (known(client), known(server));
+    let [client, server] = known_checksums(text);
     match client.iter().find(|(_, sum)| server.iter().any(|(_, other)| other == sum)) {
         Some(&(_, sum)) => Ok(Some(sum)),
         None => {
@@ -105,6 +94,28 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
             Err(Error::new(Exit::Unsupported, message).by("sender"))
         }
     }
+}
+
+/// Returns the checksums that `RSYNC_CHECKSUM_LIST` permits to a server; `None` if it is empty.
+pub fn server_checksums(text: &[u8]) -> Option<Vec<Checksum>> {
+    let [_, server] = known_checksums(text);
+    let is_empty = text.iter().all(u8::is_ascii_whitespace);
+    (!is_empty).then(|| server.into_iter().map(|(_, sum)| sum).collect())
+}
+
+/// Returns the known names of each end in `RSYNC_CHECKSUM_LIST`: the client's, then the server's.
+fn known_checksums(text: &[u8]) -> [Vec<(&'static str, Checksum)>; 2] {
+    let (client, server) = match text.iter().position(|&b| b == b'&') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, text),
+    };
+    [client, server].map(|list| {
+        let words = list.split(u8::is_ascii_whitespace);
+        words
+            .filter_map(|word| CHECKSUMS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())))
+            .copied()
+            .collect()
+    })
 }
 
 /// Compression methods, in rsync's order of preference.
@@ -197,6 +208,8 @@ mod tests {
         assert_eq!((read(""), read("  ")), (Ok(None), Ok(None)));
         assert_eq!(read("foo MD4 md5"), Ok(Some(Checksum::Md4)));
         assert_eq!(read("sha1 md5 & xxh3 md5"), Ok(Some(Checksum::Md5)));
+        assert_eq!(server_checksums(b"sha1 & xxh3 md5 x"), Some(vec![Checksum::Xxh3, Checksum::Md5]));
+        assert_eq!((server_checksums(b" "), server_checksums(b"x")), (None, Some(Vec::new())));
         let failed = |lists: &str| Err(format!("Failed to negotiate a checksum choice.\n{lists}").into_bytes());
         assert_eq!(read("md5,md4"), failed("Server list: INVALID\nClient list: INVALID"));
         assert_eq!(read("sha1 & md5 xxhash"), failed("Server list: md5 xxhash\nClient list: sha1"));

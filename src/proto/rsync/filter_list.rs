@@ -1,7 +1,7 @@
 //! The filter list, which the client sends to the server, and the names of `--files-from`.
 
 use super::decode_error::{Result, checked, unsupported, violation};
-use super::limits::{PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX};
+use super::limits::{LISTED_NAMES_MAX_BYTES, PATH_MAX_BYTES, RULE_MAX_BYTES, RULES_MAX, RULES_MAX_BYTES};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::Read;
 
@@ -103,12 +103,13 @@ pub fn encode(rules: &[WireRule], protocol: u8, out: &mut Vec<u8>) -> Result<()>
 
 /// Reads a filter list.
 pub fn decode(input: &mut impl Read, protocol: u8) -> Result<Vec<WireRule>> {
-    let mut rules = Vec::new();
+    let (mut rules, mut all_len) = (Vec::new(), 0);
     loop {
         let len = checked(i64::from(input.int()?), RULE_MAX_BYTES, "the length of a filter rule")?;
         if len == 0 {
             return Ok(rules);
         }
+        all_len = checked((all_len + len) as i64, RULES_MAX_BYTES, "the length of all filter rules")?;
         checked(rules.len() as i64 + 1, RULES_MAX, "the number of filter rules")?;
         rules.push(WireRule::parse(&input.byte_vec(len)?, protocol)?);
     }
@@ -139,10 +140,53 @@ pub fn decode_name(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// Reads all names of `--files-from`.
+pub fn decode_names(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    let (mut names, mut all_len) = (Vec::new(), 0);
+    while let Some(name) = decode_name(input)? {
+        let len = all_len + name.len() + size_of::<Vec<u8>>();
+        all_len = checked(len as i64, LISTED_NAMES_MAX_BYTES, "the length of the list of --files-from")?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn lists_without_end_are_rejected() {
+        let mut rule = Vec::new();
+        rule.put_int(5000);
+        rule.put(b"- ");
+        rule.put(&[b'x'; 4998]);
+        let error = decode(&mut Endless { piece: &rule, at: 0 }, 32).unwrap_err();
+        assert!(format!("{error:?}").contains("the length of all filter rules"), "{error:?}");
+    }
+
+    /// Repeats some bytes without end.
+    struct Endless<'a> {
+        piece: &'a [u8],
+        at: usize,
+    }
+
+    impl Read for Endless<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let rest = &self.piece[self.at..];
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            self.at = (self.at + len) % self.piece.len();
+            Ok(len)
+        }
+    }
+
+    #[test]
+    fn listed_names_end_with_an_empty_one() {
+        assert_eq!(decode_names(&mut &b"a\0d/b\0\0rest"[..]).unwrap(), [b"a".to_vec(), b"d/b".to_vec()]);
+        assert!(decode_names(&mut &b"a\0b"[..]).is_err());
+    }
 
     fn rule(text: &[u8]) -> WireRule {
         WireRule::parse(text, 32).unwrap()

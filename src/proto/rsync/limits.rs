@@ -16,6 +16,10 @@ pub const TEXT_MAX_BYTES: usize = 5119;
 pub const RULE_MAX_BYTES: usize = 5119;
 /// The rules of one filter list.
 pub const RULES_MAX: usize = 1 << 20;
+/// The text of all rules of one filter list.
+pub const RULES_MAX_BYTES: usize = 64 << 20;
+/// The names of one `--files-from` list.
+pub const LISTED_NAMES_MAX_BYTES: usize = 1 << 30;
 /// The length of a block from protocol 30 on.
 pub const BLOCK_MAX_BYTES: i32 = 128 << 10;
 /// The length of a block before protocol 30.

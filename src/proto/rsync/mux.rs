@@ -90,6 +90,12 @@ pub fn encode_frame(tag: Tag, payload: &[u8], out: &mut Vec<u8>) {
     out.put(payload);
 }
 
+/// Returns the header of a data frame. The length must not exceed [`FRAME_MAX_BYTES`].
+pub fn data_header(len_bytes: usize) -> [u8; 4] {
+    assert!(len_bytes <= FRAME_MAX_BYTES, "the length of a frame has 24 bits");
+    ((i32::from(TAG_BASE) << 24) | len_bytes as i32).to_le_bytes()
+}
+
 /// Appends a part of the data stream as frames; none if it is empty.
 pub fn encode_data(data: &[u8], out: &mut Vec<u8>) {
     data.chunks(FRAME_SENT_MAX_BYTES).for_each(|piece| encode_frame(Tag::Data, piece, out));

@@ -19,15 +19,16 @@ use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::mux::{self, Control};
+use crate::proto::rsync::mux::{self, Control, Tag};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _};
-use crate::proto::rsync::stats::Deletions;
+use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message};
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Update, Wants, Weight};
+use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
+use crate::session::sender::SenderInbox;
 use crate::session::stock::controls::{self, Controls, PeerRole, is_reported};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -43,6 +44,10 @@ const SUMS_COPIES: u64 = 3;
 
 /// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
 const PHASES: usize = 4;
+/// The phase in which the receiver has everything in place.
+const PHASE_IN_PLACE: usize = 2;
+/// The phase in which it has deleted everything.
+const PHASE_DELETED: usize = 3;
 /// What an item costs in the window of requests besides its sums, in bytes.
 const ITEM_COST: u64 = 64;
 
@@ -60,6 +65,8 @@ struct Shared {
     root: Option<OwnEntry>,
     /// The items that are to be returned, by file.
     items: HashMap<FileId, VecDeque<PendingItem>>,
+    /// What the receiver has deleted.
+    deletions: Option<Deletions>,
 }
 
 /// A listing that was sent.
@@ -180,6 +187,21 @@ pub struct PushEncoder {
     is_open: bool,
     /// Listings that must wait for the end of that file.
     waiting: VecDeque<Message>,
+    /// What the lists contain, once all were sent.
+    listed: Tally,
+    /// How many ends of lists and phases were sent.
+    ended: usize,
+    server: Option<ServingSender>,
+}
+
+/// What a sender needs in addition if it is the server.
+pub(in crate::session) struct ServingSender {
+    /// The bytes written and read.
+    pub(in crate::session) traffic: Arc<[AtomicU64; 2]>,
+    /// The inbox of the sender.
+    pub(in crate::session) inbox: Arc<SenderInbox>,
+    /// Whether the client prints how much content was sent, at a high verbosity.
+    pub(in crate::session) reports_matches: bool,
 }
 
 /// How much content was sent.
@@ -234,11 +256,19 @@ pub(in crate::session) fn directions<'a>(
         sums: SumHead::default(),
         is_open: false,
         waiting: VecDeque::new(),
+        listed: Tally::default(),
+        ended: 0,
+        server: None,
     };
     Ok((encoder, PushIntake { terms, options, wants, shared, counts }))
 }
 
 impl PushEncoder {
+    /// Makes this the encoder of a server.
+    pub(in crate::session) fn at_server(self, server: ServingSender) -> PushEncoder {
+        PushEncoder { server: Some(server), ..self }
+    }
+
     fn is_incremental(&self) -> bool {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
     }
@@ -402,8 +432,49 @@ impl PushEncoder {
             shared.lists.push(SentList { first: 0, count, dir: None, has_root: false, own: None });
             shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
         }
-        self.shared.lock().has_all_lists = true;
+        let mut shared = self.shared.lock();
+        shared.has_all_lists = true;
+        let is_empty = shared.lists.iter().all(|list| list.count == 0);
+        drop(shared);
+        if let Some(server) = self.server.as_ref().filter(|_| is_empty) {
+            // The client of a server leaves without an answer.
+            server.inbox.handle(Message::WantsEnd(Box::default()), 0)?;
+        }
         Ok(())
+    }
+
+    /// Appends the end of a list or phase, with what a server adds to it. Returns a message to send before it.
+    fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
+        self.ended += 1;
+        let shared = self.shared.lock();
+        let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
+        let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
+        drop(shared);
+        let Some(server) = &self.server else {
+            self.indices.encode(Ndx::Done, out);
+            return None;
+        };
+        if let Some(deletions) = deletions {
+            self.indices.encode(Ndx::Deletions, out);
+            deletions.encode(out);
+        }
+        self.indices.encode(Ndx::Done, out);
+        let mut report = None;
+        if phase == Some(PHASE_IN_PLACE) {
+            let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+            let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
+            report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
+            let [written, read] = [0, 1].map(|way: usize| server.traffic[way].load(Ordering::Relaxed));
+            let stats = Stats {
+                read_bytes: read.cast_signed(),
+                written_bytes: written.cast_signed(),
+                total_bytes: self.listed.total_bytes.cast_signed(),
+                list_build_ms: self.listed.list_generation_ms.cast_signed(),
+                list_send_ms: self.listed.list_transfer_ms.cast_signed(),
+            };
+            stats.encode(self.terms.protocol, out);
+        }
+        report
     }
 
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
@@ -474,7 +545,10 @@ impl PushEncoder {
                 listing.subs.extend_from_slice(subs);
                 if *last { self.listing(*listing, out)? } else { self.partial = Some(listing) }
             }
-            Message::DirsEnd(_) => self.end_lists(out)?,
+            Message::DirsEnd(listed) => {
+                self.listed = (**listed).clone();
+                self.end_lists(out)?;
+            }
             _ => {}
         }
         Ok(())
@@ -526,7 +600,17 @@ impl Encoder for PushEncoder {
                     self.sent_io_error = io_error;
                     mux::encode_control(&Control::IoError(io_error), out);
                 }
-                self.indices.encode(Ndx::Done, &mut data);
+                if let Some(report) = self.end_phase(&mut data) {
+                    mux::encode_control(&report, out);
+                }
+            }
+            Message::Event(Event::Note(line)) => {
+                let text = [line, &b"\n"[..]].concat();
+                mux::encode_control(&Control::Text(Tag::Info, text), out);
+            }
+            Message::Event(Event::Problem(Problem { line, weight })) if !line.is_empty() => {
+                let tag = if *weight == Weight::Warning { Tag::Warning } else { Tag::ErrorXfer };
+                mux::encode_control(&Control::Text(tag, [line, &b"\n"[..]].concat()), out);
             }
             Message::Ping => mux::encode_control(&Control::KeepAlive, out),
             Message::Fail { exit, .. } if is_reported(*exit) => {
@@ -597,7 +681,9 @@ impl PushIntake<'_> {
                     pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
                 }
                 Ndx::Deletions => {
-                    let Deletions { files, dirs, symlinks, devices, specials } = Deletions::decode(input)?;
+                    let decoded = Deletions::decode(input)?;
+                    self.shared.lock().deletions = Some(decoded);
+                    let Deletions { files, dirs, symlinks, devices, specials } = decoded;
                     let deleted = &mut tally.deleted;
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());

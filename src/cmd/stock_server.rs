@@ -1,0 +1,152 @@
+//! The server's end of a copy whose client is a stock rsync: carried out here, or by the installed rsync.
+
+use super::command_end::fail;
+use super::exec_rsync::{self, RsyncSearch};
+use super::{copy, input_files, remote_copy};
+use crate::cli::{self, server_args};
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fs::sys;
+use crate::options::{FilesFrom, Options};
+use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
+use crate::report::Tally;
+use crate::report::escape::{self, Charset};
+use crate::report::event::Wants;
+use crate::session::stock;
+use crate::session::stock::serve::{SERVER_SUMS, StockServer};
+use crate::transport::link::Patience;
+use crate::transport::stdio;
+use crate::walk::arg_path::listed_names;
+use crate::work::clock;
+use parking_lot::Mutex;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Serves a stock rsync if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed rsync serves it.
+pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
+    let has_rsync = !RsyncSearch::of(env).finds_none();
+    let lacking = lacking(&request);
+    let hands_over = match remote_copy::stock_choice(env) {
+        Some(is_own) => !is_own || has_rsync && lacking.is_some(),
+        None => has_rsync,
+    };
+    if hands_over {
+        return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
+    }
+    let role = "server";
+    if let Some(error) = lacking {
+        return fail(env, &error.with_hint("install rsync here, or sparsync on the client").by(role));
+    }
+    match &request.options {
+        Ok(options) => serve(env, &request, options),
+        Err(error) => fail(env, &error.clone().by(role)),
+    }
+}
+
+/// Returns the error that names what only the installed rsync can do.
+fn lacking(request: &cli::ServeStock) -> Option<Error> {
+    let Ok(options) = &request.options else { return None };
+    let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
+    let named = match () {
+        // rsync 3.1 is the first with this capability.
+        () if is_old => Some("a protocol before 31"),
+        () if !request.serve.sends => Some("receiving"),
+        () if server_args::is_secluded(&request.serve.words) => Some("--secluded-args"),
+        () => stock::unsupported(options, Wants::default(), !request.serve.sends),
+    };
+    let error = named.map(|named| {
+        let words = format!("sparsync: {named} is not supported with a client that is an rsync");
+        Error::new(Exit::Unsupported, words)
+    });
+    request.unsupported.clone().or(error)
+}
+
+fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
+    let secs = u64::from(options.connect.timeout_secs);
+    let idle = (secs > 0).then(|| Duration::from_secs(secs));
+    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
+    let leaves = patience.beaten.clone();
+    let link = match env.handle_signals().and_then(|()| stdio::link(patience)) {
+        Ok(link) => link,
+        Err(error) => {
+            let words = format!("sparsync: cannot use standard input and output: {error}");
+            return fail(env, &Error::new(Exit::Ipc, words));
+        }
+    };
+    let link = crate::transport::Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+    sys::lift_open_files(sys::OPEN_FILES_MAX);
+    let mut options = options.clone();
+    let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
+    options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
+    let mut tally = Tally::default();
+    let ended = send(env, request, &options, link, &mut tally);
+    match ended {
+        Ok(()) => tally.exit_of_server(),
+        // An error without a role is one of this end.
+        Err(error) if error.role == Error::new(error.exit, "").role => fail(env, &error.by("sender")),
+        Err(error) => fail(env, &error),
+    }
+}
+
+fn send(
+    env: &mut Env,
+    request: &cli::ServeStock,
+    options: &Options,
+    link: crate::transport::Link,
+    tally: &mut Tally,
+) -> Result<(), Error> {
+    let listed = match &options.select.files_from {
+        Some(from @ FilesFrom::File(_)) => {
+            let list = input_files::files_from(env, from, options.preserve.link_owners)?;
+            Some(listed_names(&list, options.select.from0, true))
+        }
+        _ => None,
+    };
+    // The rules come from the client. This reads those of `-C`.
+    let own = input_files::rules(env, options)?;
+    let complete_rules = |parsed: Vec<_>| {
+        let own = own.clone();
+        let parsed = parsed.into_iter().chain(own.parsed).collect();
+        input_files::InputFiles { parsed, ..own }.rules(options)
+    };
+    let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
+        Some(listed) => SERVER_SUMS.into_iter().filter(|sum| listed.contains(sum)).collect(),
+        None => SERVER_SUMS.to_vec(),
+    };
+    let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
+    let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
+    let stderr = Mutex::new(&mut env.stderr);
+    let print_error = |line: &[u8]| {
+        let mut text = Vec::new();
+        escape::put(&mut text, line, charset);
+        text.push(b'\n');
+        // The exit code reports the error as well.
+        let _ = stderr.lock().write_all(&text);
+    };
+    let server = StockServer {
+        options,
+        words: &request.serve.words,
+        operands: &request.serve.operands,
+        listed,
+        sums,
+        forbids_merge_files: request.has_confine_root,
+        capabilities: Capabilities::parse(&request.capabilities),
+        seed: if request.checksum_seed == 0 { new_seed() } else { request.checksum_seed },
+        complete_rules: &complete_rules,
+        print_error: &print_error,
+        cwd: &cwd,
+        umask,
+        stop: &stop,
+        threads: copy::threads(),
+    };
+    server.send(link, tally)
+}
+
+/// Returns a seed that differs from run to run, as rsync's does.
+fn new_seed() -> i32 {
+    let (secs, nanos) = clock::now_unix();
+    (secs as i32) ^ nanos.rotate_left(10).cast_signed()
+}

@@ -1,0 +1,378 @@
+//! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
+
+use super::controls::is_reported;
+use super::push::{self, ServingSender};
+use super::{Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, StockTerms, failed, io_error_of, negotiate, send};
+use crate::apply::BlockSums;
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{self, Parsed, Rules};
+use crate::fs::sys;
+use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
+use crate::proto::Message;
+use crate::proto::rsync::decode_error::{self, broken_stream, violation};
+use crate::proto::rsync::filter_list;
+use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer};
+use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
+use crate::report::event::{Event, Problem, Wants};
+use crate::report::{Tally, final_error};
+use crate::session::connection::{Connection, Intake, MessageHandler};
+use crate::session::event_relay::EventQueue;
+use crate::session::io_threads::{SessionIo, counted};
+use crate::session::sender::{Sender, SenderInbox};
+use crate::session::throttle;
+use crate::transport::Link;
+use crate::walk::run_context::Terms;
+use parking_lot::Mutex;
+use std::io::{self, Read, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+/// The server's end of a copy whose client is a stock rsync.
+pub struct StockServer<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// The options on the command line.
+    pub words: &'a [Vec<u8>],
+    /// The source arguments.
+    pub operands: &'a [Vec<u8>],
+    /// The names of a `--files-from` list on this machine.
+    pub listed: Option<Vec<Vec<u8>>>,
+    /// The client must not name files of rules: `--confine-root` limits where they may be.
+    pub forbids_merge_files: bool,
+    /// The checksums that this end supports.
+    pub sums: Vec<Checksum>,
+    /// What the client supports.
+    pub capabilities: Capabilities,
+    /// The seed of the checksums.
+    pub seed: i32,
+    /// Completes the rules of the client with those of this end.
+    pub complete_rules: &'a (dyn Fn(Vec<Parsed>) -> Rules + Sync),
+    /// Prints a line to standard error.
+    pub print_error: &'a (dyn Fn(&[u8]) + Sync),
+    /// The working directory, absolute.
+    pub cwd: &'a [u8],
+    /// The umask at the start of the process.
+    pub umask: u32,
+    /// Set to stop the run (a signal).
+    pub stop: &'a AtomicBool,
+    /// How many threads may work at once.
+    pub threads: usize,
+}
+
+/// What a client sends before it waits for the file list.
+struct Opening {
+    rules: Vec<Parsed>,
+    listed: Option<Vec<Vec<u8>>>,
+}
+
+impl StockServer<'_> {
+    /// Sends to the client. Problems with single entries are reported and counted in the tally; an error ends the run.
+    pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
+        let (link, traffic) = counted(link);
+        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+        let mut link = Link { reader, ..link };
+        let stock = self.greet(&mut link)?;
+        let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
+        let opened = read_opening(link.reader, stock.protocol, reads_names);
+        let (opening, reader) = opened.and_then(|opened| self.check(opened)).map_err(|error| {
+            let error = self.print_early(error);
+            let mut frame = Vec::new();
+            if is_reported(error.exit) {
+                mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
+            }
+            // The client is gone if this cannot be sent.
+            let _ = link.writer.write_all(&frame).and_then(|()| link.writer.flush());
+            error
+        })?;
+        let is_over = Arc::<AtomicBool>::default();
+        let link = Link { reader: Box::new(EndingReader { inner: reader, is_over: is_over.clone() }), ..link };
+        let listed = opening.listed.or_else(|| self.listed.clone());
+        let rules = (self.complete_rules)(opening.rules);
+        let interrupted = AtomicBool::new(false);
+        let terms = Terms {
+            options: self.options,
+            rules: &rules,
+            cwd: self.cwd,
+            umask: self.umask,
+            stop: self.stop,
+            threads: self.threads,
+            repeats: false,
+            interrupted: &interrupted,
+            gauge: None,
+        };
+        let io_error = Arc::<AtomicI32>::default();
+        let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
+        // The client reports all items.
+        let queue = Arc::<EventQueue>::default();
+        let (encoder, intake) =
+            push::directions(stock, Vec::new(), self.options, Wants::default(), (io_error.clone(), queue))?;
+        let encoder = encoder.at_server(ServingSender {
+            traffic: traffic.clone(),
+            inbox: inbox.clone(),
+            reports_matches: self.options.output.debug.deltasum >= 1,
+        });
+        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let problems = Mutex::<Tally>::default();
+        let report = |event: Event| {
+            if let Event::Problem(Problem { weight, .. }) = &event {
+                problems.lock().problem(*weight);
+                io_error.fetch_or(io_error_of(*weight, self.options), Ordering::Relaxed);
+            }
+            self.report(event, &line)
+        };
+        let sender = Sender {
+            terms,
+            line: &line,
+            inbox: &inbox,
+            key: [0; 16],
+            guess: None,
+            plain_by: By::Negotiated(stock.sums.checksum),
+            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
+            compared_by: Comparison::Negotiated(stock.listed),
+            receiver_is_super: true,
+            wants: Wants::default(),
+            throttle: throttle(&terms),
+            profile: false,
+            report: &report,
+        };
+        let session_io = self.session_io(&line, Box::new(EndingIntake { intake, is_over }), link, traffic);
+        let ended = session_io.hold(&*inbox, || {
+            let ended = sender.run(self.operands, listed.as_deref(), tally);
+            ended.map_err(|error| self.print_early(error))
+        });
+        tally.merge(&problems.lock());
+        ended
+    }
+
+    /// Rejects a client whose rules this end must not read.
+    fn check(&self, opened: (Opening, Box<dyn Read + Send>)) -> Result<(Opening, Box<dyn Read + Send>), Error> {
+        // `-C` reads a file in each directory, too.
+        let names_files = opened.0.rules.iter().any(|rule| matches!(rule, Parsed::Merge(_)));
+        if self.forbids_merge_files && (names_files || self.options.select.cvs_exclude) {
+            let words = "sparsync: --confine-root is not supported with files of filter rules";
+            return Err(Error::new(Exit::Unsupported, words).with_hint("install rsync here, or sparsync on the client"));
+        }
+        Ok(opened)
+    }
+
+    /// Prints an error whose exit code the client learns. It may end this process once it has learned it. Returns an
+    /// error of which nothing is left to print.
+    fn print_early(&self, error: Error) -> Error {
+        if !is_reported(error.exit) {
+            return error;
+        }
+        // An error without a role is one of this end.
+        let role = if error.role == Error::new(error.exit, "").role { "sender" } else { error.role };
+        let hint = error.hint_line().map(String::into_bytes);
+        let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+        let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);
+        lines.filter(|line| !line.is_empty()).for_each(|line| (self.print_error)(&line));
+        Error::new(error.exit, "").by("")
+    }
+
+    fn session_io<'s>(
+        &self,
+        line: &'s Arc<Connection>,
+        intake: Box<dyn Intake + 's>,
+        link: Link,
+        traffic: Arc<[AtomicU64; 2]>,
+    ) -> SessionIo<'s> {
+        SessionIo { line, intake, timeout_secs: self.options.connect.timeout_secs, link, traffic }
+    }
+
+    /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
+    /// lines to the client. The options can change both.
+    fn report(&self, event: Event, line: &Connection) -> Result<(), Error> {
+        let mode = self.options.output.stderr;
+        match &event {
+            Event::Problem(Problem { line, .. }) if line.is_empty() => Ok(()),
+            Event::Problem(Problem { line, .. }) if mode != StderrMode::Client => {
+                (self.print_error)(line);
+                Ok(())
+            }
+            Event::Note(line) if mode == StderrMode::All => {
+                (self.print_error)(line);
+                Ok(())
+            }
+            Event::Problem(_) | Event::Note(_) => line.send(&Message::Event(event)),
+            Event::Item(_)
+            | Event::Deleted { .. }
+            | Event::Missing(_)
+            | Event::Listed { .. }
+            | Event::Checked(_)
+            | Event::Begin(_)
+            | Event::Progress { .. } => Ok(()),
+        }
+    }
+
+    /// Completes the handshake.
+    fn greet(&self, link: &mut Link) -> Result<StockTerms, Error> {
+        let newest = *handshake::VERSIONS.end();
+        let mut out = Vec::new();
+        out.put_int(i32::from(newest));
+        send(link, &out)?;
+        let theirs = (&mut *link.reader).int();
+        let protocol = theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
+        if protocol < PROTOCOL_MIN {
+            let words =
+                format!("sparsync: the client is too old: it supports only protocol {protocol}, not {PROTOCOL_MIN}");
+            return Err(Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here"));
+        }
+        let flags = self.flags();
+        let mut first = Vec::new();
+        flags.encode(&mut first);
+        let offer = Offer { flags, options: self.options, words: self.words, sums: &self.sums, is_server: true };
+        let negotiated: Negotiated = negotiate(link, &offer, first)?;
+        let mut out = Vec::new();
+        out.put_int(self.seed);
+        send(link, &out)?;
+        Ok(negotiated.terms(protocol, flags, self.seed))
+    }
+
+    /// Returns the compatibility flags of the session.
+    fn flags(&self) -> CompatFlags {
+        let select = &self.options.select;
+        let is_incremental = select.recurse == Recurse::Full && select.files_from.is_none() && !select.no_inc_recursive;
+        // The sender searches such a file as if it were written to another place.
+        let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 } | CompatFlags::INPLACE_PARTIAL_DIR.0;
+        self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))
+    }
+}
+
+/// The checksums that a server supports. A file that is sent is digested into 16 bytes, which sha1 exceeds.
+pub const SERVER_SUMS: [Checksum; 5] =
+    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4];
+
+/// All compatibility flags.
+const ALL_FLAGS: u32 = 0x1ff;
+
+/// Reads the filter rules, and the names of `--files-from` if the client has them. Returns the reader at the place
+/// behind.
+fn read_opening(
+    mut reader: Box<dyn Read + Send>,
+    protocol: u8,
+    reads_names: bool,
+) -> Result<(Opening, Box<dyn Read + Send>), Error> {
+    let mut gave_up = None;
+    let mut handle = |control: Control| match control {
+        Control::KeepAlive | Control::Noop => Ok(()),
+        Control::ErrorExit(code) => {
+            let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
+            gave_up = Some(Error::new(exit.unwrap_or(Exit::Stream), "").by(""));
+            Err(broken_stream("the client gave up"))
+        }
+        Control::Text(..)
+        | Control::IoError(_)
+        | Control::IoTimeout(_)
+        | Control::Success(_)
+        | Control::Deleted { .. }
+        | Control::NoSend(_) => Err(violation("message before the file list")),
+    };
+    let mut input = Demultiplexer::new(&mut reader, &mut handle);
+    input.set_frames(true);
+    let read = decode_opening(&mut input, protocol, reads_names);
+    let rest_bytes = input.rest_bytes();
+    let opening = read.map_err(|error| gave_up.unwrap_or_else(|| failed(error)))?;
+    sys::note_work();
+    if rest_bytes > 0 {
+        reader = Box::new(io::Cursor::new(mux::data_header(rest_bytes)).chain(reader));
+    }
+    Ok((opening, reader))
+}
+
+fn decode_opening(input: &mut impl Read, protocol: u8, reads_names: bool) -> decode_error::Result<Opening> {
+    let rules = filter_list::decode(input, protocol)?.into_iter().map(|rule| {
+        let text = rule.text(protocol)?;
+        let parsed = filter::parse_filter(&text);
+        let parsed = parsed.map_err(|bad| violation(String::from_utf8_lossy(&bad.message())))?;
+        match parsed {
+            // The client reads these.
+            Parsed::Merge(merge) if !merge.per_dir => Err(violation("a merge file in the filter list")),
+            parsed => Ok(parsed),
+        }
+    });
+    let rules = rules.collect::<decode_error::Result<Vec<_>>>()?;
+    let listed = if reads_names { Some(filter_list::decode_names(input)?) } else { None };
+    Ok(Opening { rules, listed })
+}
+
+/// A stream that ends with the goodbye of the client, which waits then for this process to end.
+struct EndingReader<R> {
+    inner: R,
+    is_over: Arc<AtomicBool>,
+}
+
+impl<R: Read> Read for EndingReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.is_over.load(Ordering::Relaxed) { Ok(0) } else { self.inner.read(into) }
+    }
+}
+
+/// Reads what a client sends until its goodbye.
+struct EndingIntake<I> {
+    intake: I,
+    is_over: Arc<AtomicBool>,
+}
+
+impl<I: Intake> Intake for EndingIntake<I> {
+    fn read_all(
+        &mut self,
+        line: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<(), Error> {
+        let ended = self.intake.read_all(line, reader, handler);
+        self.is_over.store(ended.is_ok(), Ordering::Relaxed);
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::rsync::filter_list::encode_name;
+
+    /// Returns what a client sends first, as one frame that ends with the first bytes of what follows.
+    fn opening(rules: &[&str], names: &[&str]) -> Vec<u8> {
+        let mut data = Vec::new();
+        for rule in rules {
+            data.put_int(rule.len() as i32);
+            data.put(rule.as_bytes());
+        }
+        data.put_int(0);
+        names.iter().for_each(|name| encode_name(name.as_bytes(), &mut data));
+        data.put(b"\0next");
+        let mut wire = Vec::new();
+        mux::encode_control(&Control::KeepAlive, &mut wire);
+        mux::encode_data(&data, &mut wire);
+        wire
+    }
+
+    #[test]
+    fn opening_ends_within_a_frame() {
+        let wire = opening(&["- *.o", ":n- .rules"], &["a", "d/b"]);
+        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), 32, true).unwrap();
+        assert_eq!(opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(), [&b"- *.o"[..], b":n- .rules"]);
+        assert_eq!(opening.listed, Some(vec![b"a".to_vec(), b"d/b".to_vec()]));
+        let mut rest = Demultiplexer::new(&mut reader, |_| Ok(()));
+        rest.set_frames(true);
+        assert_eq!(rest.byte_vec(4).unwrap(), b"next");
+    }
+
+    #[test]
+    fn invalid_opening_is_rejected() {
+        let exit =
+            |wire: Vec<u8>| read_opening(Box::new(io::Cursor::new(wire)), 32, false).err().map(|error| error.exit);
+        assert_eq!(exit(opening(&["Q x"], &[])), Some(Exit::Protocol));
+        assert_eq!(exit(opening(&["- "], &[])), Some(Exit::Protocol));
+        let mut wire = Vec::new();
+        mux::encode_control(&Control::NoSend(0), &mut wire);
+        assert_eq!(exit(wire.clone()), Some(Exit::Protocol));
+        wire.clear();
+        mux::encode_control(&Control::ErrorExit(Some(20)), &mut wire);
+        assert_eq!(exit(wire), Some(Exit::Signal));
+    }
+}

@@ -1,0 +1,253 @@
+//! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The route
+//! `served-pull` of `SPARSYNC_TEST_ROUTES` runs all other cases, too.
+
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
+use crate::stock::{acls, attributes};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output, Stdio};
+
+copies!(with client, first_copy, TREE, "", ["-ai", "--stats"]);
+copies!(with client, update_with_deletion, TREE, OLD, ["-ai", "--delete"]);
+copies!(with client, deletion_before, TREE, OLD, ["-ai", "--delete-before"]);
+copies!(with client, deletion_after_with_delayed_updates, TREE, OLD, ["-ai", "--delete-after", "--delay-updates"]);
+copies!(with client, nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
+copies!(with client, delta_with_each_block_length, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
+copies!(with client, delta_in_place, "f*300000 g*100", "f*250000@-4 g*900@-4", ["-ai", "--inplace"]);
+copies!(with client, compression_by_default, TREE, OLD, ["-aiz"]);
+copies!(with client, compression_by_lz4, TREE, OLD, ["-ai", "--zc=lz4"]);
+copies!(with client, compression_by_zlibx, TREE, OLD, ["-ai", "--zc=zlibx"]);
+copies!(with client, compression_by_zlib, TREE, OLD, ["-aiz", "--zc=zlib"]);
+copies!(with client, checksums, "a b*70000 c", "a=x b*70000 c", ["-aic"]);
+copies!(with client, checksums_by_md5, TREE, OLD, ["-aic", "--cc=md5", "--checksum-seed=7"]);
+copies!(with client, protocol_31, TREE, OLD, ["-ai", "--delete", "--protocol=31"]);
+copies!(with client, appending, "a*5000 b*100", "a*3000@-4 b*100", ["-ai", "--append"]);
+copies!(with client, hard_links, "a b==a d/c==a e f", "a@-5 e", ["-aiH", "--delete"]);
+copies!(with client, backups, TREE, OLD, ["-aib", "--delete", "--backup-dir=../old"]);
+copies!(with client, filters_with_deletion, "a.o a.c d/b.o d/b.c", "a.o old.o old.c d/x.o", ["-ai", "--delete", "--exclude=*.o"]);
+copies!(with client, cvs_rules, "a.o a.c d/b.o d/b.c d/.cvsignore=b.c", "old.o old.c", ["-aiC", "--delete"]);
+copies!(with client, names_only, TREE, OLD, ["-av", "--delete"]);
+copies!(with client, pruned_directories, "a d/x e/f/", "old", ["-aim", "--exclude=x", "--delete"]);
+copies!(with client, listing_at_once, TREE, OLD, ["-ai", "--no-inc-recursive"]);
+copies!(with client, one_level, TREE, OLD, ["-dti"]);
+copies!(with client, very_verbose, "a*5000 d/x", "a*4000@-4", ["-avv", "--no-whole-file"]);
+copies!(with client, quick_timeout, TREE, OLD, ["-ai", "--timeout=20"]);
+
+synctest!(extended_attributes, with client, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiX"]).exits(0);
+});
+
+synctest!(extended_attributes_in_a_whole_list, with client, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiXX", "--no-inc-recursive", "--delete", "--numeric-ids"]).exits(0);
+});
+
+synctest!(access_control_lists, with client, |w: World| {
+    acls(&w);
+    w.agree(&["-aiA"]).exits(0);
+});
+
+synctest!(listed_names, with client, |w: World| {
+    w.source(TREE).dest("old").file("list", "a\nd/x\nmissing\n");
+    w.agree(&["-ai", "--files-from=list"]).exits(23);
+});
+
+synctest!(names_listed_on_the_server, with client, |w: World| {
+    w.source(TREE).dest("old").file("list", "a\n# b\nd/x\n");
+    w.agree(&["-ai", "--files-from=:list"]);
+});
+
+synctest!(several_sources, with client, |w: World| {
+    w.source("a b d/x").tree("more", "a d/y c").no_dry_run();
+    w.agree_paths(&["-ai"], &["src/", "more/", "src/d", "dst/"]);
+});
+
+synctest!(missing_sources, with client, |w: World| {
+    w.source("a b").dest("old").no_dry_run();
+    w.agree_paths(&["-ai", "--delete"], &["src/", "gone", "dst/"]).exits(23);
+});
+
+synctest!(relative_names, with client, |w: World| {
+    w.source("a d/x d/y").no_dry_run();
+    w.agree_paths(&["-aiR"], &["src/./d/x", "src/a", "dst/"]);
+});
+
+// rsync lists about 1,000 entries ahead of those that are finished.
+synctest!(many_unchanged_directories, with client, |w: World| {
+    for name in ["src", "dst"] {
+        w.build(name, |t| {
+            for dir in 0..60 {
+                (0..30).for_each(|file| drop(t.file(format!("{dir}/d/{file}"), "same")));
+            }
+        });
+    }
+    w.once().no_dry_run().agree(&["-ai"]).exits(0);
+});
+
+synctest!(removed_sources, with client, |w: World| {
+    w.source("a b d/x").dest("b").no_dry_run().agree(&["-ai", "--remove-source-files"]);
+});
+
+synctest!(alternate_tree, with client, |w: World| {
+    w.source("a b d/x").tree("alt", "a d/x").agree(&["-ai", "--link-dest=../alt"]);
+});
+
+synctest!(unreadable_file, as user, with client, |w: World| {
+    w.source("a shut%0 z closed%0/x").dest("old").agree(&["-ai", "--delete"]).exits(23);
+});
+
+synctest!(messages_of_the_server_through_the_client, with client, |w: World| {
+    w.source("a b").no_dry_run();
+    w.agree_paths(&["-ai", "--stderr=client"], &["src/", "gone", "dst/"]).exits(23);
+});
+
+synctest!(checksum_of_the_environment, with client, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "xxh64 md5").agree(&["-aic", "--out-format=%i %C %n"]);
+});
+
+synctest!(unknown_option_for_the_server, with client, |w: World| {
+    w.source("a").no_dry_run().once().agree(&["-a", "-M--bogus"]).warns("on remote machine: --bogus: unknown option");
+});
+
+/// What a client does that has sent everything.
+#[derive(PartialEq)]
+enum Then {
+    CloseConnection,
+    WaitForServer,
+}
+
+/// Runs the program as the server of a client that sends these bytes.
+fn serve(options: &[&str], sent: &[u8], then: Then) -> Output {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("src")).unwrap();
+    std::fs::write(dir.path().join("src/a"), vec![b'a'; 300_000]).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "60"]).arg(oracle::under_test()).arg("--server").args(options);
+    command.current_dir(dir.path()).env("SPARSYNC_STOCK", "1").env("LC_ALL", "C");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a program can be started");
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    let mut stdout = child.stdout.take().expect("stdout is a pipe");
+    let reading = std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
+    // A server that rejects the client stops reading.
+    let _ = stdin.write_all(sent);
+    let stdin = Some(stdin).filter(|_| then == Then::WaitForServer);
+    let output = child.wait_with_output().expect("a child can be waited for");
+    drop(stdin);
+    reading.join().expect("reading does not panic").expect("a pipe can be read");
+    output
+}
+
+/// The version of a client without algorithm lists.
+const VERSION: &[u8] = &[31, 0, 0, 0];
+const SENDS: [&str; 4] = ["--sender", "-re.iLsfxCI", ".", "src/"];
+
+/// Returns a frame of data.
+fn data(bytes: &[u8]) -> Vec<u8> {
+    [&(7 << 24 | bytes.len() as u32).to_le_bytes()[..], bytes].concat()
+}
+
+#[test]
+fn hostile_client_is_rejected() {
+    let rule = |text: &[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+    let no_rules = [0; 4];
+    let item = |index: u8, flags: u16| [&[index][..], &flags.to_le_bytes()].concat();
+    for (sent, what) in [
+        (data(&(-1i32).to_le_bytes()), "the length of a filter rule"),
+        (data(&6000i32.to_le_bytes()), "the length of a filter rule"),
+        (data(&[rule(b"Q x"), no_rules.to_vec()].concat()), "invalid filter rule"),
+        (data(&rule(b". /etc/passwd")), "invalid filter rule"),
+        // A message that only a receiver or only a daemon sends.
+        (vec![4, 0, 0, 109, 0, 0, 0, 0], "message before the file list"),
+        (vec![0, 0, 0, 99], "unexpected tag"),
+        // Requests: an unknown index, a directory, sums without end.
+        ([data(&no_rules), data(&item(100, 0x8000)), data(&[0; 16])].concat(), "protocol error"),
+        ([data(&no_rules), data(&item(1, 0x8000)), data(&[0; 16])].concat(), "protocol error"),
+        ([data(&no_rules), data(&item(2, 0x8000)), data(&[0xff; 16])].concat(), "protocol error"),
+        // Ends of lists that were not sent.
+        ([data(&no_rules), data(&[0; 20])].concat(), "protocol error"),
+    ] {
+        let output = serve(&SENDS, &[VERSION, &sent].concat(), Then::WaitForServer);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().unwrap_or(-1);
+        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn client_that_leaves_is_reported() {
+    for sent in [&b""[..], &[31], VERSION, &[VERSION, &data(&[0; 4])].concat()] {
+        let output = serve(&SENDS, sent, Then::CloseConnection);
+        assert_eq!(output.status.code(), Some(12), "{sent:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn client_that_gives_up_decides_the_exit_code() {
+    let gives_up = [&[4, 0, 0, 93][..], &20i32.to_le_bytes()].concat();
+    for sent in [gives_up.clone(), [data(&[0; 4]), gives_up].concat()] {
+        let output = serve(&SENDS, &[VERSION, &sent].concat(), Then::WaitForServer);
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(20), &b""[..]), "{sent:?}");
+    }
+}
+
+#[test]
+fn client_of_an_old_protocol_is_rejected() {
+    let output = serve(&SENDS, &[30, 0, 0, 0], Then::WaitForServer);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("sparsync: the client is too old: it supports only protocol 30, not 31"), "{stderr}");
+}
+
+#[test]
+fn option_that_needs_the_installed_rsync_is_named() {
+    let mut command = Command::new(oracle::under_test());
+    let words = ["--server", "--sender", "-lre.iLsfxCIvu", "--delete-missing-args", ".", "src"];
+    let output = command.args(words).env("PATH", "/nonexistent");
+    let output = output.stdin(Stdio::null()).output().expect("a program can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(
+        stderr.contains("sparsync: --delete-missing-args is not supported with a client that is an rsync"),
+        "{stderr}"
+    );
+}
+
+/// Runs a pull of rsync from the program, whose command line gets the words that rrsync inserts before the paths, in a
+/// place without another rsync.
+fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    for (path, content) in [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n")] {
+        std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(path), content).unwrap();
+    }
+    let script = format!(
+        "#!/bin/sh\nfor word; do shift; [ \"$word\" = . ] && set -- \"$@\" --confine-root=\"$PWD\" --; \
+         set -- \"$@\" \"$word\"; done\nshift 2\nPATH=/nonexistent\nexec {} \"$@\"\n",
+        oracle::under_test().display()
+    );
+    let shell = dir.path().join("shell");
+    std::fs::write(&shell, script).unwrap();
+    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(oracle::rsync());
+    command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
+    let output = command.stdin(Stdio::null()).output().expect("a program can be started");
+    (dir, output)
+}
+
+#[test]
+fn copy_behind_rrsync_is_served_without_an_rsync() {
+    let (dir, output) = pull_confined(&["-a", "--exclude=.rules"]);
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+    assert_eq!(std::fs::read(dir.path().join("dst/d/x")).unwrap(), b"x");
+    // A file of rules could be outside of the directory.
+    for option in ["--filter=: .rules", "--filter=: /etc/passwd", "-C"] {
+        let (dir, output) = pull_confined(&["-a", option]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.contains("sparsync: --confine-root is not supported with files of filter rules"), "{stderr}");
+        assert!(!dir.path().join("dst/a").exists());
+    }
+}
