@@ -18,7 +18,7 @@ use crate::report::{Reporter, TextReporter};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, Gatherer, is_bare};
-use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, Ticket, Walk};
+use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, TaskId, Walk};
 use std::io;
 
 /// A copy between two trees on this machine.
@@ -138,15 +138,15 @@ impl SourcePlans for LocalSource<'_, '_> {
 /// Plans of directories with both sides on this machine.
 struct LocalPlans<'a> {
     scanner: Scanner<Walk<'a>>,
-    root: Ticket,
+    root: TaskId,
 }
 
 impl Plans for LocalPlans<'_> {
-    fn root(&self) -> Ticket {
+    fn root(&self) -> TaskId {
         self.root
     }
 
-    fn take(&self, ticket: Ticket, _path: &RelPath, _there: &DestState) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, ticket: TaskId, _path: &RelPath, _there: &DestState) -> Result<Option<DirPlan>, Error> {
         Ok(Some(self.scanner.take(ticket)))
     }
 
@@ -154,7 +154,7 @@ impl Plans for LocalPlans<'_> {
         Ok(None)
     }
 
-    fn skip(&self, ticket: Option<Ticket>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+    fn skip(&self, ticket: Option<TaskId>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         let mut tickets = Vec::from_iter(ticket);
         while let Some(ticket) = tickets.pop() {
             let mut plan = self.scanner.take(ticket);

@@ -4,7 +4,7 @@ use crate::apply::attributes::{self, AttributeTarget, Has};
 use crate::apply::{BackupDir, Context};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::Pending;
@@ -210,8 +210,9 @@ fn copy_across(
         let mut step = |_: u64| true;
         let (len_bytes, sparse) = (stat.len_bytes, context.options.place.sparse);
         let from_device = from_device.then_some(0);
-        let manner = Manner { len_bytes, sparse, by_hand: false, from_device, fresh: true };
-        let copied = Copier::new(Vec::new(), &context.abilities, &mut step).copy(from.as_fd(), pending.fd(), manner);
+        let manner = CopyMethod { len_bytes, sparse, by_hand: false, from_device, fresh: true };
+        let copied =
+            Copier::new(Vec::new(), &context.unsupported_calls, &mut step).copy(from.as_fd(), pending.fd(), manner);
         copied.map_err(|error| match error {
             CopyError::Read(error) | CopyError::Write(error) => error,
             CopyError::Stopped => io::ErrorKind::Interrupted.into(),

@@ -38,7 +38,7 @@ pub enum Content<'a> {
 
 /// How much was written to a file.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Poured {
+pub struct ContentCounts {
     /// Bytes that came from the source.
     pub literal_bytes: u64,
     /// Bytes that came from the basis.
@@ -46,7 +46,7 @@ pub struct Poured {
 }
 
 /// Why content was not written completely.
-pub enum Spilt {
+pub enum ContentError {
     /// The peer could not send it. Reported at the file's position.
     Unsent(Problem),
     /// `--append-verify`: the source does not begin with the existing content.
@@ -63,7 +63,7 @@ pub enum Spilt {
 
 /// Where and how content is written.
 #[derive(Clone, Copy)]
-pub struct Vessel<'a> {
+pub struct ContentTarget<'a> {
     /// The file.
     pub to: BorrowedFd<'a>,
     /// The offset at which the content begins in it.
@@ -88,30 +88,31 @@ pub struct Vessel<'a> {
 
 /// Writes the incoming pieces to a file and verifies them. `step` is called with the bytes of each piece; `false`
 /// stops.
-pub fn pour(
+pub fn write_content(
     incoming: &mut dyn Incoming,
-    vessel: Vessel<'_>,
+    target: ContentTarget<'_>,
     step: &mut dyn FnMut(u64) -> bool,
-) -> Result<Poured, Spilt> {
+) -> Result<ContentCounts, ContentError> {
     std::thread::scope(|scope| {
-        let digesting = Digesting::new(scope, incoming.digested_by(), vessel.basis, vessel.threads > 1);
-        Pouring { vessel, digesting, at: vessel.start_bytes, poured: Poured::default(), step }.pour(incoming)
+        let digesting = Digesting::new(scope, incoming.digested_by(), target.basis, target.threads > 1);
+        ContentWriter { target, digesting, at: target.start_bytes, content_counts: ContentCounts::default(), step }
+            .write_content(incoming)
     })
 }
 
 /// Content being written to a file.
-struct Pouring<'scope, 'env, 'p> {
-    vessel: Vessel<'env>,
+struct ContentWriter<'scope, 'env, 'p> {
+    target: ContentTarget<'env>,
     digesting: Digesting<'scope, 'env>,
     /// The offset up to which it is written.
     at: u64,
-    poured: Poured,
+    content_counts: ContentCounts,
     step: &'p mut dyn FnMut(u64) -> bool,
 }
 
-impl Pouring<'_, '_, '_> {
-    fn pour(mut self, incoming: &mut dyn Incoming) -> Result<Poured, Spilt> {
-        let Vessel { max_bytes, verified_bytes, .. } = self.vessel;
+impl ContentWriter<'_, '_, '_> {
+    fn write_content(mut self, incoming: &mut dyn Incoming) -> Result<ContentCounts, ContentError> {
+        let ContentTarget { max_bytes, verified_bytes, .. } = self.target;
         let mut from = 0;
         while from < verified_bytes {
             let len = self.digesting.good_len(verified_bytes - from);
@@ -122,20 +123,20 @@ impl Pouring<'_, '_, '_> {
         let mut end = self.at.max(verified_bytes);
         let fits = |end: u64, len: u64, max_bytes: u64| match end.saturating_add(len) {
             end if end <= max_bytes => Ok(end),
-            _ => Err(Spilt::Lost(endless(max_bytes))),
+            _ => Err(ContentError::Lost(endless(max_bytes))),
         };
         loop {
-            match incoming.next().map_err(Spilt::Lost)? {
+            match incoming.next().map_err(ContentError::Lost)? {
                 ContentPiece::Data(bytes) => {
                     end = fits(end, bytes.len() as u64, max_bytes)?;
                     self.give(NextPiece::Bytes(bytes))?;
                 }
                 ContentPiece::Copy { offset_bytes, len_bytes } => {
                     // A copy without a basis makes the file fail its check.
-                    if self.vessel.basis.is_none() {
-                        return Err(Spilt::Mismatch);
+                    if self.target.basis.is_none() {
+                        return Err(ContentError::Mismatch);
                     }
-                    let range_end = offset_bytes.checked_add(len_bytes).ok_or(Spilt::Mismatch)?;
+                    let range_end = offset_bytes.checked_add(len_bytes).ok_or(ContentError::Mismatch)?;
                     end = fits(end, len_bytes, max_bytes)?;
                     let mut from = offset_bytes;
                     while from < range_end {
@@ -146,7 +147,7 @@ impl Pouring<'_, '_, '_> {
                 }
                 ContentPiece::Whole(bytes, digest) => {
                     if digest::whole(&bytes) != digest {
-                        return Err(Spilt::Mismatch);
+                        return Err(ContentError::Mismatch);
                     }
                     if !bytes.is_empty() {
                         self.write(Ready { bytes, from: None })?;
@@ -155,17 +156,21 @@ impl Pouring<'_, '_, '_> {
                 }
                 ContentPiece::End(digest) => {
                     while self.write_next()? {}
-                    let poured = self.ended()?;
-                    return if self.digesting.finish() == digest { Ok(poured) } else { Err(Spilt::Mismatch) };
+                    let content_counts = self.ended()?;
+                    return if self.digesting.finish() == digest {
+                        Ok(content_counts)
+                    } else {
+                        Err(ContentError::Mismatch)
+                    };
                 }
-                ContentPiece::Unsent(Some(problem)) => return Err(Spilt::Unsent(problem)),
-                ContentPiece::Unsent(None) => return Err(Spilt::OtherBeginning),
+                ContentPiece::Unsent(Some(problem)) => return Err(ContentError::Unsent(problem)),
+                ContentPiece::Unsent(None) => return Err(ContentError::OtherBeginning),
             }
         }
     }
 
     /// Prepares the next bytes, and writes earlier ones if enough are prepared.
-    fn give(&mut self, next: NextPiece) -> Result<(), Spilt> {
+    fn give(&mut self, next: NextPiece) -> Result<(), ContentError> {
         self.digesting.give(next);
         while self.digesting.is_full() {
             self.write_next()?;
@@ -174,14 +179,14 @@ impl Pouring<'_, '_, '_> {
     }
 
     /// Writes the next prepared piece. Returns `false` if there is none.
-    fn write_next(&mut self) -> Result<bool, Spilt> {
+    fn write_next(&mut self) -> Result<bool, ContentError> {
         let Some(ready) = self.digesting.take() else { return Ok(false) };
-        self.write(ready.map_err(|_| Spilt::Mismatch)?)?;
+        self.write(ready.map_err(|_| ContentError::Mismatch)?)?;
         Ok(true)
     }
 
-    fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), Spilt> {
-        let Vessel { to, in_place, sparse, fresh, .. } = self.vessel;
+    fn write(&mut self, Ready { bytes, from }: Ready) -> Result<(), ContentError> {
+        let ContentTarget { to, in_place, sparse, fresh, .. } = self.target;
         let len = bytes.len() as u64;
         // Updating in place, a block that does not move is already there.
         if !(in_place && from == Some(self.at)) {
@@ -189,24 +194,24 @@ impl Pouring<'_, '_, '_> {
                 true => write_where_not_zero(to, &bytes, self.at, fresh).map(|_| ()),
                 false => sys::pwrite_all(to, &bytes, self.at),
             };
-            written.map_err(Spilt::Write)?;
+            written.map_err(ContentError::Write)?;
         }
         self.at += len;
         match from {
-            Some(_) => self.poured.matched_bytes += len,
-            None => self.poured.literal_bytes += len,
+            Some(_) => self.content_counts.matched_bytes += len,
+            None => self.content_counts.literal_bytes += len,
         }
         self.digesting.give_back(bytes);
-        if (self.step)(len) { Ok(()) } else { Err(Spilt::Stopped) }
+        if (self.step)(len) { Ok(()) } else { Err(ContentError::Stopped) }
     }
 
     /// Finishes the file after the last write.
-    fn ended(&self) -> Result<Poured, Spilt> {
-        if self.vessel.sparse {
-            sys::truncate(self.vessel.to, self.at).map_err(Spilt::Write)?;
+    fn ended(&self) -> Result<ContentCounts, ContentError> {
+        if self.target.sparse {
+            sys::truncate(self.target.to, self.at).map_err(ContentError::Write)?;
         }
-        let matched_bytes = self.poured.matched_bytes - self.vessel.verified_bytes;
-        Ok(Poured { matched_bytes, ..self.poured })
+        let matched_bytes = self.content_counts.matched_bytes - self.target.verified_bytes;
+        Ok(ContentCounts { matched_bytes, ..self.content_counts })
     }
 }
 
@@ -347,9 +352,9 @@ mod tests {
     use crate::digest::By;
 
     /// A peer whose content never ends.
-    struct Endless;
+    struct ContentTooLong;
 
-    impl Incoming for Endless {
+    impl Incoming for ContentTooLong {
         fn begins_otherwise(&mut self) -> Result<bool, Error> {
             Ok(false)
         }
@@ -370,7 +375,7 @@ mod tests {
     #[test]
     fn content_beyond_the_length_limit_is_rejected() {
         let file = tempfile::tempfile().unwrap();
-        let vessel = Vessel {
+        let target = ContentTarget {
             to: file.as_fd(),
             start_bytes: 500,
             verified_bytes: 0,
@@ -383,11 +388,11 @@ mod tests {
             threads: 1,
         };
         let mut poured_bytes = 0;
-        let poured = pour(&mut Endless, vessel, &mut |bytes| {
+        let content_counts = write_content(&mut ContentTooLong, target, &mut |bytes| {
             poured_bytes += bytes;
             true
         });
-        let Err(Spilt::Lost(error)) = poured else { panic!("it must be refused") };
+        let Err(ContentError::Lost(error)) = content_counts else { panic!("it must be refused") };
         assert_eq!((error.exit, poured_bytes, file.metadata().unwrap().len()), (Exit::Protocol, 10_000, 10_500));
     }
 }

@@ -3,7 +3,7 @@
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, backup, file, remove_source};
+use crate::apply::{ApplierState, Context, Outcome, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -15,9 +15,9 @@ use std::os::fd::AsFd;
 
 /// Carries out one step, and then removes the source if the options require it. Returns whether the destination has the
 /// entry now.
-pub fn perform(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+pub fn perform(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     checked(context, out);
-    let exists = carry_out(context, hands, job, out);
+    let exists = carry_out(context, applier, job, out);
     if exists {
         remove_source::remove_sent_source(context, job, out);
     }
@@ -25,7 +25,12 @@ pub fn perform(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mu
 }
 
 /// Carries out one step. Returns whether the destination has the entry now.
-pub(super) fn carry_out(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+pub(super) fn carry_out(
+    context: &Context<'_>,
+    applier: &mut ApplierState,
+    job: &Job<'_>,
+    out: &mut Outcome<'_>,
+) -> bool {
     match job.step.decision.action {
         Action::Refuse(reason) => {
             refuse(context, job, reason, out);
@@ -34,9 +39,9 @@ pub(super) fn carry_out(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>,
         Action::Keep => keep(context, job, out),
         Action::Adjust(changes) => adjust(context, job, changes, out),
         Action::Create(changes) => create(context, job, changes, out),
-        Action::Transfer(changes) => file::transfer(context, hands, job, changes, out),
-        Action::Copy(changes) => copy(context, hands, job, changes, out),
-        Action::Link => link(context, hands, job, out),
+        Action::Transfer(changes) => file::transfer(context, applier, job, changes, out),
+        Action::Copy(changes) => copy(context, applier, job, changes, out),
+        Action::Link => link(context, applier, job, out),
         Action::Elsewhere => vacate(context, job, out),
         Action::AskDigest => unreachable!("the scanner answers AskDigest before a step is made"),
     }
@@ -269,26 +274,32 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
 
 /// Copies an entry of an alternate tree under `--copy-dest`, or because it could not be linked. If it is gone, the
 /// source is used.
-fn copy(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+fn copy(
+    context: &Context<'_>,
+    applier: &mut ApplierState,
+    job: &Job<'_>,
+    changes: Changes,
+    out: &mut Outcome<'_>,
+) -> bool {
     if job.source().kind() != Kind::File {
         return create(context, job, changes, out);
     }
-    let copied = job.hit().and_then(|hit| file::copy_from(context, hands, job, &hit.dir, changes, out));
-    copied.unwrap_or_else(|| file::transfer(context, hands, job, Changes::NEW, out))
+    let copied = job.hit().and_then(|hit| file::copy_from(context, applier, job, &hit.dir, changes, out));
+    copied.unwrap_or_else(|| file::transfer(context, applier, job, Changes::NEW, out))
 }
 
 /// Links an entry of an alternate tree, or copies it if it cannot be linked.
-fn link(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+fn link(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     if !context.is_dry() {
         let Some(dir) = &job.spot.dir else { return false };
-        let Some(hit) = job.hit() else { return copy(context, hands, job, Changes::NEW, out) };
+        let Some(hit) = job.hit() else { return copy(context, applier, job, Changes::NEW, out) };
         job.spot.last.touch();
         if !back_up_other_data(context, job, dir, out) {
             return false;
         }
         match write::link(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
             Ok(()) => {}
-            Err(error) if errno::cannot_link(&error) => return copy(context, hands, job, Changes::NONE, out),
+            Err(error) if errno::cannot_link(&error) => return copy(context, applier, job, Changes::NONE, out),
             Err(error) => {
                 let full = context.full(job.path.as_bytes());
                 out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "link", &full, &error)));

@@ -6,10 +6,10 @@ mod temp_rename;
 mod write_content;
 
 use self::failure::{Failure, cannot_open};
-use crate::apply::content::{Content, Poured};
+use crate::apply::content::{Content, ContentCounts};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, Similar, backup};
+use crate::apply::{ApplierState, Context, Outcome, Similar, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -51,7 +51,7 @@ struct NewContent<'a, 'c> {
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     mut changes: Changes,
     out: &mut Outcome<'_>,
@@ -83,7 +83,7 @@ pub fn transfer(
         return false;
     }
     out.mark = context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
-    let brought = bring(context, hands, job, (item, changes), similar.as_ref(), out);
+    let brought = bring(context, applier, job, (item, changes), similar.as_ref(), out);
     // Counts what remains of the file.
     out.mark = None;
     match brought {
@@ -98,7 +98,7 @@ pub fn transfer(
 /// Transfers the content, and reports and counts it. `item`: how the file is reported, with `changes`.
 fn bring(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     (mut item, changes): (Box<Item>, Changes),
     similar: Option<&Similar>,
@@ -116,15 +116,15 @@ fn bring(
     if !context.reports_when_open {
         report_begun(job, out);
     }
-    let poured = place_content(context, hands, job, NewContent { content: &mut content, similar }, out)?;
+    let content_counts = place_content(context, applier, job, NewContent { content: &mut content, similar }, out)?;
     let len_bytes = job.source().len_bytes;
-    count(out, job, changes, poured.literal_bytes);
-    out.tally.matched_bytes += poured.matched_bytes;
+    count(out, job, changes, content_counts.literal_bytes);
+    out.tally.matched_bytes += content_counts.matched_bytes;
     if context.wants.progress {
         out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
     }
     if context.wants.items && context.wants.after_transfer {
-        item.moved_bytes = moved_bytes(poured.literal_bytes, context.reports_when_open);
+        item.moved_bytes = moved_bytes(content_counts.literal_bytes, context.reports_when_open);
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);
         }
@@ -203,7 +203,7 @@ fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Opt
 /// now, or `None` if the alternate's file could not be read.
 pub fn copy_from(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     holder: &Dir,
     changes: Changes,
@@ -213,7 +213,7 @@ pub fn copy_from(
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         let mut content = Content::File(from);
         let placed = quietly(out, |out| {
-            place_content(context, hands, job, NewContent { content: &mut content, similar: None }, out)
+            place_content(context, applier, job, NewContent { content: &mut content, similar: None }, out)
         });
         if let Err(failure) = placed {
             failure.report(out);
@@ -237,16 +237,16 @@ fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> 
 /// Copies the content and sets name and attributes, in the way that the options require.
 fn place_content(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     new: NewContent<'_, '_>,
     out: &mut Outcome<'_>,
-) -> Result<Poured, Failure> {
+) -> Result<ContentCounts, Failure> {
     match &job.spot.dir {
         None => Err(Failure::Stopped),
         Some(dir) if context.options.place.inplace && job.dest().is_some() => {
-            in_place::overwrite(context, hands, job, dir, new.content, out)
+            in_place::overwrite(context, applier, job, dir, new.content, out)
         }
-        Some(dir) => temp_rename::replace(context, hands, job, dir, new, out),
+        Some(dir) => temp_rename::replace(context, applier, job, dir, new, out),
     }
 }

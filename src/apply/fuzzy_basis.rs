@@ -53,7 +53,7 @@ impl Similar {
 /// Chooses similar files, directory by directory. A directory is listed once, for the first file in it: files that this
 /// run creates there do not count.
 #[derive(Default)]
-pub struct Lookout {
+pub struct FuzzySearch {
     last: Option<(RelPath, Around)>,
 }
 
@@ -66,7 +66,7 @@ struct Around {
     holders: Vec<(Dir, Vec<u8>)>,
 }
 
-impl Lookout {
+impl FuzzySearch {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
     pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
         let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();

@@ -20,11 +20,11 @@ use self::dirs::{DirMaker, Opened};
 use self::link_groups::LinkGroups;
 pub use self::outbox::Appliers;
 use self::outbox::Outbox;
-use self::plan_queue::Stock;
+use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans};
 use crate::apply::entry;
 use crate::apply::job::{Job, item_of};
-use crate::apply::{Context, Hands, Outcome, Spot, delayed};
+use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
 use crate::error::Error;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
@@ -33,7 +33,7 @@ use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
-use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, Ticket};
+use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, TaskId};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub struct Top {
 pub struct Generator<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
-    stock: Stock<'a>,
+    stock: PlanPool<'a>,
     deletions: Deletions<'a>,
     dirs: DirMaker<'a>,
     links: LinkGroups,
@@ -139,7 +139,7 @@ impl<'a> Generator<'a> {
         Generator {
             plans,
             context,
-            stock: Stock::new(plans, context),
+            stock: PlanPool::new(plans, context),
             deletions: Deletions::new(context, plans.walk()),
             dirs: DirMaker::new(context),
             links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
@@ -168,7 +168,7 @@ impl<'a> Generator<'a> {
         if whole_list_first {
             self.hold_all()?;
         } else if self.links.are_kept() {
-            self.look_ahead(Stock::hold_first)?;
+            self.look_ahead(PlanPool::hold_first)?;
         }
         self.out.head.extend(opening);
         if self.context.options.delete.when == Some(When::Before) {
@@ -225,7 +225,7 @@ impl<'a> Generator<'a> {
 
     /// Takes every plan before anything is done, for options that need the whole list.
     fn hold_all(&mut self) -> Result<(), Error> {
-        self.look_ahead(Stock::hold_all)?;
+        self.look_ahead(PlanPool::hold_all)?;
         if self.context.wants.progress || self.context.wants.whole_list {
             self.out.head.push(self.stock.whole_list());
         }
@@ -239,7 +239,7 @@ impl<'a> Generator<'a> {
     /// Takes plans before their turn, as many as `hold` does, and collects hard links and read errors from them.
     fn look_ahead(
         &mut self,
-        hold: impl FnOnce(&mut Stock<'a>, &mut plan_queue::See<'_>) -> Result<(), Error>,
+        hold: impl FnOnce(&mut PlanPool<'a>, &mut plan_queue::See<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (links, deletions) = (&mut self.links, &mut self.deletions);
         hold(&mut self.stock, &mut |plan, is_entered| {
@@ -307,7 +307,7 @@ impl<'a> Generator<'a> {
             if let Err(error) = opened {
                 self.out.head.extend(dirs::cannot_make(&self.context.full(path.as_bytes()), &error));
             }
-            self.leave_out(&path, sub.ticket)?;
+            self.leave_out(&path, sub.task_id)?;
         }
         let spot = &frame.spot;
         let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
@@ -327,10 +327,10 @@ impl<'a> Generator<'a> {
     }
 
     /// Counts and reports what was found in and below a directory that is not entered.
-    fn leave_out(&mut self, path: &RelPath, ticket: Option<Ticket>) -> Result<(), Error> {
+    fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<(), Error> {
         let Generator { context, stock, deletions, out, .. } = self;
-        stock.skip(ticket, path, &mut |findings| report_findings(context, deletions, out, findings))?;
-        self.look_ahead(Stock::hold_more)
+        stock.skip(task_id, path, &mut |findings| report_findings(context, deletions, out, findings))?;
+        self.look_ahead(PlanPool::hold_more)
     }
 
     /// Processes the entries of a directory. `itself` is set if the root is an entry of the source; `item` reports the
@@ -344,7 +344,7 @@ impl<'a> Generator<'a> {
     ) -> Result<Frame, Error> {
         self.context.go_on()?;
         report_findings(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
-        self.look_ahead(Stock::hold_more)?;
+        self.look_ahead(PlanPool::hold_more)?;
         self.report_list_total();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
@@ -366,7 +366,7 @@ impl<'a> Generator<'a> {
         }
         self.deletions.make_room(&mut plan, &spot, head);
         self.out.decline(&plan);
-        partials::forget(self.context, &plan, &spot);
+        partials::discard(self.context, &plan, &spot);
         // Workers use the directory of the spot, and a plan may be held for long.
         plan.dest_dir = None;
         if let Some(gauge) = self.context.gauge {
@@ -425,7 +425,7 @@ impl<'a> Generator<'a> {
             }
             if let Some(inode) = group {
                 start = at + 1;
-                let work = self.links.meet(inode, Member::new(plan, at, spot));
+                let work = self.links.add(inode, Member::new(plan, at, spot));
                 if !work.is_empty() {
                     self.out.queue_work(work)?;
                 }
@@ -448,7 +448,7 @@ impl<'a> Generator<'a> {
         let job = Job::new(parent, sub.step, spot);
         if sub.is_left() {
             let mut out = Outcome::default();
-            entry::perform(self.context, &mut Hands::default(), &job, &mut out);
+            entry::perform(self.context, &mut ApplierState::default(), &job, &mut out);
             self.out.head.append(&mut out.events);
             return Ok(None);
         }
@@ -467,12 +467,12 @@ impl<'a> Generator<'a> {
             return Ok(None);
         }
         let opened = self.dirs.open_or_make(&job, is_bare, changes, &mut self.out.head);
-        let (Some(Opened { dir, last }), Some(ticket)) = (opened, sub.ticket) else {
+        let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.
             self.out.head.extend(item);
             return Ok(None);
         };
-        let below = self.stock.take(ticket, &job.path, &parent.dest_state(&sub))?;
+        let below = self.stock.take(task_id, &job.path, &parent.dest_state(&sub))?;
         let spot = Arc::new(Spot::new(job.path, dir, last));
         let Some(mut below) = below else {
             self.out.head.extend(item);

@@ -2,7 +2,7 @@
 
 use crate::apply::entry::{carry_out, checked, perform, refuse};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, Spot, backup, delayed, remove_source};
+use crate::apply::{ApplierState, Context, Outcome, Spot, backup, delayed, remove_source};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
@@ -70,11 +70,11 @@ impl Leader {
     }
 
     /// Returns its directory.
-    fn dir(&self, context: &Context<'_>, hands: &mut Hands) -> io::Result<Option<Dir>> {
+    fn dir(&self, context: &Context<'_>, applier: &mut ApplierState) -> io::Result<Option<Dir>> {
         let spot = self.spot.lock().clone();
         match (spot, context.dest) {
             (Some(spot), _) => Ok(spot.dir.clone()),
-            (None, Some(root)) => hands.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),
+            (None, Some(root)) => applier.dir_of_leader(root, self.path.parent().unwrap_or_default()).map(Some),
             (None, None) => Ok(None),
         }
     }
@@ -90,8 +90,8 @@ pub struct PlacedLeader {
 }
 
 /// Carries out the step of the leading name.
-pub fn lead(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
-    let exists = perform(context, hands, job, out);
+pub fn lead(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    let exists = perform(context, applier, job, out);
     leader.is_stale.store(!exists && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
     let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
@@ -115,7 +115,13 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
 }
 
 /// Makes an entry a hard link to one that was placed before.
-pub fn follow(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+pub fn follow(
+    context: &Context<'_>,
+    applier: &mut ApplierState,
+    job: &Job<'_>,
+    leader: &Leader,
+    out: &mut Outcome<'_>,
+) {
     checked(context, out);
     // Names that are hard links of each other in an alternate tree count as linked here.
     let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
@@ -130,7 +136,7 @@ pub fn follow(context: &Context<'_>, hands: &mut Hands, job: &Job<'_>, leader: &
             follower.report(changes, is_linked, out);
             false
         }
-        Ok(changes) => follower.act(changes, hands, out),
+        Ok(changes) => follower.act(changes, applier, out),
     };
     if has_it {
         remove_source::remove_sent_source(context, job, out);
@@ -195,10 +201,10 @@ impl Follower<'_> {
     }
 
     /// Links the name. Returns whether the destination has the entry now.
-    fn act(&self, changes: Changes, hands: &mut Hands, out: &mut Outcome<'_>) -> bool {
+    fn act(&self, changes: Changes, applier: &mut ApplierState, out: &mut Outcome<'_>) -> bool {
         let Follower { context, job, leader, .. } = self;
         let Some(dir) = &job.spot.dir else { return false };
-        let leader_dir = match leader.dir(context, hands) {
+        let leader_dir = match leader.dir(context, applier) {
             Ok(Some(leader_dir)) => leader_dir,
             Ok(None) => return false,
             Err(error) => {
@@ -218,7 +224,7 @@ impl Follower<'_> {
         let own_inode = if job.replaces() { inode(dir, job.name()) } else { Ok(None) };
         match (leader_inode, own_inode) {
             // The leader was not transferred. Perhaps the source of this name can be.
-            (Ok(None), Ok(_)) => return carry_out(context, hands, job, out),
+            (Ok(None), Ok(_)) => return carry_out(context, applier, job, out),
             (Ok(leader), Ok(own)) if leader == own => {
                 self.report(Changes::NONE, true, out);
                 return true;

@@ -28,7 +28,7 @@ use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{Kind, Time};
-use crate::fs::copy::Abilities;
+use crate::fs::copy::UnsupportedCalls;
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{acl, errno, sys, trusted_path};
@@ -73,7 +73,7 @@ pub struct Context<'a> {
     /// We may do what only a super-user may.
     pub is_super: bool,
     /// What the file systems have turned out not to support.
-    pub abilities: Abilities,
+    pub unsupported_calls: UnsupportedCalls,
     /// The run is being stopped.
     pub stop: &'a AtomicBool,
     /// Which events are wanted.
@@ -384,13 +384,13 @@ impl Spot {
 
 /// The state of one applier thread.
 #[derive(Default)]
-pub struct Hands {
+pub struct ApplierState {
     buffer: Vec<u8>,
     /// The directory of the last hard-link leader, and its path.
     leaders: Option<(RelPath, Dir)>,
 }
 
-impl Hands {
+impl ApplierState {
     /// Returns the directory of a hard-link leader. It is often that of the previous one.
     pub fn dir_of_leader(&mut self, root: &Root, path: RelPath) -> io::Result<Dir> {
         if let Some((_, dir)) = self.leaders.as_ref().filter(|(last, _)| *last == path) {

@@ -13,14 +13,14 @@ use crate::exit::Exit;
 use crate::filter::Side;
 use crate::flist::{DirList, Entry};
 use crate::fs::acl;
-use crate::fs::copy::Abilities;
+use crate::fs::copy::UnsupportedCalls;
 use crate::fs::ids;
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::options::{Options, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
-use crate::plan::idmap::{IdMapper, IdNames, Powers};
+use crate::plan::idmap::{IdMapper, IdNames, Privileges};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
 use crate::walk::arg_path;
@@ -115,7 +115,7 @@ impl Receiving<'_> {
             reports_source_ids: self.wants.paths && !self.reports_when_open,
             mapper: &mapper,
             names: self.names,
-            powers: Powers { is_super: is_super || preserve.fake_super, groups: &own_groups },
+            privileges: Privileges { is_super: is_super || preserve.fake_super, groups: &own_groups },
         };
         self.terms.with_wanted(&policy.preserve, &|entry| adoption.adopt(entry), |wanted| {
             let looks = Looks { policy: &policy, is_super, wanted: wanted(), for_backups: &wanted() };
@@ -207,7 +207,7 @@ impl Receiving<'_> {
             wire: self.wire,
             reports_when_open: self.reports_when_open,
             alternates: &alternates,
-            abilities: Abilities::default(),
+            unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
             late: Arc::default(),
             again: Mutex::default(),

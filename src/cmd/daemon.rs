@@ -18,7 +18,7 @@ use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listene
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::files::{self, CachedList, List as _};
-use crate::trust::grants::{ENDED, Grant, Grants, Standing};
+use crate::trust::grants::{ENDED, Grant, Grants, KeyStatus};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
@@ -68,16 +68,16 @@ const PROBE_MAX_BYTES: u64 = 64 << 10;
 pub const READY: &[u8] = b"ready\n";
 
 /// Why no server was started.
-pub enum Unable {
+pub enum StartFailure {
     /// One is running already.
     Runs,
     /// Starting it failed.
     Error(Error),
 }
 
-impl From<Error> for Unable {
-    fn from(error: Error) -> Unable {
-        Unable::Error(error)
+impl From<Error> for StartFailure {
+    fn from(error: Error) -> StartFailure {
+        StartFailure::Error(error)
     }
 }
 
@@ -91,7 +91,7 @@ pub fn can_start_processes() -> Result<()> {
 }
 
 /// Runs the server until it is stopped.
-pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, Unable> {
+pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result<Exit, StartFailure> {
     if start.detached {
         env::leave_terminal();
     }
@@ -182,7 +182,7 @@ fn notify_ready(env: &mut Env) {
     env::leave_stdout();
 }
 
-fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
+fn take_lock(places: &Places) -> std::result::Result<OwnedFd, StartFailure> {
     let path = places.state.join(PID_FILE);
     let failed = |error: io::Error| files::failed("write", &path, &error);
     let dir = control_socket::state_dir(places)?;
@@ -190,7 +190,7 @@ fn take_lock(places: &Places) -> std::result::Result<OwnedFd, Unable> {
     while !sys::try_lock(file.as_fd()).map_err(failed)? {
         // A process in `pid` may hold a shared lock for a moment.
         if !sys::try_share_lock(file.as_fd()).map_err(failed)? {
-            return Err(Unable::Runs);
+            return Err(StartFailure::Runs);
         }
         std::thread::yield_now();
     }
@@ -356,9 +356,9 @@ impl GrantCheck {
             );
         }
         let words = match grants.standing(pin, now()) {
-            Standing::Granted(_) => return true,
-            Standing::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
-            Standing::Unknown => format!("client rejected: unknown key {pin}"),
+            KeyStatus::Granted(_) => return true,
+            KeyStatus::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
+            KeyStatus::Unknown => format!("client rejected: unknown key {pin}"),
         };
         match unlogged.unwrap_or_else(|| self.log_unknown_client()) {
             Some(0) => warn!(target: server_log::REJECTED_CLIENTS, "{words}"),
@@ -824,7 +824,7 @@ mod tests {
                 is_done.fetch_or(lock.is_none(), Ordering::Relaxed);
                 assert!(lock.is_some(), "no server runs");
                 assert_eq!(pid(&places), Some(std::process::id()));
-                assert!(matches!(take_lock(&places), Err(Unable::Runs)));
+                assert!(matches!(take_lock(&places), Err(StartFailure::Runs)));
             }
             is_done.store(true, Ordering::Relaxed);
         });

@@ -583,7 +583,7 @@ fn route_check(plan: Result<RoutePlan>, reached: &[Route], ssh_works: bool) -> C
     match plan {
         Err(error) => Check::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
-        Ok(RoutePlan::OneOff) => match ssh_works {
+        Ok(RoutePlan::EphemeralServer) => match ssh_works {
             true => Check::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic"),
             false => Check::fail("route", "none: ssh cannot start a server for the run"),
         },
@@ -671,7 +671,7 @@ mod tests {
             (server(true), &[], false, State::Fail, "none"),
             (server(false), &[], true, State::Fail, "none"),
             (Ok(RoutePlan::Shell(None)), &[], true, State::Ok, "ssh: the host is not enrolled"),
-            (Ok(RoutePlan::OneOff), &[], false, State::Fail, "none"),
+            (Ok(RoutePlan::EphemeralServer), &[], false, State::Fail, "none"),
         ] {
             let check = route_check(plan, reached, ssh_works);
             assert_eq!((check.state, check.finding.starts_with(begin)), (state, true), "{}", check.finding);

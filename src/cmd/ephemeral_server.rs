@@ -4,7 +4,7 @@
 //! the key that the client named through the shell.
 
 use super::forced_command;
-use super::shell_keepalive::Lifeline;
+use super::shell_keepalive::ShellKeepalive;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -30,21 +30,21 @@ const COMES_WITHIN: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(100);
 
 /// The server, once its client has connected.
-pub struct Once {
+pub struct AcceptedEphemeral {
     listener: Listener,
-    _lifeline: Lifeline,
+    _keepalive: ShellKeepalive,
 }
 
-impl Once {
+impl AcceptedEphemeral {
     /// Opens a port, sends the address to the client, and waits for it. If this fails, the client has received the
     /// error or is gone.
-    pub fn open(env: &Env, mut request: EndpointRequest, patience: &Patience) -> Result<(Once, Link)> {
+    pub fn open(env: &Env, mut request: EndpointRequest, patience: &Patience) -> Result<(AcceptedEphemeral, Link)> {
         let opened = EphemeralAddress::open(env, &request.client, patience);
         request.answer(opened.as_ref().map(|(door, _)| door.place.clone()))?;
         let (door, listener) = opened?;
-        let lifeline = Lifeline::hold(request.link);
-        let client = door.wait(&listener, &lifeline, &env.stop)?;
-        if !lifeline.guard(client.hang_up.clone()) {
+        let keepalive = ShellKeepalive::hold(request.link);
+        let client = door.wait(&listener, &keepalive, &env.stop)?;
+        if !keepalive.guard(client.hang_up.clone()) {
             return Err(no_client(Exit::Stream));
         }
         let link = Link {
@@ -54,7 +54,7 @@ impl Once {
             leave: None,
             moved: Moved::default(),
         };
-        Ok((Once { listener, _lifeline: lifeline }, link))
+        Ok((AcceptedEphemeral { listener, _keepalive: keepalive }, link))
     }
 
     /// Closes the server after the client has received everything.
@@ -98,8 +98,8 @@ impl EphemeralAddress {
     }
 
     /// Waits for the client, and rejects all others after it.
-    fn wait(&self, listener: &Listener, lifeline: &Lifeline, stop: &AtomicBool) -> Result<AcceptedClient> {
-        let (since, cut) = (Since::now(), lifeline.cut());
+    fn wait(&self, listener: &Listener, keepalive: &ShellKeepalive, stop: &AtomicBool) -> Result<AcceptedClient> {
+        let (since, cut) = (Since::now(), keepalive.cut());
         loop {
             match listener.accept(TICK) {
                 Ok(Some(client)) => {

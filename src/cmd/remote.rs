@@ -11,7 +11,7 @@ use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
 use super::via_daemon::{self, ReachedDaemon};
-use super::via_ephemeral::{self, OneOff};
+use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use super::{exec_rsync, input_files};
@@ -115,7 +115,7 @@ enum Carrier {
     /// A remote shell. The caller waits for it to exit.
     Shell(Shell),
     /// A single-use server that a remote shell started for this run.
-    OneOff(Box<OneOff>),
+    EphemeralServer(Box<EphemeralServer>),
     /// A network link, which ends by itself, and the means to connect again.
     Net(Box<Redial>),
     /// A connection to a daemon, which ends by itself.
@@ -343,10 +343,10 @@ impl RemoteCopy {
                     ServerOrShell::Shell(found) => found.into(),
                 })
             }
-            RoutePlan::OneOff => {
+            RoutePlan::EphemeralServer => {
                 let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
                 let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
-                Ok(ReachedProgram::Native(Carrier::OneOff(Box::new(one_off)), link, Some(Box::new(first))))
+                Ok(ReachedProgram::Native(Carrier::EphemeralServer(Box::new(one_off)), link, Some(Box::new(first))))
             }
         }
     }
@@ -509,7 +509,7 @@ impl RemoteCopy {
                 let attempts = Attempts { side: self, env, near: &near, forbids };
                 attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
             }
-            Carrier::Shell(_) | Carrier::OneOff(_) | Carrier::Daemon => RunOutcome::Ended(first),
+            Carrier::Shell(_) | Carrier::EphemeralServer(_) | Carrier::Daemon => RunOutcome::Ended(first),
         };
         drop(near);
         let mut ended = match (outcome, &carrier) {
@@ -549,7 +549,7 @@ impl RemoteCopy {
                 }
                 shell.exit()
             }
-            Carrier::OneOff(one_off) => {
+            Carrier::EphemeralServer(one_off) => {
                 if let Err(error) = &mut ended
                     && error.exit == Exit::Stream
                 {
@@ -579,7 +579,7 @@ impl RemoteCopy {
             Carrier::Daemon => "an rsync daemon".to_owned(),
             Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
-            Carrier::OneOff(_) | Carrier::Net(_) => chosen.unwrap_or_default(),
+            Carrier::EphemeralServer(_) | Carrier::Net(_) => chosen.unwrap_or_default(),
         };
         let host = route::named(&self.far);
         let stock = if is_stock { ", stock rsync" } else { "" };

@@ -25,7 +25,7 @@ pub enum RoutePlan {
         or_shell: bool,
     },
     /// A single-use server that a remote shell starts for this run.
-    OneOff,
+    EphemeralServer,
 }
 
 /// Chooses the route to the machine of an operand.
@@ -65,7 +65,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
             "sparsync: --transport=tls cannot be used with --rsync-path: the server of {name} runs another program"
         ))),
         Transport::Tls => dial(&[Route::Tls], false),
-        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(RoutePlan::OneOff),
+        Transport::Quic if is_other_program || known.is_none() && !is_url => Ok(RoutePlan::EphemeralServer),
         Transport::Quic => dial(&[Route::Quic], false),
         Transport::Auto if is_url => dial(&in_turn(known, now), false),
         // With a host that is not enrolled there is no choice to report, and the output must equal rsync's.
@@ -202,7 +202,7 @@ mod tests {
                 "{}",
                 program.escape_ascii()
             );
-            assert_eq!(planned(program, Transport::Quic, None).unwrap(), RoutePlan::OneOff);
+            assert_eq!(planned(program, Transport::Quic, None).unwrap(), RoutePlan::EphemeralServer);
             assert_eq!(planned(program, Transport::Tls, None).unwrap_err().exit, Exit::Usage);
             assert_eq!(kinds(planned(program, Transport::Auto, Some(None))).0, BOTH, "a URL names a server");
         }
@@ -217,7 +217,7 @@ mod tests {
     fn explicit_transport_is_tried_alone() {
         assert!(matches!(planned("box", None, &by(Transport::Shell), None), Ok(RoutePlan::Shell(_))));
         assert_eq!(kinds(planned("box", None, &by(Transport::Tls), None)).0, [Route::Tls]);
-        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), RoutePlan::OneOff);
+        assert_eq!(planned("other", None, &by(Transport::Quic), None).unwrap(), RoutePlan::EphemeralServer);
         assert_eq!(planned("other", None, &by(Transport::Tls), None).unwrap_err().exit, Exit::StartClient);
     }
 

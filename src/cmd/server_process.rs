@@ -2,7 +2,7 @@
 
 use super::command_end::{print_line, write_text};
 use super::control_socket::{self, Question, Status};
-use super::daemon::{self, READY, Unable};
+use super::daemon::{self, READY, StartFailure};
 use super::sd_notify::Supervisor;
 use super::{port_owner, server_log};
 use crate::cli::subcommand::{ServerAction, Start};
@@ -69,8 +69,8 @@ pub fn start(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
 fn in_this_process(env: &mut Env, places: &Places, start: &Start) -> Result<Exit> {
     match daemon::run(env, places, start) {
         Ok(exit) => Ok(exit),
-        Err(Unable::Runs) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
-        Err(Unable::Error(error)) => Err(error),
+        Err(StartFailure::Runs) => print_line(env, "sparsync: the server is already running").map(|()| Exit::Ok),
+        Err(StartFailure::Error(error)) => Err(error),
     }
 }
 

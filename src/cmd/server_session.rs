@@ -1,7 +1,7 @@
 //! The server's end of a copy: talks to the client on standard input and output.
 
 use super::command_end::fail;
-use super::ephemeral_server::Once;
+use super::ephemeral_server::AcceptedEphemeral;
 use super::{copy, input_files};
 use crate::cli;
 use crate::cli::subcommand::Session;
@@ -171,7 +171,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     let played = handshake::greet(link, &support).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
         Opening::Meeting(client) => {
-            let (once, link) = Once::open(env, client, &patience)?;
+            let (once, link) = AcceptedEphemeral::open(env, client, &patience)?;
             let exit = serve(link);
             once.leave();
             Ok(exit)

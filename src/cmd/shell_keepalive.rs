@@ -14,7 +14,7 @@ use std::time::Duration;
 const UNHEARD: Duration = Duration::from_secs(10);
 
 /// The link of a remote shell, held until this is dropped. The other end sees the drop as the end of its input.
-pub struct Lifeline {
+pub struct ShellKeepalive {
     state: Arc<KeepaliveState>,
     /// The other end reads the end of its input when this is dropped.
     _writer: Box<dyn Write + Send>,
@@ -27,9 +27,9 @@ struct KeepaliveState {
     peer: Mutex<Option<HangUp>>,
 }
 
-impl Lifeline {
+impl ShellKeepalive {
     /// Holds a link on which nothing more is expected but its end.
-    pub fn hold(link: Link) -> Lifeline {
+    pub fn hold(link: Link) -> ShellKeepalive {
         let Link { mut reader, writer, .. } = link;
         let state = Arc::new(KeepaliveState::default());
         let seen = state.clone();
@@ -37,10 +37,10 @@ impl Lifeline {
             wait_for_end(&mut *reader);
             seen.end();
         });
-        Lifeline { state, _writer: writer }
+        ShellKeepalive { state, _writer: writer }
     }
 
-    /// Returns a flag that is set if the shell ends before [`Lifeline::guard`] is called, and never later.
+    /// Returns a flag that is set if the shell ends before [`ShellKeepalive::guard`] is called, and never later.
     pub fn cut(&self) -> Arc<AtomicBool> {
         self.state.cut.clone()
     }
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn lifeline_is_cut_by_a_closed_peer_but_not_by_data() {
         let (mut near, far) = pipe::pair(64);
-        let lifeline = Lifeline::hold(far);
+        let keepalive = ShellKeepalive::hold(far);
         near.writer.write_all(b"hello").unwrap();
-        assert!(!lifeline.cut().load(Ordering::Relaxed));
+        assert!(!keepalive.cut().load(Ordering::Relaxed));
         drop(near);
-        while !lifeline.cut().load(Ordering::Relaxed) {
+        while !keepalive.cut().load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
     }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn dropping_the_lifeline_closes_it_for_the_peer() {
         let (mut near, far) = pipe::pair(64);
-        drop(Lifeline::hold(far));
+        drop(ShellKeepalive::hold(far));
         assert_eq!(near.reader.read(&mut [0]).unwrap(), 0);
     }
 }

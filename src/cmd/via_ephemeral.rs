@@ -6,7 +6,7 @@
 
 use super::remote_copy::RemoteCopy;
 use super::route;
-use super::shell_keepalive::Lifeline;
+use super::shell_keepalive::ShellKeepalive;
 use super::via_server;
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
@@ -29,13 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A single-use server and the remote shell that keeps it alive.
-pub struct OneOff {
+pub struct EphemeralServer {
     host: String,
     shell: Shell,
-    lifeline: Lifeline,
+    keepalive: ShellKeepalive,
 }
 
-impl OneOff {
+impl EphemeralServer {
     /// Returns the hint for a lost connection.
     pub fn hint(&self) -> String {
         format!("run the same command again; the server that {} started for this run has ended", self.host)
@@ -44,8 +44,8 @@ impl OneOff {
     /// Releases the server and waits briefly for the remote shell to exit. The server has ended with the session. The
     /// wait is short because the shell's connection may be lost although QUIC's is not.
     pub fn leave(self, stop: &AtomicBool) {
-        let OneOff { mut shell, lifeline, .. } = self;
-        drop(lifeline);
+        let EphemeralServer { mut shell, keepalive, .. } = self;
+        drop(keepalive);
         // The session has ended and determines the exit code.
         let _ = shell.wait(Some(FAREWELL), stop);
     }
@@ -53,7 +53,7 @@ impl OneOff {
 
 /// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
 /// handshake.
-pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(OneOff, Link)> {
+pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(EphemeralServer, Link)> {
     let host = route::named(&side.far);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
@@ -84,9 +84,9 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
         Ok(met) => met,
         Err(error) => return Err(broken_off(side, env, &mut shell, error)),
     };
-    let lifeline = Lifeline::hold(link);
+    let keepalive = ShellKeepalive::hold(link);
     let peer = peer_of(&host, &facts.hostname, &place);
-    let beaten = lifeline.cut();
+    let beaten = keepalive.cut();
     let patience = Patience { beaten: beaten.clone(), ..side.patience(env) };
     let dial = Dial {
         first_words: FirstBytes::by(first.maker()),
@@ -94,12 +94,12 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(On
     };
     let won = via_server::dial_all(&peer, &[Route::Quic], &dial);
     let trouble = match won {
-        Ok(won) if lifeline.guard(won.hang_up.clone()) => {
+        Ok(won) if keepalive.guard(won.hang_up.clone()) => {
             side.print_route(
                 env,
                 &format!("{} to {}, a server that {host} started for this run", won.kind, won.address),
             );
-            return Ok((OneOff { host, shell, lifeline }, won.link));
+            return Ok((EphemeralServer { host, shell, keepalive }, won.link));
         }
         Ok(_) => Trouble::Stopped,
         Err(trouble) => trouble,

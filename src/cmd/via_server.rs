@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::session::FirstWords;
 use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, Floor, race};
+use crate::transport::net::client::{Dial, DialWinner as Linked, FirstBytes, SessionPermit, race};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::transport::net::{NetTransport, Trouble};
 use crate::transport::shell::{self, RunOptions};
@@ -89,7 +89,7 @@ pub fn reach(
         first_words: FirstBytes::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
-    let (server_lost, floor) = (dial.patience.beaten.clone(), dial.floor.clone());
+    let (server_lost, permit) = (dial.patience.beaten.clone(), dial.permit.clone());
     let (kinds, peer, sender) = (server.kinds.clone(), server.peer.clone(), tx.clone());
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
@@ -105,7 +105,7 @@ pub fn reach(
         // A send fails only if the server has won and the receiver is gone.
         let _ = tx.send(ShellArrival::OfShell(found, held));
     };
-    let mut contest = Contest { side, server, floor, met, shells: Shells::default(), no_server: None, spare: None };
+    let mut contest = RaceState { side, server, permit, met, shells: Shells::default(), no_server: None, spare: None };
     let won = std::thread::scope(|scope| {
         let since = Since::now();
         let won = loop {
@@ -168,11 +168,11 @@ fn limit(side: &RemoteCopy, server: &ServerRoute<'_>) -> Duration {
 }
 
 /// The state of the race between a server and remote shells.
-struct Contest<'a> {
+struct RaceState<'a> {
     side: &'a RemoteCopy,
     server: &'a ServerRoute<'a>,
     /// The right to send the first words to the remote side. The server's connection takes it when it sends them.
-    floor: Floor,
+    permit: SessionPermit,
     /// The key that the server presented.
     met: Arc<OnceLock<Pin>>,
     shells: Shells,
@@ -182,10 +182,10 @@ struct Contest<'a> {
     spare: Option<(RemoteProgram, HeldOutput)>,
 }
 
-impl Contest<'_> {
+impl RaceState<'_> {
     /// Returns the spare shell if the server has received the first words but takes too long to answer.
     fn overdue(&mut self) -> Option<RaceWinner> {
-        self.spare.take_if(|_| self.floor.take()).map(RaceWinner::of_shell)
+        self.spare.take_if(|_| self.permit.take()).map(RaceWinner::of_shell)
     }
 
     /// Begins the next shell if it is due, and returns whether it must be quiet. While the server may still answer, the
@@ -213,7 +213,7 @@ impl Contest<'_> {
                 self.no_server = Some(why);
                 Ok(self.spare.take().map(RaceWinner::of_shell))
             }
-            ShellArrival::OfShell(Ok(found), held) if self.no_server.is_some() || self.floor.take() => {
+            ShellArrival::OfShell(Ok(found), held) if self.no_server.is_some() || self.permit.take() => {
                 Ok(Some(RaceWinner::Shell(found, held)))
             }
             ShellArrival::OfShell(Ok(found), held) => {

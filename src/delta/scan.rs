@@ -28,7 +28,7 @@ impl Part {
 
 /// A piece of the source.
 #[derive(Debug, Clone, Copy)]
-pub struct Stretch<'a> {
+pub struct SourceRange<'a> {
     /// Its bytes, followed by those that a match may extend into: one row of blocks behind the last position to search.
     pub bytes: &'a [u8],
     /// The offset of the first byte in the source.
@@ -90,16 +90,16 @@ impl<'a> BlockScanner<'a> {
 
     /// Appends the parts of the stretch, from its beginning to at least the last position to search. Returns the number
     /// of bytes covered; the next stretch begins behind them.
-    pub fn scan(&mut self, stretch: Stretch<'_>, parts: &mut Vec<Part>) -> usize {
+    pub fn scan(&mut self, range: SourceRange<'_>, parts: &mut Vec<Part>) -> usize {
         let mut at = 0;
-        while at < stretch.positions {
-            let found = match self.expected(stretch, at, None) {
+        while at < range.positions {
+            let found = match self.expected(range, at, None) {
                 Some(found) => Some((at, found)),
-                None => self.seek(stretch, at),
+                None => self.seek(range, at),
             };
             let (until, matched) = match found {
                 Some((position, matched)) => (position, Some(matched)),
-                None => (stretch.positions, None),
+                None => (range.positions, None),
             };
             push(parts, Part::Literal(until - at));
             at = until;
@@ -111,17 +111,17 @@ impl<'a> BlockScanner<'a> {
     }
 
     /// Returns the block at this position, if it is expected here. `sum` is the sum of a full block here, if known.
-    fn expected(&self, stretch: Stretch<'_>, at: usize, sum: Option<Sum>) -> Option<BlockMatch> {
+    fn expected(&self, range: SourceRange<'_>, at: usize, sum: Option<Sum>) -> Option<BlockMatch> {
         let signature = self.index.signature();
         let mut full_tag = None;
         for shift in self.shifts.into_iter().filter(|shift| !self.in_place || *shift >= 0) {
-            let Some(basis_offset) = (stretch.offset + at as u64).checked_add_signed(shift) else { continue };
+            let Some(basis_offset) = (range.offset + at as u64).checked_add_signed(shift) else { continue };
             if basis_offset % self.block_len as u64 != 0 || basis_offset >= signature.covered_len() {
                 continue;
             }
             let block = (basis_offset / self.block_len as u64) as usize;
             let len = self.len_of(block);
-            let Some(bytes) = stretch.bytes.get(at..at + len) else { continue };
+            let Some(bytes) = range.bytes.get(at..at + len) else { continue };
             let tag = match len == self.block_len {
                 true => *full_tag.get_or_insert_with(|| self.tag(sum.unwrap_or_else(|| Sum::of(bytes)))),
                 false => self.tag(Sum::of(bytes)),
@@ -134,37 +134,37 @@ impl<'a> BlockScanner<'a> {
     }
 
     /// Returns the first position to search from `from` on at which a block is found, and the block.
-    fn seek(&mut self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
+    fn seek(&mut self, range: SourceRange<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         if self.index.full_blocks() == 0 {
-            return self.match_last_block(stretch, from);
+            return self.match_last_block(range, from);
         }
-        let mut rolling = Rolling::new(stretch.bytes, self.block_len, from);
+        let mut rolling = Rolling::new(range.bytes, self.block_len, from);
         let (mut gone_past, mut due) = (from, from);
-        while let Some((at, sum)) = rolling.find(stretch.positions, |sum| self.index.may_have(sum)) {
+        while let Some((at, sum)) = rolling.find(range.positions, |sum| self.index.may_have(sum)) {
             self.credit += (at - gone_past) as i64 * self.credit_per_byte;
             gone_past = at;
             if due < at {
-                due = self.due(stretch, at);
+                due = self.due(range, at);
             }
-            let expected = if due == at { self.expected(stretch, at, Some(sum)) } else { None };
-            if let Some(found) = expected.or_else(|| self.anywhere(stretch, at, sum)) {
+            let expected = if due == at { self.expected(range, at, Some(sum)) } else { None };
+            if let Some(found) = expected.or_else(|| self.anywhere(range, at, sum)) {
                 return Some((at, found));
             }
             rolling.skip();
         }
-        self.credit += stretch.positions.saturating_sub(gone_past) as i64 * self.credit_per_byte;
-        self.match_last_block(stretch, from)
+        self.credit += range.positions.saturating_sub(gone_past) as i64 * self.credit_per_byte;
+        self.match_last_block(range, from)
     }
 
     /// Returns the first position from `from` on at which a full block is expected.
-    fn due(&self, stretch: Stretch<'_>, from: usize) -> usize {
-        let position = i128::from(stretch.offset) + from as i128;
+    fn due(&self, range: SourceRange<'_>, from: usize) -> usize {
+        let position = i128::from(range.offset) + from as i128;
         let to_the_next = |shift: i64| (-(position + i128::from(shift))).rem_euclid(self.block_len as i128) as usize;
         from + self.shifts.map(to_the_next).into_iter().min().unwrap_or(0)
     }
 
     /// Finds a block at an unexpected offset. A whole row must match, see [`Index::row`].
-    fn anywhere(&mut self, stretch: Stretch<'_>, at: usize, sum: Sum) -> Option<BlockMatch> {
+    fn anywhere(&mut self, range: SourceRange<'_>, at: usize, sum: Sum) -> Option<BlockMatch> {
         if self.credit < 0 {
             return None;
         }
@@ -173,11 +173,11 @@ impl<'a> BlockScanner<'a> {
             if blocks.is_empty() {
                 return None;
             }
-            let bytes = stretch.bytes[at + nth * self.block_len..].get(..self.block_len)?;
+            let bytes = range.bytes[at + nth * self.block_len..].get(..self.block_len)?;
             self.credit -= self.block_len as i64;
             blocks = self.index.narrow(blocks, nth, self.tag(Sum::of(bytes)));
         }
-        let position = stretch.offset + at as u64;
+        let position = range.offset + at as u64;
         let from = |offset: u64| blocks.partition_point(|block| self.offset_of(*block as usize) < offset);
         let allowed = if self.in_place { from(position) } else { 0 };
         // Among identical blocks, prefers the next one behind the last match: what follows is more likely to match.
@@ -188,13 +188,13 @@ impl<'a> BlockScanner<'a> {
 
     /// Matches the last block at the end of the source, if it is shorter than the others and cannot be found by
     /// rolling.
-    fn match_last_block(&self, stretch: Stretch<'_>, from: usize) -> Option<(usize, BlockMatch)> {
+    fn match_last_block(&self, range: SourceRange<'_>, from: usize) -> Option<(usize, BlockMatch)> {
         let block = self.index.full_blocks();
         let tag = self.index.signature().tags().get(block)?;
-        let at = stretch.bytes.len().checked_sub(self.len_of(block))?;
-        let shift = self.offset_of(block) as i64 - (stretch.offset + at as u64) as i64;
-        let counts = stretch.is_end && at >= from && at < stretch.positions && !(self.in_place && shift < 0);
-        (counts && self.tag(Sum::of(&stretch.bytes[at..])) == *tag).then_some((at, BlockMatch { block, shift }))
+        let at = range.bytes.len().checked_sub(self.len_of(block))?;
+        let shift = self.offset_of(block) as i64 - (range.offset + at as u64) as i64;
+        let counts = range.is_end && at >= from && at < range.positions && !(self.in_place && shift < 0);
+        (counts && self.tag(Sum::of(&range.bytes[at..])) == *tag).then_some((at, BlockMatch { block, shift }))
     }
 
     /// Appends a match and returns its length.

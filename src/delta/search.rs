@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use super::Op;
 use super::index::Index;
 use super::op_builder::Emitter;
-use super::scan::{BlockScanner, Part, Stretch};
+use super::scan::{BlockScanner, Part, SourceRange};
 use super::signature::{ReadAt, Signature, fill_at};
 
 /// How much of the source is in memory at once, unless blocks are very long. It should stay in a core's cache between
@@ -75,8 +75,8 @@ pub(super) fn search_by(
             }
         }
         let positions = if is_end { filled } else { filled - row_len };
-        let stretch = Stretch { bytes: &window[..filled], offset: emitter.emitted_bytes(), positions, is_end };
-        let done = scanner.scan(stretch, &mut parts);
+        let range = SourceRange { bytes: &window[..filled], offset: emitter.emitted_bytes(), positions, is_end };
+        let done = scanner.scan(range, &mut parts);
         emit_parts(&mut emitter, &window[..done], 0, &mut parts)?;
         if is_end {
             return emitter.finish();
@@ -215,8 +215,8 @@ impl<'a> SearchPlan<'a> {
         let is_end = filled < wanted || offset + filled as u64 == self.len;
         let positions = filled.min(self.segment_len as usize);
         let mut parts = Vec::new();
-        let stretch = Stretch { bytes: &bytes, offset, positions, is_end };
-        let done = BlockScanner::new(self.index, self.len, self.in_place).scan(stretch, &mut parts);
+        let range = SourceRange { bytes: &bytes, offset, positions, is_end };
+        let done = BlockScanner::new(self.index, self.len, self.in_place).scan(range, &mut parts);
         Ok(SearchSegment { offset, done, parts, is_end: is_end && done == filled, bytes })
     }
 }

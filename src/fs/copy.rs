@@ -28,14 +28,14 @@ pub enum CopyError {
 
 /// Operations that the file systems of a run have turned out not to support.
 #[derive(Debug, Default)]
-pub struct Abilities {
+pub struct UnsupportedCalls {
     no_clone: AtomicBool,
     no_copy_range: AtomicBool,
 }
 
 /// How to copy a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct CopyMethod {
     /// The length of the source when it was listed.
     pub len_bytes: u64,
     /// Runs of zeros become holes.
@@ -61,15 +61,19 @@ pub struct Changed {
 /// Copies whole files. Each thread has its own.
 pub struct Copier<'a> {
     buffer: Vec<u8>,
-    abilities: &'a Abilities,
+    unsupported_calls: &'a UnsupportedCalls,
     /// Called after each step with its number of bytes. Returning `false` stops the copy.
     step: &'a mut dyn FnMut(u64) -> bool,
 }
 
 impl<'a> Copier<'a> {
     /// Creates a copier that reuses `buffer`.
-    pub fn new(buffer: Vec<u8>, abilities: &'a Abilities, step: &'a mut dyn FnMut(u64) -> bool) -> Copier<'a> {
-        Copier { buffer, abilities, step }
+    pub fn new(
+        buffer: Vec<u8>,
+        unsupported_calls: &'a UnsupportedCalls,
+        step: &'a mut dyn FnMut(u64) -> bool,
+    ) -> Copier<'a> {
+        Copier { buffer, unsupported_calls, step }
     }
 
     /// Returns the buffer.
@@ -78,7 +82,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies from the current positions of both files to the end of the source. Returns the number of bytes.
-    pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
+    pub fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: CopyMethod) -> Result<u64, CopyError> {
         if let Some(start) = how.from_device {
             return self.copy_device(from, to, start, how);
         }
@@ -93,7 +97,7 @@ impl<'a> Copier<'a> {
             return Ok(how.len_bytes);
         }
         let mut copied = 0;
-        if !how.by_hand && !self.abilities.no_copy_range.load(Ordering::Relaxed) {
+        if !how.by_hand && !self.unsupported_calls.no_copy_range.load(Ordering::Relaxed) {
             let is_all;
             (copied, is_all) = self.copy_in_kernel(from, to)?;
             if is_all {
@@ -122,12 +126,12 @@ impl<'a> Copier<'a> {
     }
 
     fn try_clone(&self, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> bool {
-        if self.abilities.no_clone.load(Ordering::Relaxed) {
+        if self.unsupported_calls.no_clone.load(Ordering::Relaxed) {
             return false;
         }
         let cloned = sys::clone(to, from).is_ok();
         if !cloned {
-            self.abilities.no_clone.store(true, Ordering::Relaxed);
+            self.unsupported_calls.no_clone.store(true, Ordering::Relaxed);
         }
         cloned
     }
@@ -142,7 +146,7 @@ impl<'a> Copier<'a> {
                 Ok(n) => n as u64,
                 Err(error) => {
                     if copied == 0 && cannot_copy_range(&error) {
-                        self.abilities.no_copy_range.store(true, Ordering::Relaxed);
+                        self.unsupported_calls.no_copy_range.store(true, Ordering::Relaxed);
                     }
                     // The kernel does not report which side failed. Reading and writing will show it.
                     return Ok((copied, false));
@@ -176,7 +180,7 @@ impl<'a> Copier<'a> {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
         start: u64,
-        how: Manner,
+        how: CopyMethod,
     ) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
         let mut at = start;
@@ -203,7 +207,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Writes only data that is not zero, and reads only what is not a hole.
-    fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: Manner) -> Result<u64, CopyError> {
+    fn copy_sparse(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, how: CopyMethod) -> Result<u64, CopyError> {
         self.room_for(SMALL_BYTES);
         let mut at = 0u64;
         loop {
@@ -364,14 +368,14 @@ mod tests {
     use std::io::{Read, Seek, SeekFrom, Write};
     use std::os::fd::AsFd;
 
-    fn copied(content: &[u8], how: impl Fn(u64) -> Manner) -> (Vec<u8>, u64) {
+    fn copied(content: &[u8], how: impl Fn(u64) -> CopyMethod) -> (Vec<u8>, u64) {
         let mut from = tempfile::tempfile().unwrap();
         from.write_all(content).unwrap();
         from.seek(SeekFrom::Start(0)).unwrap();
         let mut to = tempfile::tempfile().unwrap();
-        let abilities = Abilities::default();
+        let unsupported_calls = UnsupportedCalls::default();
         let mut step = |_| true;
-        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+        let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
         let n = copier.copy(from.as_fd(), to.as_fd(), how(content.len() as u64)).unwrap();
         let mut got = Vec::new();
         to.seek(SeekFrom::Start(0)).unwrap();
@@ -379,17 +383,16 @@ mod tests {
         (got, n)
     }
 
-    fn plain(len_bytes: u64) -> Manner {
-        Manner { len_bytes, sparse: false, by_hand: false, from_device: None, fresh: true }
+    fn plain(len_bytes: u64) -> CopyMethod {
+        CopyMethod { len_bytes, sparse: false, by_hand: false, from_device: None, fresh: true }
     }
 
     #[test]
     fn every_copy_method_copies_the_whole_file() {
         for len in [0, 1, 4096, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES + 17] {
             let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            for how in [&plain as &dyn Fn(u64) -> Manner, &|n| Manner { by_hand: true, ..plain(n) }, &|n| Manner {
-                sparse: true,
-                ..plain(n)
+            for how in [&plain as &dyn Fn(u64) -> CopyMethod, &|n| CopyMethod { by_hand: true, ..plain(n) }, &|n| {
+                CopyMethod { sparse: true, ..plain(n) }
             }] {
                 let (got, n) = copied(&content, how);
                 assert!(got == content && n == len as u64, "{len}");
@@ -414,9 +417,9 @@ mod tests {
         [&b"one"[..], b"two", b"three"].iter().for_each(|part| sys::write_all(into.as_fd(), part).unwrap());
         drop(into);
         let mut to = tempfile::tempfile().unwrap();
-        let abilities = Abilities::default();
+        let unsupported_calls = UnsupportedCalls::default();
         let mut step = |_| true;
-        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+        let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
         assert_eq!(copier.copy(from.as_fd(), to.as_fd(), plain(11)).unwrap(), 11);
         let mut got = Vec::new();
         to.seek(SeekFrom::Start(0)).unwrap();
@@ -428,20 +431,20 @@ mod tests {
     fn device_is_copied_up_to_its_length() {
         let zeros = std::fs::File::open("/dev/zero").unwrap();
         assert_eq!(sys::content_len(zeros.as_fd()).unwrap(), 0);
-        let abilities = Abilities::default();
+        let unsupported_calls = UnsupportedCalls::default();
         for (len_bytes, sparse) in [(0, false), (300_000, false), (300_000, true)] {
             let to = tempfile::tempfile().unwrap();
             let mut step = |_| true;
-            let how = Manner { from_device: Some(0), sparse, ..plain(len_bytes) };
-            let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+            let how = CopyMethod { from_device: Some(0), sparse, ..plain(len_bytes) };
+            let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
             assert_eq!(copier.copy(zeros.as_fd(), to.as_fd(), how).unwrap(), len_bytes);
             assert_eq!(to.metadata().unwrap().len(), len_bytes);
         }
         // A device that ends too early is not accepted as complete.
         let (null, to) = (std::fs::File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap());
         let mut step = |_| true;
-        let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
-        let copied = copier.copy(null.as_fd(), to.as_fd(), Manner { from_device: Some(0), ..plain(1) });
+        let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
+        let copied = copier.copy(null.as_fd(), to.as_fd(), CopyMethod { from_device: Some(0), ..plain(1) });
         assert!(matches!(copied, Err(CopyError::Read(_))));
     }
 
@@ -449,7 +452,7 @@ mod tests {
     fn zeros_become_holes() {
         let mut content = vec![0u8; 2_000_000];
         content[1_000_000] = 1;
-        let (got, _) = copied(&content, |n| Manner { sparse: true, ..plain(n) });
+        let (got, _) = copied(&content, |n| CopyMethod { sparse: true, ..plain(n) });
         assert_eq!(got, content);
     }
 
@@ -510,9 +513,9 @@ mod tests {
                 let [mut from, mut to] = [(); 2].map(|()| tempfile::tempfile().unwrap());
                 from.write_all(&content).unwrap();
                 to.write_all(old).unwrap();
-                let abilities = Abilities::default();
+                let unsupported_calls = UnsupportedCalls::default();
                 let mut step = |_| true;
-                let mut copier = Copier::new(Vec::new(), &abilities, &mut step);
+                let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
                 let changed = copier.copy_changed(from.as_fd(), to.as_fd(), (sparse, u64::MAX)).unwrap();
                 assert_eq!(changed, Changed { written_bytes, same_bytes: len - written_bytes });
                 let mut got = Vec::new();

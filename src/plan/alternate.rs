@@ -6,7 +6,7 @@ use crate::options::AltKind;
 
 /// How closely an entry of an alternate tree matches the source entry. Greater is closer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Likeness {
+pub enum Similarity {
     /// The same kind.
     Kind,
     /// The same kind and data, but different attributes.
@@ -19,7 +19,7 @@ pub enum Likeness {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// How closely it matches.
-    pub likeness: Likeness,
+    pub similarity: Similarity,
     /// Which attributes differ.
     pub changes: Changes,
 }
@@ -28,17 +28,17 @@ impl Candidate {
     /// Rates an alternate entry by the action that would follow if it were at the destination. Returns `None` if it is
     /// of no use.
     pub fn of(action: Action) -> Option<Candidate> {
-        let (likeness, changes) = match action {
-            Action::Keep => (Likeness::All, Changes::NONE),
-            Action::Adjust(changes) if changes.is_none() => (Likeness::All, changes),
-            Action::Adjust(changes) => (Likeness::Data, changes),
+        let (similarity, changes) = match action {
+            Action::Keep => (Similarity::All, Changes::NONE),
+            Action::Adjust(changes) if changes.is_none() => (Similarity::All, changes),
+            Action::Adjust(changes) => (Similarity::Data, changes),
             Action::Transfer(changes) | Action::Create(changes) if !changes.has(Changes::NEW) => {
-                (Likeness::Kind, changes)
+                (Similarity::Kind, changes)
             }
             Action::Transfer(_) | Action::Create(_) => return None,
             Action::AskDigest | Action::Link | Action::Copy(_) | Action::Elsewhere | Action::Refuse(_) => return None,
         };
-        Some(Candidate { likeness, changes })
+        Some(Candidate { similarity, changes })
     }
 }
 
@@ -80,14 +80,14 @@ pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: 
         (Kind::Dir, true) => changes.with(Changes::TIME, policy.preserve.omit_dir_times),
         _ => changes.with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
     };
-    let action = match (kind, found.likeness, alternates) {
-        (Kind::Dir, Likeness::All, _) => Action::Create(Changes::NONE),
-        (Kind::Dir, Likeness::Data | Likeness::Kind, _) => Action::Create(with_time),
-        (_, Likeness::All, AltKind::Link) => Action::Link,
-        (_, Likeness::All, AltKind::Compare) => Action::Elsewhere,
-        (Kind::File, Likeness::All, AltKind::Copy) | (Kind::File, Likeness::Data, _) => Action::Copy(with_time),
-        (Kind::File, Likeness::Kind, _) => Action::Transfer(changes),
-        (Kind::Symlink | Kind::Device | Kind::Special, Likeness::Data, _) => {
+    let action = match (kind, found.similarity, alternates) {
+        (Kind::Dir, Similarity::All, _) => Action::Create(Changes::NONE),
+        (Kind::Dir, Similarity::Data | Similarity::Kind, _) => Action::Create(with_time),
+        (_, Similarity::All, AltKind::Link) => Action::Link,
+        (_, Similarity::All, AltKind::Compare) => Action::Elsewhere,
+        (Kind::File, Similarity::All, AltKind::Copy) | (Kind::File, Similarity::Data, _) => Action::Copy(with_time),
+        (Kind::File, Similarity::Kind, _) => Action::Transfer(changes),
+        (Kind::Symlink | Kind::Device | Kind::Special, Similarity::Data, _) => {
             Action::Create(changes_of_new(kind, changes, policy))
         }
         (Kind::Symlink | Kind::Device | Kind::Special, _, _) => Action::Create(changes),

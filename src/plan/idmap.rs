@@ -48,7 +48,7 @@ impl Unknown {
 
 /// The privileges of the receiving process.
 #[derive(Debug, Clone, Copy)]
-pub struct Powers<'a> {
+pub struct Privileges<'a> {
     /// Whether it acts as super-user: uid 0 without `--no-super`, `--super`, or `--fake-super`.
     pub is_super: bool,
     /// The process's groups, sorted. Used only if `is_super` is false.
@@ -114,12 +114,18 @@ impl IdMapper {
     /// compared.
     ///
     /// Without super-user powers the owner is never changed, and the group only to one that the process is in.
-    pub fn wanted(&self, uid: u32, gid: u32, powers: Powers<'_>, names: &dyn IdNames) -> (Option<u32>, Option<u32>) {
-        let uid = (self.keeps_owner && powers.is_super).then(|| self.map(IdClass::User, uid, names));
+    pub fn wanted(
+        &self,
+        uid: u32,
+        gid: u32,
+        privileges: Privileges<'_>,
+        names: &dyn IdNames,
+    ) -> (Option<u32>, Option<u32>) {
+        let uid = (self.keeps_owner && privileges.is_super).then(|| self.map(IdClass::User, uid, names));
         let gid = self
             .keeps_group
             .then(|| self.map(IdClass::Group, gid, names))
-            .filter(|gid| powers.is_super || powers.groups.binary_search(gid).is_ok());
+            .filter(|gid| privileges.is_super || privileges.groups.binary_search(gid).is_ok());
         (uid, gid)
     }
 }
@@ -351,7 +357,7 @@ mod tests {
         let preserve = Preserve { owner: true, group: true, ..Preserve::default() };
         let names = Two::default();
         let (mapper, _) = IdMapper::new(&preserve, &names);
-        let wanted = |is_super, groups: &[u32]| mapper.wanted(5, 9, Powers { is_super, groups }, &names);
+        let wanted = |is_super, groups: &[u32]| mapper.wanted(5, 9, Privileges { is_super, groups }, &names);
         assert_eq!(wanted(true, &[]), (Some(5), Some(90)));
         assert_eq!(wanted(false, &[4, 60]), (None, None));
         assert_eq!(wanted(false, &[4, 90]), (None, Some(90)));

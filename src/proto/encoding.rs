@@ -6,7 +6,7 @@ use super::enum_values::{event, rule, seen};
 use super::limits::{ADDRESSES_MAX, COUNT_MAX, CVS_MAX_BYTES, DIGESTS_MAX, FILE_MAX_BYTES, LINES_MAX, PATH_MAX_BYTES};
 use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES, WORDS_MAX};
 use super::list::{self, EntryNames};
-use super::message::{DirListing, IdName, Meeting, Roots, Seen, Setup, SubdirFlags};
+use super::message::{DestDirState, DirListing, IdName, Meeting, Roots, Setup, SubdirFlags};
 use crate::error::Result;
 use crate::filter::{Cvs, Merge, Parsed, Rule};
 use crate::flist::DirList;
@@ -284,19 +284,19 @@ pub(super) fn get_problem(r: &mut Reader) -> Result<Problem> {
     Ok(Problem { weight: r.number("weight of a problem")?, line: r.line("line of a problem")? })
 }
 
-pub(super) fn put_digests(w: &mut Writer, all: &[Seen]) -> Result<()> {
+pub(super) fn put_digests(w: &mut Writer, all: &[DestDirState]) -> Result<()> {
     w.many("directories", all, DIGESTS_MAX, |w, one| {
         let (digest, children) = match one {
-            Seen::Absent => {
+            DestDirState::Absent => {
                 w.byte(seen::ABSENT);
                 return Ok(());
             }
-            Seen::Large(entries) => {
+            DestDirState::Large(entries) => {
                 w.byte(seen::LARGE);
                 w.amount(*entries, COUNT_MAX);
                 return Ok(());
             }
-            Seen::Dir { digest, children } => (digest, children),
+            DestDirState::Dir { digest, children } => (digest, children),
         };
         match digest {
             Some(digest) => {
@@ -313,17 +313,17 @@ pub(super) fn put_digests(w: &mut Writer, all: &[Seen]) -> Result<()> {
     })
 }
 
-pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<Seen>> {
+pub(super) fn get_digests(r: &mut Reader) -> Result<Vec<DestDirState>> {
     r.many("directories", DIGESTS_MAX, 1, |r| {
         let digest = match r.byte("directory")? {
-            seen::ABSENT => return Ok(Seen::Absent),
-            seen::LARGE => return Ok(Seen::Large(r.varint_up_to("entries of a directory", COUNT_MAX)?)),
+            seen::ABSENT => return Ok(DestDirState::Absent),
+            seen::LARGE => return Ok(DestDirState::Large(r.varint_up_to("entries of a directory", COUNT_MAX)?)),
             seen::UNCOMPARED => None,
             seen::DIGEST => Some(r.array("digest")?),
             number => return Err(r.unknown("directory", number)),
         };
         let children = r.many("children", usize::MAX, 4, |r| Ok(u32::from_le_bytes(r.array("children")?)))?;
-        Ok(Seen::Dir { digest, children })
+        Ok(DestDirState::Dir { digest, children })
     })
 }
 

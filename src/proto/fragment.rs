@@ -52,7 +52,7 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
     let mut whole = std::mem::take(&mut listing.list);
     let mut subs = std::mem::take(&mut listing.subs).into_iter();
     let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
-    let mut cutter = Cutter { listing: Some(listing), piece: ListingPiece::default(), emit };
+    let mut cutter = Fragmenter { listing: Some(listing), piece: ListingPiece::default(), emit };
     for entry in std::mem::take(&mut whole.entries) {
         let name = whole.name(&entry);
         let (len_bytes, xattrs) = (likely_len(name, &entry), entry.xattrs().len());
@@ -86,14 +86,14 @@ fn fits(listing: &DirListing) -> bool {
     entries_len + lines_len <= LIST_FRAME_BYTES && listing.list.len() <= LIST_ENTRIES_MAX && xattrs <= XATTRS_MAX
 }
 
-struct Cutter<'a> {
+struct Fragmenter<'a> {
     /// The fields that only the first message has; `None` once it was emitted.
     listing: Option<DirListing>,
     piece: ListingPiece,
     emit: &'a mut dyn FnMut(Message),
 }
 
-impl Cutter<'_> {
+impl Fragmenter<'_> {
     /// Emits the current piece if an item of this length does not fit into it.
     fn make_room(&mut self, len_bytes: usize, xattrs: usize) {
         if self.piece.is_full_with(len_bytes, xattrs) {

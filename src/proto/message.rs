@@ -119,7 +119,7 @@ pub struct IdName {
     pub name: Vec<u8>,
 }
 
-/// How often [`Seen::Large`] can be sent for one directory: when some of its names are known, and when all are.
+/// How often [`DestDirState::Large`] can be sent for one directory: when some of its names are known, and when all are.
 pub const LARGE_TIMES_MAX: u32 = 2;
 
 /// The state of one directory at the destination.
@@ -127,7 +127,7 @@ pub const LARGE_TIMES_MAX: u32 = 2;
 /// Sent in preorder of the receiver's own tree: one item for each of [`Roots::whole`] and for each of the `children` of
 /// earlier items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum DestDirState {
     /// The directory does not exist, or it is one of [`Roots::whole`] and empty.
     Absent,
     /// A directory with at least this many entries. The next item is about the same directory; that may be `Large`
@@ -286,7 +286,7 @@ pub enum Message {
     /// S to R: the resolved arguments.
     Roots(Box<Roots>),
     /// R to S: the state of destination directories.
-    Digests(Vec<Seen>),
+    Digests(Vec<DestDirState>),
     /// S to R: a directory listing.
     Dir(Box<DirListing>),
     /// S to R: further entries of the last listing.

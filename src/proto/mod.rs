@@ -25,8 +25,8 @@ pub use message_kinds::{class_of, name_of};
 pub use native::Native;
 
 pub use message::{
-    Basis, Class, ContentDigest, DirId, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen,
-    Setup, SubdirFlags,
+    Basis, Class, ContentDigest, DestDirState, DirId, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
+    Roots, Setup, SubdirFlags,
 };
 
 #[cfg(test)]

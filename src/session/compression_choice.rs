@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::options::{Compress, Compression};
 use crate::proto::message::{TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
-use crate::transport::compression::{Method, Squeeze};
+use crate::transport::compression::{CompressionPolicy, Method};
 
 /// The methods that have a feature bit, in rsync's order of preference.
 const METHODS: [(Compression, u64); 4] = [
@@ -36,17 +36,17 @@ pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Er
 
 /// Returns how a sender compresses for a receiver with the feature bits `theirs`. `choice` is the negotiated method. If
 /// the receiver does not accept it, the fallback is zstd.
-pub fn squeeze(choice: Option<Compression>, level: Option<i32>, theirs: u64) -> Squeeze {
-    let zstd = |level| Squeeze::Always(Method::Zstd(zstd_level(level)));
+pub fn compression_policy(choice: Option<Compression>, level: Option<i32>, theirs: u64) -> CompressionPolicy {
+    let zstd = |level| CompressionPolicy::Always(Method::Zstd(zstd_level(level)));
     match choice {
-        None if takes(theirs, Compression::Zstd) => Squeeze::IfSlow,
-        None | Some(Compression::No) => Squeeze::Never,
+        None if takes(theirs, Compression::Zstd) => CompressionPolicy::IfSlow,
+        None | Some(Compression::No) => CompressionPolicy::Never,
         Some(Compression::Auto | Compression::Zstd) => zstd(level),
         Some(method) if !takes(theirs, method) => zstd(level),
-        Some(Compression::Lz4) => Squeeze::Always(Method::Lz4),
+        Some(Compression::Lz4) => CompressionPolicy::Always(Method::Lz4),
         Some(Compression::Zlibx | Compression::Zlib) => match zlib_level(level) {
-            0 => Squeeze::Never,
-            level => Squeeze::Always(Method::Zlib(level)),
+            0 => CompressionPolicy::Never,
+            level => CompressionPolicy::Always(Method::Zlib(level)),
         },
     }
 }
@@ -151,10 +151,14 @@ mod tests {
     fn receiver_that_does_not_accept_the_choice_gets_zstd() {
         let only_zstd = features(Some(&[Compression::Zstd]));
         for choice in [Compression::Lz4, Compression::Zlib, Compression::Zlibx, Compression::Zstd, Compression::Auto] {
-            assert_eq!(squeeze(Some(choice), None, only_zstd), Squeeze::Always(Method::Zstd(3)), "{choice:?}");
+            assert_eq!(
+                compression_policy(Some(choice), None, only_zstd),
+                CompressionPolicy::Always(Method::Zstd(3)),
+                "{choice:?}"
+            );
         }
-        assert_eq!(squeeze(None, None, only_zstd), Squeeze::IfSlow);
-        assert_eq!(squeeze(None, None, features(Some(&[Compression::Lz4]))), Squeeze::Never);
+        assert_eq!(compression_policy(None, None, only_zstd), CompressionPolicy::IfSlow);
+        assert_eq!(compression_policy(None, None, features(Some(&[Compression::Lz4]))), CompressionPolicy::Never);
     }
 
     #[test]
@@ -190,10 +194,16 @@ mod tests {
         assert_eq!(line(Some(Compression::No), Some(Compression::No), None), None);
         let expected = "Client compress: none (level 3)";
         assert_eq!(line(Some(Compression::No), Some(Compression::No), Some(3)).as_deref(), Some(expected));
-        assert_eq!(squeeze(Some(Compression::Zlib), Some(0), ALL), Squeeze::Never);
-        assert_eq!(squeeze(Some(Compression::Zlib), Some(99), ALL), Squeeze::Always(Method::Zlib(9)));
-        assert_eq!(squeeze(Some(Compression::Zlibx), None, ALL), Squeeze::Always(Method::Zlib(6)));
-        assert_eq!(squeeze(Some(Compression::Lz4), Some(3), ALL), Squeeze::Always(Method::Lz4));
-        assert_eq!(squeeze(Some(Compression::Zstd), Some(99), ALL), Squeeze::Always(Method::Zstd(22)));
+        assert_eq!(compression_policy(Some(Compression::Zlib), Some(0), ALL), CompressionPolicy::Never);
+        assert_eq!(
+            compression_policy(Some(Compression::Zlib), Some(99), ALL),
+            CompressionPolicy::Always(Method::Zlib(9))
+        );
+        assert_eq!(compression_policy(Some(Compression::Zlibx), None, ALL), CompressionPolicy::Always(Method::Zlib(6)));
+        assert_eq!(compression_policy(Some(Compression::Lz4), Some(3), ALL), CompressionPolicy::Always(Method::Lz4));
+        assert_eq!(
+            compression_policy(Some(Compression::Zstd), Some(99), ALL),
+            CompressionPolicy::Always(Method::Zstd(22))
+        );
     }
 }

@@ -60,9 +60,9 @@ pub fn cannot_read(error: &std::io::Error) -> Error {
 /// One end of a connection.
 pub struct Connection {
     state: Mutex<ConnectionState>,
-    /// Signals that there is something to write, or that the line is shut.
+    /// Signals that there is something to write, or that the connection is shut.
     to_write: Condvar,
-    /// Signals that the buffer has room, a window has opened, or the line is shut.
+    /// Signals that the buffer has room, a window has opened, or the connection is shut.
     room: Condvar,
     /// Bytes written and read, as messages.
     traffic: [AtomicU64; 2],
@@ -221,18 +221,22 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
 /// Reads what the peer sends and passes it on as messages.
 pub trait Intake: Send {
     /// Reads until the end of the stream, or until an error.
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler)
-    -> Result<(), Error>;
+    fn read_all(
+        &mut self,
+        connection: &Connection,
+        reader: &mut dyn Read,
+        handler: &dyn MessageHandler,
+    ) -> Result<(), Error>;
 }
 
 impl Intake for Box<dyn Dialect + Send> {
     fn read_all(
         &mut self,
-        line: &Connection,
+        connection: &Connection,
         reader: &mut dyn Read,
         handler: &dyn MessageHandler,
     ) -> Result<(), Error> {
-        line.read_all(reader, &mut **self, handler)
+        connection.read_all(reader, &mut **self, handler)
     }
 }
 
@@ -245,7 +249,7 @@ pub trait MessageHandler: Sync {
 }
 
 impl Connection {
-    /// Creates the line for a new session. `encoder`: encodes what this end sends.
+    /// Creates the connection for a new session. `encoder`: encodes what this end sends.
     pub fn new(encoder: Box<dyn Encoder + Send>) -> Connection {
         Connection {
             state: Mutex::new(ConnectionState {
@@ -286,23 +290,23 @@ impl Connection {
         self.to_write.notify_all();
     }
 
-    /// Returns the line for a link that reports in `moved` when it moves.
+    /// Returns the connection for a link that reports in `moved` when it moves.
     pub fn over(self, moved: Moved) -> Connection {
         Connection { moved, ..self }
     }
 
-    /// Returns the line with windows that do not grow beyond `ceiling`.
+    /// Returns the connection with windows that do not grow beyond `ceiling`.
     pub fn below(self, ceiling: Ceiling) -> Connection {
         Connection { ceiling, ..self }
     }
 
-    /// Returns the line for a stock rsync, which has no windows.
+    /// Returns the connection for a stock rsync, which has no windows.
     pub fn unlimited(self) -> Connection {
         self.state.lock().credits = Class::ALL.map(Credit::unlimited);
         self
     }
 
-    /// Returns the line of a run with this `--timeout`; 0: none.
+    /// Returns the connection of a run with this `--timeout`; 0: none.
     pub fn timing_out(self, timeout_secs: u32) -> Connection {
         Connection { rate: Arc::new(MinimumRate::of(timeout_secs)), ..self }
     }
@@ -312,7 +316,7 @@ impl Connection {
         self.rate.clone()
     }
 
-    /// Returns the line for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
+    /// Returns the connection for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Connection {
         self.state.lock().credits = Class::ALL.map(|class| Credit::of(class, true));
         self
@@ -360,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// Counts a message of `len_bytes` that was sent before this line existed.
+    /// Counts a message of `len_bytes` that was sent before this connection existed.
     pub fn count_sent_before(&self, message: &Message, len_bytes: usize) {
         if let Some(class) = class_of(message) {
             let bytes = len_bytes as u64;
@@ -815,11 +819,11 @@ mod tests {
     fn events_are_sent_while_a_signal_ends_the_run() {
         let event = Message::Event(crate::report::event::Event::Note(b"copied".to_vec()));
         let sends_failure = |exit: Exit, has_stopped_reading| {
-            let line = Connection::new(Box::new(Native::new(1)));
-            line.state.lock().has_stopped_reading = has_stopped_reading;
-            line.shut(Error::new(exit, ""));
-            assert!(line.send(&want(Lane::Requested, 0)).is_err());
-            line.send(&event).is_ok()
+            let connection = Connection::new(Box::new(Native::new(1)));
+            connection.state.lock().has_stopped_reading = has_stopped_reading;
+            connection.shut(Error::new(exit, ""));
+            assert!(connection.send(&want(Lane::Requested, 0)).is_err());
+            connection.send(&event).is_ok()
         };
         assert!(sends_failure(Exit::Signal, false));
         assert!(!sends_failure(Exit::Signal, true), "the peer requested the stop");
@@ -828,50 +832,50 @@ mod tests {
 
     #[test]
     fn blocked_send_returns_the_error_of_the_connection() {
-        let line = Connection::new(Box::new(Native::new(1)));
+        let connection = Connection::new(Box::new(Native::new(1)));
         let error = Error::new(Exit::FileIo, "write failed").by("receiver");
-        line.shut(error.clone());
-        assert_eq!(line.send(&want(Lane::Requested, 0)), Err(error));
+        connection.shut(error.clone());
+        assert_eq!(connection.send(&want(Lane::Requested, 0)), Err(error));
     }
 
     #[test]
     fn requests_leave_window_for_repeats_and_queued_messages() {
         for len_bytes in [300_000, 1 << 20, 15 << 20] {
-            let line = Connection::new(Box::new(Native::new(1)));
+            let connection = Connection::new(Box::new(Native::new(1)));
             let request = want(Lane::Requested, len_bytes);
-            while line.state.lock().has_window(&request) {
-                line.put(&mut line.state.lock(), &request, false).unwrap();
-                line.state.lock().buffer.clear();
+            while connection.state.lock().has_window(&request) {
+                connection.put(&mut connection.state.lock(), &request, false).unwrap();
+                connection.state.lock().buffer.clear();
                 // A request longer than the window is sent only if no other is outstanding, and is processed at once.
                 if len_bytes > 1 << 20 {
                     let overdrawn_bytes = (len_bytes as u64).saturating_sub(4 << 20);
-                    line.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
+                    connection.granted(Class::Wants, overdrawn_bytes + (3 << 20)).unwrap();
                     break;
                 }
             }
             // `send_later` does not block, and repeated requests are sent although it has to queue.
             let mut sent = 0;
-            while line.state.lock().later.is_empty() {
-                line.send_later(&Message::Done(sent)).unwrap();
-                line.state.lock().buffer.clear();
+            while connection.state.lock().later.is_empty() {
+                connection.send_later(&Message::Done(sent)).unwrap();
+                connection.state.lock().buffer.clear();
                 sent += 1;
             }
             assert!(sent > 1000, "{sent}");
-            line.send_later(&Message::Placed(FILE)).unwrap();
+            connection.send_later(&Message::Placed(FILE)).unwrap();
             for _ in 0..1000 {
-                line.send(&want(Lane::Again, 0)).unwrap();
+                connection.send(&want(Lane::Again, 0)).unwrap();
             }
             assert!(
-                !line.state.lock().has_window(&Message::WantsEnd(Box::default())),
+                !connection.state.lock().has_window(&Message::WantsEnd(Box::default())),
                 "WantsEnd follows the queued messages"
             );
-            line.state.lock().buffer.clear();
-            line.granted(Class::Wants, 1 << 20).unwrap();
-            let buffered = line.state.lock().buffer.clone();
+            connection.state.lock().buffer.clear();
+            connection.granted(Class::Wants, 1 << 20).unwrap();
+            let buffered = connection.state.lock().buffer.clone();
             let (mut input, mut dialect) = (&buffered[..], Native::new(1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Done(dir))) if dir == sent - 1));
             assert!(matches!(dialect.decode(&mut input), Ok(Some(Message::Placed(FILE)))));
-            assert!(input.is_empty() && line.state.lock().has_window(&Message::WantsEnd(Box::default())));
+            assert!(input.is_empty() && connection.state.lock().has_window(&Message::WantsEnd(Box::default())));
         }
     }
 }

@@ -15,16 +15,16 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
 use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
-use crate::proto::Seen;
+use crate::proto::DestDirState;
 use crate::proto::limits::NAME_MAX_BYTES;
 use crate::report::event::{ErrorRole, Problem};
 use crate::session::digest_exchange::{
-    Half, Known, PredictedDigests, Rest, ScanResults, SeenDir, SeenLists, Survey, SurveyStep,
+    Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
 };
 use crate::session::dir_digest::Digester;
 use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
-use crate::walk::{Look, Scanner, Ticket, enter_dir};
+use crate::walk::{Look, Scanner, TaskId, enter_dir};
 use crate::work::parallel;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
@@ -50,11 +50,11 @@ pub struct ScannedDest<'a> {
 impl ScannedDest<'_> {
     /// Opens a directory and lists its names. `chain` holds the rules in force in its parent. `Err` has the item to
     /// send in place of its entries.
-    fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, Seen> {
-        let root = self.root.ok_or(Seen::Absent)?;
+    fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, DestDirState> {
+        let root = self.root.ok_or(DestDirState::Absent)?;
         let dir = root.open_dir(&path).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => NO_DIGEST,
-            _ => Seen::Absent,
+            _ => DestDirState::Absent,
         })?;
         if chain.has_per_dir() {
             // Problems are reported when the directory is decided.
@@ -68,14 +68,14 @@ impl ScannedDest<'_> {
     }
 
     /// Opens a directory that was closed, and starts its listing again.
-    fn reopen(&self, half: &mut Half) -> Result<Dir, Seen> {
-        let root = self.root.ok_or(Seen::Absent)?;
+    fn reopen(&self, half: &mut Half) -> Result<Dir, DestDirState> {
+        let root = self.root.ok_or(DestDirState::Absent)?;
         (half.names, half.is_listed, half.list) = (Names::default(), false, DirList::default());
         root.open_dir(&half.path).map_err(|_| NO_DIGEST)
     }
 
     /// Lists the remaining names until `enough` returns `true`. Returns whether the listing is complete.
-    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
+    fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, DestDirState> {
         let dir = half.dir.take().map_or_else(|| self.reopen(half), Ok)?;
         if !half.is_listed {
             let wants_more = |_| !(enough() || self.is_over.load(Ordering::Relaxed));
@@ -87,8 +87,8 @@ impl ScannedDest<'_> {
 
     /// Examines the entries until `enough` returns `true`. Returns whether all were examined. `Err` has the item to
     /// send in their place.
-    fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, Seen> {
-        let root = self.root.ok_or(Seen::Absent)?;
+    fn go_on(&self, half: &mut Half, enough: &dyn Fn() -> bool) -> Result<bool, DestDirState> {
+        let root = self.root.ok_or(DestDirState::Absent)?;
         let is_listed = self.list(half, enough)?;
         let Half { path, names, list, dir, .. } = half;
         let Some(dir) = dir.as_ref().filter(|_| is_listed) else { return Ok(false) };
@@ -115,21 +115,21 @@ impl ScannedDest<'_> {
 }
 
 /// A directory without a digest, which the sender must list.
-const NO_DIGEST: Seen = Seen::Dir { digest: None, children: Vec::new() };
+const NO_DIGEST: DestDirState = DestDirState::Dir { digest: None, children: Vec::new() };
 
 /// A directory with more entries is not examined before its turn: the sender may not need more than their number.
 /// Examining this many takes a tenth of a second if they are not cached.
 pub const LARGE_NAMES: usize = 8192;
 
 /// Scans directories of a destination and digests them.
-pub struct SeenLook<'a> {
+pub struct DigestScan<'a> {
     /// The destination.
     pub scanned: ScannedDest<'a>,
     /// Computes the digests.
     pub digester: Digester<'a>,
 }
 
-impl SeenLook<'_> {
+impl DigestScan<'_> {
     /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one.
     fn may_hold_partials(&self, list: &DirList) -> bool {
         let partial_dir = self.digester.options.place.partial_dir.as_ref();
@@ -137,7 +137,7 @@ impl SeenLook<'_> {
     }
 
     /// Returns the result for a directory whose entries were all examined.
-    fn end(&self, half: Half) -> (SeenDir, Vec<(RelPath, Chain)>) {
+    fn end(&self, half: Half) -> (ScannedDir, Vec<(RelPath, Chain)>) {
         let Half { path, chain, mut list, .. } = half;
         list.sort();
         let takes_part = |entry: &Entry| {
@@ -146,7 +146,14 @@ impl SeenLook<'_> {
         };
         let digest = self.digester.digest(&path, &list, &takes_part).filter(|_| !self.may_hold_partials(&list));
         let (children, tasks) = self.below(&path, &chain, &list, &takes_part);
-        (SeenDir { seen: Seen::Dir { digest, children }, list: Some((path, list)), ..with_room_for(&tasks) }, tasks)
+        (
+            ScannedDir {
+                seen: DestDirState::Dir { digest, children },
+                list: Some((path, list)),
+                ..with_room_for(&tasks)
+            },
+            tasks,
+        )
     }
 
     /// Returns the name hashes of the subdirectories and their tasks.
@@ -163,57 +170,57 @@ impl SeenLook<'_> {
     }
 }
 
-/// Creates a result with a placeholder ticket for each task.
-fn with_room_for<T>(tasks: &[T]) -> SeenDir {
-    SeenDir { tickets: vec![Ticket::NONE; tasks.len()], ..SeenDir::bare(Seen::Absent) }
+/// Creates a result with a placeholder task number for each task.
+fn with_room_for<T>(tasks: &[T]) -> ScannedDir {
+    ScannedDir { task_ids: vec![TaskId::NONE; tasks.len()], ..ScannedDir::bare(DestDirState::Absent) }
 }
 
-impl Look for SeenLook<'_> {
+impl Look for DigestScan<'_> {
     type Task = (RelPath, Chain);
-    type Found = SeenDir;
+    type Found = ScannedDir;
 
-    fn look(&self, (path, chain): (RelPath, Chain)) -> (SeenDir, Vec<(RelPath, Chain)>) {
+    fn look(&self, (path, chain): (RelPath, Chain)) -> (ScannedDir, Vec<(RelPath, Chain)>) {
         let mut half = match self.scanned.begin(path, chain) {
             Ok(half) => Box::new(half),
-            Err(seen) => return (SeenDir::bare(seen), Vec::new()),
+            Err(seen) => return (ScannedDir::bare(seen), Vec::new()),
         };
         // The number of names is the number of entries only if there are no rules.
         if half.names.items.len() > LARGE_NAMES && half.chain.is_empty() {
-            let seen = Seen::Large(half.names.items.len() as u64);
-            return (SeenDir { half: Some(half), ..SeenDir::bare(seen) }, Vec::new());
+            let seen = DestDirState::Large(half.names.items.len() as u64);
+            return (ScannedDir { half: Some(half), ..ScannedDir::bare(seen) }, Vec::new());
         }
         match self.scanned.go_on(&mut half, &|| false) {
             Ok(_) => self.end(*half),
-            Err(seen) => (SeenDir::bare(seen), Vec::new()),
+            Err(seen) => (ScannedDir::bare(seen), Vec::new()),
         }
     }
 
-    fn number(&self, found: &mut SeenDir, tickets: &mut dyn Iterator<Item = Ticket>) {
-        for (mine, ticket) in found.tickets.iter_mut().zip(tickets) {
-            *mine = ticket;
+    fn number(&self, found: &mut ScannedDir, task_ids: &mut dyn Iterator<Item = TaskId>) {
+        for (mine, task_id) in found.task_ids.iter_mut().zip(task_ids) {
+            *mine = task_id;
         }
     }
 
-    fn below(&self, found: &SeenDir) -> Vec<Ticket> {
-        found.tickets.clone()
+    fn below(&self, found: &ScannedDir) -> Vec<TaskId> {
+        found.task_ids.clone()
     }
 
-    fn park(&self, found: &mut SeenDir) {
+    fn park(&self, found: &mut ScannedDir) {
         if let Some(half) = &mut found.half {
             half.dir = None;
         }
     }
 
-    fn size(&self, found: &SeenDir) -> (usize, (u64, u64)) {
+    fn size(&self, found: &ScannedDir) -> (usize, (u64, u64)) {
         let of_half = found.half.as_ref().map_or(0, |half| half.names.items.len());
         let entries = found.list.as_ref().map_or(of_half, |(_, list)| list.len());
         (entries, (entries as u64, 0))
     }
 }
 
-impl ScanResults for Scanner<SeenLook<'_>> {
-    fn take(&self, ticket: Ticket) -> SeenDir {
-        Scanner::take(self, ticket)
+impl ScanResults for Scanner<DigestScan<'_>> {
+    fn take(&self, task_id: TaskId) -> ScannedDir {
+        Scanner::take(self, task_id)
     }
 
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
@@ -221,7 +228,7 @@ impl ScanResults for Scanner<SeenLook<'_>> {
         let _ = self.walk().scanned.list(half, enough);
     }
 
-    fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+    fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
         match self.walk().scanned.go_on(&mut half, enough) {
             Ok(true) => {
                 let (mut found, tasks) = self.walk().end(*half);
@@ -229,16 +236,16 @@ impl ScanResults for Scanner<SeenLook<'_>> {
                 Ok(found)
             }
             Ok(false) => Err(half),
-            Err(seen) => Ok(SeenDir::bare(seen)),
+            Err(seen) => Ok(ScannedDir::bare(seen)),
         }
     }
 
-    fn cut(&self, mut half: Box<Half>, has_none: bool) -> SeenDir {
+    fn cut(&self, mut half: Box<Half>, has_none: bool) -> ScannedDir {
         let scanned = &self.walk().scanned;
         // If the names do not show which of them are directories, the entries must be examined.
         let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
         if !has_none && (!matches!(scanned.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
-            return self.go_on(half, &|| false).unwrap_or_else(|_| SeenDir::bare(NO_DIGEST));
+            return self.go_on(half, &|| false).unwrap_or_else(|_| ScannedDir::bare(NO_DIGEST));
         }
         let Half { path, chain, names, .. } = *half;
         let mut dirs = DirList::default();
@@ -246,13 +253,13 @@ impl ScanResults for Scanner<SeenLook<'_>> {
         all.for_each(|&item| dirs.push_name(names.name(item), true));
         dirs.sort();
         let (children, tasks) = self.walk().below(&path, &chain, &dirs, &|_| true);
-        let mut found = SeenDir { seen: Seen::Dir { digest: None, children }, ..with_room_for(&tasks) };
+        let mut found = ScannedDir { seen: DestDirState::Dir { digest: None, children }, ..with_room_for(&tasks) };
         self.add(&mut found, tasks);
         found
     }
 
-    fn forget(&self, tickets: Vec<Ticket>) {
-        Scanner::forget(self, tickets);
+    fn forget(&self, task_ids: Vec<TaskId>) {
+        Scanner::forget(self, task_ids);
     }
 
     fn end_early(&self) {
@@ -305,7 +312,7 @@ impl Guess<'_> {
             Ok(fd) => self.look_at(Dir::new(fd), body),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let results = AbsentDest { may_hold_partials: self.may_hold_partials() };
-                let progress = Mutex::new(SurveyProgress::of(Ticket::NONE, self.key));
+                let progress = Mutex::new(SurveyProgress::of(TaskId::NONE, self.key));
                 let prescan = self.prescan(None, &results, (&progress, Arc::default()));
                 prescan.predict_digests();
                 Ok(body(Some(prescan)))
@@ -322,7 +329,7 @@ impl Guess<'_> {
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
-            let look = SeenLook {
+            let look = DigestScan {
                 scanned: ScannedDest {
                     root: Some(&root),
                     wanted: wanted(),
@@ -363,7 +370,7 @@ impl Guess<'_> {
         DestPrescan { guess: self, root, progress, predicted, is_over, results }
     }
 
-    /// As [`SeenLook::may_hold_partials`], for a destination that does not exist.
+    /// As [`DigestScan::may_hold_partials`], for a destination that does not exist.
     fn may_hold_partials(&self) -> bool {
         self.terms.options.place.partial_dir.as_ref().is_some_and(|holder| holder.contains(&b'/'))
     }
@@ -375,25 +382,25 @@ struct AbsentDest {
 }
 
 impl ScanResults for AbsentDest {
-    fn take(&self, _ticket: Ticket) -> SeenDir {
+    fn take(&self, _ticket: TaskId) -> ScannedDir {
         let seen = match self.may_hold_partials {
-            true => Seen::Dir { digest: None, children: Vec::new() },
-            false => Seen::Absent,
+            true => DestDirState::Dir { digest: None, children: Vec::new() },
+            false => DestDirState::Absent,
         };
-        SeenDir::bare(seen)
+        ScannedDir::bare(seen)
     }
 
     fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
-    fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+    fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
         Ok(self.cut(half, false))
     }
 
-    fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
-        self.take(Ticket::NONE)
+    fn cut(&self, _half: Box<Half>, _has_none: bool) -> ScannedDir {
+        self.take(TaskId::NONE)
     }
 
-    fn forget(&self, _tickets: Vec<Ticket>) {}
+    fn forget(&self, _tickets: Vec<TaskId>) {}
 
     fn end_early(&self) {}
 
@@ -409,12 +416,12 @@ impl ScanResults for AbsentDest {
 #[derive(Default)]
 struct SurveyProgress {
     survey: Survey,
-    kept: SeenLists,
+    kept: ScannedLists,
 }
 
 impl SurveyProgress {
-    fn of(first: Ticket, key: [u8; 16]) -> SurveyProgress {
-        SurveyProgress { survey: Survey::of(first, key), kept: SeenLists::default() }
+    fn of(first: TaskId, key: [u8; 16]) -> SurveyProgress {
+        SurveyProgress { survey: Survey::of(first, key), kept: ScannedLists::default() }
     }
 
     /// Adds the first digests to `predicted` until it is closed or full.
@@ -425,7 +432,7 @@ impl SurveyProgress {
             let seen = loop {
                 let found = match next {
                     SurveyStep::Tell(seen) => break seen,
-                    SurveyStep::Take(ticket) => results.take(ticket),
+                    SurveyStep::Take(task_id) => results.take(task_id),
                     SurveyStep::GoOn(half) => match results.go_on(half, &|| !predicted.is_open()) {
                         Ok(found) => found,
                         Err(half) => return self.survey.put_back(SurveyStep::GoOn(half)),
@@ -506,7 +513,7 @@ impl DestPrescan<'_> {
             }
             // The sender skips what it received about a wrong guess.
             Some(_) if !is_guessed && known.beginning => Rest { first: survey.cut_short(), ..Rest::default() },
-            _ if !is_guessed => Rest { first: vec![Seen::Absent], ..Rest::default() },
+            _ if !is_guessed => Rest { first: vec![DestDirState::Absent], ..Rest::default() },
             _ => Rest::default(),
         })
     }

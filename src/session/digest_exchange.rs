@@ -9,8 +9,8 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
-use crate::proto::{DirListing, Message, Seen};
-use crate::walk::Ticket;
+use crate::proto::{DestDirState, DirListing, Message};
+use crate::walk::TaskId;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The scan result for a directory of the destination.
-pub struct SeenDir {
+pub struct ScannedDir {
     /// What to send about it.
-    pub seen: Seen,
-    /// The tickets of its subdirectories, in order.
-    pub tickets: Vec<Ticket>,
+    pub seen: DestDirState,
+    /// The task numbers of its subdirectories, in order.
+    pub task_ids: Vec<TaskId>,
     /// Its entries, if all were examined.
     pub list: Option<(RelPath, DirList)>,
     /// Set for a large directory, which is examined further when its turn comes.
     pub half: Option<Box<Half>>,
 }
 
-impl SeenDir {
+impl ScannedDir {
     /// Creates a result without entries.
-    pub fn bare(seen: Seen) -> SeenDir {
-        SeenDir { seen, tickets: Vec::new(), list: None, half: None }
+    pub fn bare(seen: DestDirState) -> ScannedDir {
+        ScannedDir { seen, task_ids: Vec::new(), list: None, half: None }
     }
 }
 
@@ -56,16 +56,16 @@ pub struct Half {
 /// The results of a scan of the destination, taken in order.
 pub trait ScanResults: Sync {
     /// Takes the result for a directory. Scans it now if no worker has started on it.
-    fn take(&self, ticket: Ticket) -> SeenDir;
+    fn take(&self, task_id: TaskId) -> ScannedDir;
     /// Lists the names of a directory until `enough` returns `true`.
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool);
     /// Examines the entries of a directory. Returns `Err` if `enough` returned `true` before the end.
-    fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>>;
+    fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>>;
     /// Returns the result for a directory that is not examined further. `has_none`: the sender has no directories in
     /// it.
-    fn cut(&self, half: Box<Half>, has_none: bool) -> SeenDir;
+    fn cut(&self, half: Box<Half>, has_none: bool) -> ScannedDir;
     /// Discards these directories and everything below them. None of them will be taken.
-    fn forget(&self, tickets: Vec<Ticket>);
+    fn forget(&self, task_ids: Vec<TaskId>);
     /// Ends the prefetch phase: from now on results are taken.
     fn end_early(&self);
     /// Returns how many entries were examined so far.
@@ -81,13 +81,13 @@ pub struct Survey {
     /// The key for the hashes of directory names.
     key: [u8; 16],
     /// The first directory, if the survey has not begun.
-    first: Option<Ticket>,
+    first: Option<TaskId>,
     /// The directories that lead to the current position, outermost first.
     levels: Vec<Level>,
     /// The directory that is being scanned.
     now: Option<Now>,
-    /// The tickets of directories that need not be scanned.
-    needless: Vec<Ticket>,
+    /// The task numbers of directories that need not be scanned.
+    needless: Vec<TaskId>,
     /// A step that was put back and comes next.
     back: Option<SurveyStep>,
 }
@@ -112,16 +112,17 @@ struct Level {
     path: RelPath,
     /// The hash of its name.
     name: u32,
-    /// The name hashes and tickets of the subdirectories that are left, the next one last. Those that the sender lacks
-    /// have no ticket.
-    left: Vec<(u32, Ticket)>,
+    /// The name hashes and task numbers of the subdirectories that are left, the next one last. Those that the sender lacks
+    /// have no task number.
+    left: Vec<(u32, TaskId)>,
 }
 
 impl Level {
-    /// Moves the tickets of directories that are not needed to `needless`.
-    fn drop_tickets(&mut self, needless: &mut Vec<Ticket>, is_needed: impl Fn(u32) -> bool) {
-        for (_, ticket) in self.left.iter_mut().filter(|(name, ticket)| *ticket != Ticket::NONE && !is_needed(*name)) {
-            needless.push(std::mem::replace(ticket, Ticket::NONE));
+    /// Moves the task numbers of directories that are not needed to `needless`.
+    fn drop_tickets(&mut self, needless: &mut Vec<TaskId>, is_needed: impl Fn(u32) -> bool) {
+        for (_, task_id) in self.left.iter_mut().filter(|(name, task_id)| *task_id != TaskId::NONE && !is_needed(*name))
+        {
+            needless.push(std::mem::replace(task_id, TaskId::NONE));
         }
     }
 }
@@ -129,16 +130,16 @@ impl Level {
 /// The next step of a survey.
 pub enum SurveyStep {
     /// Take this result and pass it to [`Survey::took`].
-    Take(Ticket),
+    Take(TaskId),
     /// Examine this directory further and pass the result to [`Survey::took`].
     GoOn(Box<Half>),
     /// Send this.
-    Tell(Seen),
+    Tell(DestDirState),
 }
 
 impl Survey {
     /// Creates a survey that begins with this directory. `key` is that of directory digests.
-    pub fn of(first: Ticket, key: [u8; 16]) -> Survey {
+    pub fn of(first: TaskId, key: [u8; 16]) -> Survey {
         Survey { first: Some(first), key, ..Survey::default() }
     }
 
@@ -153,10 +154,10 @@ impl Survey {
         }
         loop {
             match self.levels.last_mut()?.left.pop() {
-                Some((_, Ticket::NONE)) => return Some(SurveyStep::Tell(Seen::Absent)),
-                Some((name, ticket)) => {
+                Some((_, TaskId::NONE)) => return Some(SurveyStep::Tell(DestDirState::Absent)),
+                Some((name, task_id)) => {
                     self.now = Some(Now { name, ..Now::default() });
-                    return Some(SurveyStep::Take(ticket));
+                    return Some(SurveyStep::Take(task_id));
                 }
                 None => _ = self.levels.pop(),
             }
@@ -165,13 +166,13 @@ impl Survey {
 
     /// Returns the next step for a directory that was taken or examined further. `keep` gets its entries, if all were
     /// examined.
-    pub fn took(&mut self, found: SeenDir, keep: &mut dyn FnMut(RelPath, DirList)) -> SurveyStep {
+    pub fn took(&mut self, found: ScannedDir, keep: &mut dyn FnMut(RelPath, DirList)) -> SurveyStep {
         let mut now = self.now.take().unwrap_or_default();
         if now.is_needless {
-            self.needless.extend(found.tickets);
-            return SurveyStep::Tell(Seen::Absent);
+            self.needless.extend(found.task_ids);
+            return SurveyStep::Tell(DestDirState::Absent);
         }
-        let SeenDir { seen, tickets, list, half } = found;
+        let ScannedDir { seen, task_ids, list, half } = found;
         if let Some(half) = half {
             now.path = Some(half.path.clone());
             self.now = Some(now);
@@ -179,10 +180,10 @@ impl Survey {
         }
         let is_empty = list.as_ref().is_some_and(|(_, list)| list.is_empty());
         // Everything is copied into an empty destination. If it is sent as absent, the files arrive without a request.
-        let lacks_all = self.levels.is_empty() && is_empty && matches!(seen, Seen::Dir { digest: Some(_), .. });
+        let lacks_all = self.levels.is_empty() && is_empty && matches!(seen, DestDirState::Dir { digest: Some(_), .. });
         let path = now.path.or_else(|| list.as_ref().map(|(path, _)| path.clone()));
-        if let (Some(path), Seen::Dir { children, .. }) = (path, &seen) {
-            let left = children.iter().copied().zip(tickets).rev().collect();
+        if let (Some(path), DestDirState::Dir { children, .. }) = (path, &seen) {
+            let left = children.iter().copied().zip(task_ids).rev().collect();
             let mut level = Level { path, name: now.name, left };
             if let Some(has) = now.has {
                 level.drop_tickets(&mut self.needless, |name| has.contains(&name));
@@ -192,7 +193,7 @@ impl Survey {
         if let Some((path, list)) = list {
             keep(path, list);
         }
-        SurveyStep::Tell(if lacks_all { Seen::Absent } else { seen })
+        SurveyStep::Tell(if lacks_all { DestDirState::Absent } else { seen })
     }
 
     /// Whether the sender is known to have no subdirectories in the directory that is being scanned.
@@ -238,26 +239,26 @@ impl Survey {
         }
     }
 
-    /// Takes the tickets of directories that need not be scanned any more.
-    pub fn needless(&mut self) -> Vec<Ticket> {
+    /// Takes the task numbers of directories that need not be scanned any more.
+    pub fn needless(&mut self) -> Vec<TaskId> {
         std::mem::take(&mut self.needless)
     }
 
     /// Returns the shortest valid end of the survey: everything that is left is absent.
-    pub fn cut_short(self) -> Vec<Seen> {
+    pub fn cut_short(self) -> Vec<DestDirState> {
         let left = usize::from(self.first.is_some()) + self.levels.iter().map(|level| level.left.len()).sum::<usize>();
         let back = self.back.map(|next| match next {
             SurveyStep::Tell(seen) => seen,
-            SurveyStep::Take(_) | SurveyStep::GoOn(_) => Seen::Absent,
+            SurveyStep::Take(_) | SurveyStep::GoOn(_) => DestDirState::Absent,
         });
-        back.into_iter().chain(std::iter::repeat_n(Seen::Absent, left)).collect()
+        back.into_iter().chain(std::iter::repeat_n(DestDirState::Absent, left)).collect()
     }
 }
 
 /// The listings of directories that were scanned for digests, in the order of the walk. If the sender lists such a
 /// directory, it need not be scanned again.
 #[derive(Default)]
-pub struct SeenLists {
+pub struct ScannedLists {
     lists: VecDeque<(RelPath, DirList)>,
     entries: usize,
 }
@@ -265,7 +266,7 @@ pub struct SeenLists {
 /// The maximum number of entries that are kept, at about 80 bytes each. Further directories are scanned again.
 const SEEN_ENTRIES_MAX: usize = 200_000;
 
-impl SeenLists {
+impl ScannedLists {
     /// Keeps a listing, if there is room.
     pub fn keep(&mut self, path: RelPath, list: DirList) {
         if self.entries + list.len() <= SEEN_ENTRIES_MAX {
@@ -301,9 +302,9 @@ pub struct PredictedDigests {
 
 enum PredictedState {
     /// The digests so far, and an upper bound of their encoded size.
-    Growing(Vec<Seen>, usize),
+    Growing(Vec<DestDirState>, usize),
     /// The digests to send; `None` if they are out of date.
-    Closed(Option<Vec<Seen>>),
+    Closed(Option<Vec<DestDirState>>),
 }
 
 impl PredictedDigests {
@@ -329,7 +330,7 @@ impl PredictedDigests {
 
     /// Adds the next directory. If there is no room or the collection is closed, returns it as the error. The caller
     /// must not add more then.
-    pub fn push(&self, seen: Seen) -> Result<(), Seen> {
+    pub fn push(&self, seen: DestDirState) -> Result<(), DestDirState> {
         match &mut *self.state.lock() {
             PredictedState::Growing(all, len_bytes) if *len_bytes + most_bytes(&seen) <= PREDICTED_MAX_BYTES => {
                 *len_bytes += most_bytes(&seen);
@@ -343,7 +344,7 @@ impl PredictedDigests {
 
     /// Closes the collection and returns the digests to send, the same on every call. `None` if they are too old or the
     /// destination has changed.
-    pub fn close(&self) -> Option<Vec<Seen>> {
+    pub fn close(&self) -> Option<Vec<DestDirState>> {
         let mut state = self.state.lock();
         if let PredictedState::Growing(all, _) = &mut *state {
             let is_good = self.begun.elapsed() <= self.good_for && self.is_unchanged();
@@ -370,11 +371,11 @@ impl PredictedDigests {
 }
 
 /// Returns the maximum encoded size of an item.
-fn most_bytes(seen: &Seen) -> usize {
+fn most_bytes(seen: &DestDirState) -> usize {
     match seen {
-        Seen::Absent => 1,
-        Seen::Large(_) => 1 + COUNT_BYTES,
-        Seen::Dir { children, .. } => 1 + DIGEST_LEN_BYTES + COUNT_BYTES + 4 * children.len(),
+        DestDirState::Absent => 1,
+        DestDirState::Large(_) => 1 + COUNT_BYTES,
+        DestDirState::Dir { children, .. } => 1 + DIGEST_LEN_BYTES + COUNT_BYTES + 4 * children.len(),
     }
 }
 
@@ -392,7 +393,7 @@ pub struct Known {
 #[derive(Default)]
 pub struct Rest<'m> {
     /// Items to send first.
-    pub first: Vec<Seen>,
+    pub first: Vec<DestDirState>,
     /// The survey to continue after that.
     pub survey: Survey,
     /// The scan that the survey uses; `None` if there is nothing to continue.
@@ -400,7 +401,7 @@ pub struct Rest<'m> {
     /// How many of the directories that the sender requests are complete then.
     pub passed: usize,
     /// The listings kept so far.
-    pub kept: SeenLists,
+    pub kept: ScannedLists,
 }
 
 #[cfg(test)]
@@ -412,14 +413,14 @@ mod tests {
 
     const KEY: [u8; 16] = [7; 16];
 
-    /// A tree of directories with one file each. A ticket is the index of a directory.
+    /// A tree of directories with one file each. A task number is the index of a directory.
     struct Tree {
         dirs: Vec<String>,
         taken: Mutex<BTreeSet<u64>>,
         /// The directory that counts as large.
         large: &'static str,
         /// The result for the large directory.
-        half: Mutex<Option<SeenDir>>,
+        half: Mutex<Option<ScannedDir>>,
     }
 
     impl Tree {
@@ -455,18 +456,18 @@ mod tests {
     }
 
     impl ScanResults for Tree {
-        fn take(&self, ticket: Ticket) -> SeenDir {
-            let at = (0..).find(|&at| Ticket::of(at) == ticket).unwrap();
+        fn take(&self, task_id: TaskId) -> ScannedDir {
+            let at = (0..).find(|&at| TaskId::of(at) == task_id).unwrap();
             assert!(self.taken.lock().insert(at), "once");
             let path = &self.dirs[at as usize];
             let children = self.below(path).map(|at| digest::keyed_name(&KEY, self.name(at))).collect();
             let mut list = DirList::default();
             list.push_name(b"file", false);
             let list = Some((RelPath::parse(path.as_bytes()).unwrap(), list));
-            let tickets = self.below(path).map(Ticket::of).collect();
-            let found = SeenDir {
-                seen: Seen::Dir { digest: Some([1; DIGEST_LEN_BYTES]), children },
-                tickets,
+            let task_ids = self.below(path).map(TaskId::of).collect();
+            let found = ScannedDir {
+                seen: DestDirState::Dir { digest: Some([1; DIGEST_LEN_BYTES]), children },
+                task_ids,
                 list,
                 half: None,
             };
@@ -478,22 +479,22 @@ mod tests {
             let names = Names::default();
             let half = Half { path, chain, dir: None, names, is_listed: true, list: DirList::default() };
             *self.half.lock() = Some(found);
-            SeenDir { half: Some(Box::new(half)), ..SeenDir::bare(Seen::Large(9)) }
+            ScannedDir { half: Some(Box::new(half)), ..ScannedDir::bare(DestDirState::Large(9)) }
         }
 
         fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
 
-        fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<SeenDir, Box<Half>> {
+        fn go_on(&self, half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
             if enough() { Err(half) } else { Ok(self.half.lock().take().unwrap()) }
         }
 
-        fn cut(&self, _half: Box<Half>, _has_none: bool) -> SeenDir {
+        fn cut(&self, _half: Box<Half>, _has_none: bool) -> ScannedDir {
             let found = self.half.lock().take().unwrap();
-            let Seen::Dir { children, .. } = found.seen else { panic!("it is a directory") };
-            SeenDir { seen: Seen::Dir { digest: None, children }, list: None, ..found }
+            let DestDirState::Dir { children, .. } = found.seen else { panic!("it is a directory") };
+            ScannedDir { seen: DestDirState::Dir { digest: None, children }, list: None, ..found }
         }
 
-        fn forget(&self, _tickets: Vec<Ticket>) {}
+        fn forget(&self, _tickets: Vec<TaskId>) {}
 
         fn end_early(&self) {}
 
@@ -505,11 +506,11 @@ mod tests {
     }
 
     /// Returns the number of items if they form a complete survey.
-    fn survey_len(digests: &[Seen]) -> Option<usize> {
+    fn survey_len(digests: &[DestDirState]) -> Option<usize> {
         let mut open: usize = 1;
         for seen in digests {
             open = open.checked_sub(1).expect("nothing follows the end");
-            if let Seen::Dir { children, .. } = seen {
+            if let DestDirState::Dir { children, .. } = seen {
                 open += children.len();
             }
         }
@@ -517,12 +518,12 @@ mod tests {
     }
 
     /// Returns the next item. While the large directory is examined, the sender sends the listing `listing`.
-    fn next(survey: &mut Survey, tree: &Tree, listing: Option<&DirListing>) -> Option<Seen> {
+    fn next(survey: &mut Survey, tree: &Tree, listing: Option<&DirListing>) -> Option<DestDirState> {
         let mut next = survey.begin()?;
         loop {
             let found = match next {
                 SurveyStep::Tell(seen) => return Some(seen),
-                SurveyStep::Take(ticket) => tree.take(ticket),
+                SurveyStep::Take(task_id) => tree.take(task_id),
                 SurveyStep::GoOn(half) => {
                     let is_settled = survey.is_settled();
                     listing.iter().for_each(|listing| survey.handle_listing(listing));
@@ -538,10 +539,10 @@ mod tests {
 
     /// Sends `steps` items, then receives the listing of the sender's root, which has the directories `has`, and then
     /// sends the rest.
-    fn cut(steps: usize, has: &[&str]) -> (Vec<Seen>, Tree, Vec<Ticket>) {
+    fn cut(steps: usize, has: &[&str]) -> (Vec<DestDirState>, Tree, Vec<TaskId>) {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(Ticket::of(0), KEY);
-        let mut digests: Vec<Seen> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
+        let mut survey = Survey::of(TaskId::of(0), KEY);
+        let mut digests: Vec<DestDirState> = (0..steps).map_while(|_| next(&mut survey, &tree, None)).collect();
         survey.handle_listing(&tree.listing("", |at| has.contains(&DIRS[at as usize])));
         let needless = survey.needless();
         digests.extend(std::iter::from_fn(|| next(&mut survey, &tree, None)));
@@ -554,41 +555,41 @@ mod tests {
         assert_eq!(tree.taken(), ["", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
         assert_eq!(
             (survey_len(&digests), digests[1].clone(), digests[7].clone()),
-            (Some(8), Seen::Absent, Seen::Absent)
+            (Some(8), DestDirState::Absent, DestDirState::Absent)
         );
-        assert_eq!(needless, [Ticket::of(10), Ticket::of(1)]);
+        assert_eq!(needless, [TaskId::of(10), TaskId::of(1)]);
         // A directory that turns out not to be needed halfway is cut short.
         let (digests, tree, needless) = cut(3, &["e"]);
         assert_eq!(tree.taken(), ["", "a", "a/b", "e", "e/f", "e/f/g", "e/f/h", "e/i"]);
         assert_eq!(survey_len(&digests), Some(11));
-        assert_eq!(needless, [Ticket::of(10), Ticket::of(4), Ticket::of(3)]);
+        assert_eq!(needless, [TaskId::of(10), TaskId::of(4), TaskId::of(3)]);
     }
 
     #[test]
     fn directory_being_scanned_may_become_needless() {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(Ticket::of(0), KEY);
+        let mut survey = Survey::of(TaskId::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
-        let Some(SurveyStep::Take(ticket)) = survey.begin() else { panic!("the survey continues") };
+        let Some(SurveyStep::Take(task_id)) = survey.begin() else { panic!("the survey continues") };
         survey.handle_listing(&tree.listing("", |_| false));
-        let seen = survey.took(tree.take(ticket), &mut |_, _| panic!("not needed"));
-        assert!(matches!(seen, SurveyStep::Tell(Seen::Absent)));
+        let seen = survey.took(tree.take(task_id), &mut |_, _| panic!("not needed"));
+        assert!(matches!(seen, SurveyStep::Tell(DestDirState::Absent)));
         assert_eq!(survey.needless().len(), 2 + 2);
-        let rest: Vec<Seen> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
-        assert_eq!(rest, [Seen::Absent, Seen::Absent]);
+        let rest: Vec<DestDirState> = std::iter::from_fn(|| next(&mut survey, &tree, None)).collect();
+        assert_eq!(rest, [DestDirState::Absent, DestDirState::Absent]);
     }
 
     /// Returns the directories scanned in a tree whose large directory follows `before` others, and whether the large
     /// one is digested. With `has`, the sender lists it during the scan, with this subdirectory in it.
     fn seen_with(large: &'static str, before: usize, has: Option<&str>) -> (Vec<String>, bool) {
         let tree = Tree { large, ..Tree::of(&DIRS) };
-        let mut survey = Survey::of(Ticket::of(0), KEY);
+        let mut survey = Survey::of(TaskId::of(0), KEY);
         (0..before).for_each(|_| _ = next(&mut survey, &tree, None));
         let listing = has.map(|has| tree.listing(large, |at| tree.name(at) == has.as_bytes()));
         let seen = next(&mut survey, &tree, listing.as_ref());
         while next(&mut survey, &tree, None).is_some() {}
         let taken = tree.taken().into_iter().map(str::to_owned).collect();
-        (taken, matches!(seen, Some(Seen::Dir { digest: Some(_), .. })))
+        (taken, matches!(seen, Some(DestDirState::Dir { digest: Some(_), .. })))
     }
 
     #[test]
@@ -604,7 +605,7 @@ mod tests {
     #[test]
     fn listing_of_named_arguments_prunes_nothing() {
         let tree = Tree::of(&DIRS);
-        let mut survey = Survey::of(Ticket::of(0), KEY);
+        let mut survey = Survey::of(TaskId::of(0), KEY);
         next(&mut survey, &tree, None).unwrap();
         survey.handle_listing(&DirListing { is_named: true, ..tree.listing("", |_| false) });
         assert_eq!(survey.needless(), []);
@@ -625,7 +626,7 @@ mod tests {
             // Every other directory was scanned before, or is known not to be needed, or lies below one that is not
             // needed.
             let needless: BTreeMap<&str, ()> =
-                DIRS.iter().zip(0..).filter(|(_, at)| needless.contains(&Ticket::of(*at))).map(|(dir, _)| (*dir, ())).collect();
+                DIRS.iter().zip(0..).filter(|(_, at)| needless.contains(&TaskId::of(*at))).map(|(dir, _)| (*dir, ())).collect();
             let is_needless = |dir: &str| needless.keys().any(|above| dir == *above || dir.starts_with(&format!("{above}/")));
             for dir in DIRS {
                 prop_assert!(taken.contains(dir) != is_needless(dir), "{dir}");

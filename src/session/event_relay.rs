@@ -27,14 +27,14 @@ impl EventSink for SharedReporter<'_, '_> {
 
 /// Sends the events of a server to its client.
 pub(super) struct RemoteReporter<'a> {
-    pub(super) line: &'a Connection,
+    pub(super) connection: &'a Connection,
     /// The exit code once events can no longer be sent.
     pub(super) lost: Option<Exit>,
 }
 
 impl EventSink for RemoteReporter<'_> {
     fn report(&mut self, event: &Event) {
-        if let Err(error) = self.line.send(&Message::Event(event.clone())) {
+        if let Err(error) = self.connection.send(&Message::Event(event.clone())) {
             self.lost.get_or_insert(error.exit);
         }
     }
@@ -83,7 +83,7 @@ impl EventQueue {
     }
 
     /// Reports events until the end.
-    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, line: &Connection, stop: &AtomicBool) {
+    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, connection: &Connection, stop: &AtomicBool) {
         loop {
             let events = self.take();
             if events.is_empty() {
@@ -98,7 +98,7 @@ impl EventQueue {
                     item.update = Update::Sent;
                 }
                 Reporter::report(&mut **reporter, &event);
-                line.consumed(Class::Events, cost);
+                connection.consumed(Class::Events, cost);
                 if reporter.lines_are_lost() {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn relay_reports_the_loss_of_the_client() {
-        let line = Connection::new((ProtocolSupport::ours(0).dialect)(1));
-        let mut remote_reporter = RemoteReporter { line: &line, lost: None };
+        let connection = Connection::new((ProtocolSupport::ours(0).dialect)(1));
+        let mut remote_reporter = RemoteReporter { connection: &connection, lost: None };
         remote_reporter.report(&Event::Note(b"sent".to_vec()));
         assert_eq!(remote_reporter.delivery_failure(), None);
-        line.shut(Error::new(Exit::Stream, "gone"));
+        connection.shut(Error::new(Exit::Stream, "gone"));
         remote_reporter.report(&Event::Note(b"lost".to_vec()));
         assert_eq!(remote_reporter.delivery_failure(), Some(Exit::Stream));
     }

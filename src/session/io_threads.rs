@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::minimum_rate::RatedReader;
 use crate::transport::Link;
-use crate::transport::compression::{Expander, Squeeze, Squeezer};
+use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
 use crate::transport::link::FAREWELL;
 use crate::work::clock::Since;
 use crate::work::thread::{self, spawn};
@@ -57,11 +57,11 @@ impl<R: Read> Read for CountedStream<R> {
 const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
-pub(super) fn dress(link: Link, sends: bool, when: Squeeze, line: &Connection) -> Link {
-    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: line.rate() }), ..link };
+pub(super) fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
+    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: connection.rate() }), ..link };
     match sends {
         true => {
-            let writer = Squeezer::new(link.writer, when, line.as_it_is());
+            let writer = CompressingWriter::new(link.writer, when, connection.as_it_is());
             Link { writer: Box::new(writer), ..link }
         }
         // The headers of chunks are short, and each read is a system call.
@@ -85,7 +85,7 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
 /// A session after its handshake.
 pub(super) struct SessionIo<'a> {
-    pub(super) line: &'a Arc<Connection>,
+    pub(super) connection: &'a Arc<Connection>,
     /// Reads the messages of the peer.
     pub(super) intake: Box<dyn Intake + 'a>,
     /// The connection times out after this many seconds without data; 0: never.
@@ -102,13 +102,13 @@ impl SessionIo<'_> {
         handler: &dyn MessageHandler,
         role: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let SessionIo { line, intake, timeout_secs, link, traffic } = self;
+        let SessionIo { connection, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.
         let quiet_for = (timeout_secs > 0).then(|| Duration::from_secs(u64::from(timeout_secs)) / 3);
         // A peer that does not read blocks the writer forever, so that thread is never joined.
         let (is_writing, written) = mpsc::channel::<()>();
-        let (writing, parts) = (line.clone(), parting.clone());
+        let (writing, parts) = (connection.clone(), parting.clone());
         let write = move || {
             writing.write(writer, quiet_for, &parts);
             drop(is_writing);
@@ -116,16 +116,16 @@ impl SessionIo<'_> {
         std::thread::Builder::new().name("write".into()).spawn(write).map_err(thread::no_thread)?;
         std::thread::scope(|scope| {
             let parting = &parting;
-            spawn(scope, "read", || line.read(reader, intake, handler, parting))?;
+            spawn(scope, "read", || connection.read(reader, intake, handler, parting))?;
             let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(role));
             let ended = played.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")));
             // If our writes fail, the peer cannot report a cause. The write error is the cause.
-            let ended = ended.map_err(|error| match line.write_error() {
+            let ended = ended.map_err(|error| match connection.write_error() {
                 Some(cause) if error.exit == Exit::Stream && error.message.is_empty() => cause,
                 _ => error,
             });
-            let is_sent = ended.as_ref().is_err_and(|error| line.fail(error) && is_worth_waiting(error));
-            line.end();
+            let is_sent = ended.as_ref().is_err_and(|error| connection.fail(error) && is_worth_waiting(error));
+            connection.end();
             if is_sent {
                 // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
                 // a peer whose writes fail would report that as the cause.
@@ -142,7 +142,7 @@ impl SessionIo<'_> {
             parting.begin();
             // Waits for the last messages, but not for a peer that takes nothing any more.
             let _ = written.recv_timeout(FAREWELL);
-            let ended = ended.and_then(|()| line.check_written());
+            let ended = ended.and_then(|()| connection.check_written());
             if let Some(leave) = leave.filter(|_| ended.is_ok()) {
                 leave();
             }

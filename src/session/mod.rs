@@ -55,11 +55,11 @@ use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDiges
 use crate::session::handshake::{Begun, Opening, lost, receive_greeting, receive_verdict, send_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{Outset, Sender};
+use crate::session::sender::{Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::Link;
-use crate::transport::compression::{AsItIs, Squeeze, Squeezer};
+use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
 use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
@@ -142,7 +142,7 @@ impl Client<'_> {
                 (first, flight)
             }
         };
-        let FirstWords { ours, has_setup, outset, flight: Flight { predicted, .. } } = first;
+        let FirstWords { ours, has_setup, sent_roots, flight: Flight { predicted, .. } } = first;
         let version = agree(&ours, &theirs).inspect_err(|_| {
             // Send the greeting, so that the server can report the version mismatch, too.
             let _ = link.writer.write_all(&flight).and_then(|()| link.writer.flush());
@@ -157,8 +157,10 @@ impl Client<'_> {
         if !has_setup {
             self.encode_setup(version, codec, &mut flight)?;
         }
-        let line = Arc::new(
-            line_of(&self.support, version).over(link.moved.clone()).timing_out(self.options.connect.timeout_secs),
+        let connection = Arc::new(
+            connection_of(&self.support, version)
+                .over(link.moved.clone())
+                .timing_out(self.options.connect.timeout_secs),
         );
         let predicting = early.and_then(Early::dest).filter(|_| predicted.is_none());
         let digests = predicting
@@ -168,7 +170,7 @@ impl Client<'_> {
         if let Some(digests) = &digests {
             let mut spelled = Vec::new();
             (self.support.dialect)(version).encode(digests, &mut spelled)?;
-            line.count_sent_before(digests, spelled.len());
+            connection.count_sent_before(digests, spelled.len());
             flight.extend(spelled.into_iter().filter(|_| predicting.is_some()));
         }
         link.writer.write_all(&flight).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))?;
@@ -180,7 +182,7 @@ impl Client<'_> {
             link = received;
         }
         let known = Known { beginning: digests.is_some() };
-        Ok(OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known })
+        Ok(OpenSession { link, traffic, connection, ours, theirs, version, codec, sent_roots, known })
     }
 
     /// Copies in an open session. Problems with single entries are reported and counted in the tally; an error ends the
@@ -192,7 +194,7 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let OpenSession { link, traffic, line, ours, theirs, version, codec, outset, known } = opened;
+        let OpenSession { link, traffic, connection, ours, theirs, version, codec, sent_roots, known } = opened;
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
@@ -200,18 +202,23 @@ impl Client<'_> {
         }
         reporter.banner();
         let sends = !self.setup.server_sends;
-        let when = compression_choice::squeeze(codec, compress.level, theirs.features);
-        let link = dress(link, sends, when, &line);
+        let when = compression_choice::compression_policy(codec, compress.level, theirs.features);
+        let link = dress(link, sends, when, &connection);
         let dialect = (self.support.dialect)(version);
         let timeout_secs = self.options.connect.timeout_secs;
-        let session_io =
-            SessionIo { line: &line, intake: Box::new(dialect), timeout_secs, link, traffic: traffic.clone() };
+        let session_io = SessionIo {
+            connection: &connection,
+            intake: Box::new(dialect),
+            timeout_secs,
+            link,
+            traffic: traffic.clone(),
+        };
         let greetings = Greetings { ours: &ours, theirs: &theirs };
-        let ended = self.run_role((session_io, early, outset), known, greetings, reporter, tally);
+        let ended = self.run_role((session_io, early, sent_roots), known, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
-            line.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
+            connection.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
         }
         ended
     }
@@ -238,16 +245,16 @@ impl Client<'_> {
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
         let is_harmless = self.options.delete.max.is_none();
         let shortcuts = Shortcuts::of(self.options, self.setup.wants);
-        let outset = early.and_then(Early::source).filter(|_| is_harmless).and_then(|prefetch| {
-            let (roots, outset) =
-                prefetch.peek(|start| sender::outset(&self.terms(), shortcuts, start, prefetch.ids()))?;
+        let sent_roots = early.and_then(Early::source).filter(|_| is_harmless).and_then(|prefetch| {
+            let (roots, sent_roots) =
+                prefetch.peek(|start| sender::sent_roots(&self.terms(), shortcuts, start, prefetch.ids()))?;
             let mut frame = Vec::new();
             (self.support.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
-            Squeezer::new(&mut bytes, Squeeze::Never, AsItIs::default()).write_all(&frame).ok()?;
-            Some(outset)
+            CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default()).write_all(&frame).ok()?;
+            Some(sent_roots)
         });
-        if outset.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
-            (first.flight.bytes, first.outset) = (bytes, outset);
+        if sent_roots.is_some() && bytes.len() <= FIRST_WORDS_MAX_BYTES {
+            (first.flight.bytes, first.sent_roots) = (bytes, sent_roots);
         }
         first
     }
@@ -278,7 +285,7 @@ impl Client<'_> {
     /// Runs this end's role. Meanwhile a thread watches whether data arrives.
     fn run_role(
         &self,
-        (session_io, early, outset): (SessionIo<'_>, Option<Early<'_>>, Option<Outset>),
+        (session_io, early, sent_roots): (SessionIo<'_>, Option<Early<'_>>, Option<SentRoots>),
         known: Known,
         greetings: Greetings<'_>,
         reporter: &mut TextReporter,
@@ -309,7 +316,7 @@ impl Client<'_> {
                 self.receive(session_io, prescan, greetings, &shared, tally)
             } else {
                 let prefetch = early.as_ref().and_then(Early::source);
-                self.send(session_io, (prefetch, outset), greetings, &shared, tally)
+                self.send(session_io, (prefetch, sent_roots), greetings, &shared, tally)
             }
         })
     }
@@ -323,13 +330,13 @@ impl Client<'_> {
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms, wants) = (session_io.line, self.terms(), reporter.lock().wants());
+        let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, wants, &inbox, line, true);
+        let handler = receiver_handler(&terms, wants, &inbox, connection, true);
         let receiver = Receiver {
             request: self.validator(),
             terms,
-            line,
+            connection,
             inbox: &inbox,
             key: greetings.ours.key,
             plain_by: By::Xxh3,
@@ -353,16 +360,16 @@ impl Client<'_> {
         ResponseValidator::of(&self.terms(), &self.sources, listed, !self.setup.remote_words.is_empty())
     }
 
-    /// Sends. The scan of the source may be in progress, and its [`Outset`] may have been sent.
+    /// Sends. The scan of the source may be in progress, and its [`SentRoots`] may have been sent.
     fn send(
         &self,
         session_io: SessionIo<'_>,
-        (prefetch, outset): (Option<&SourcePrefetch<'_>>, Option<Outset>),
+        (prefetch, sent_roots): (Option<&SourcePrefetch<'_>>, Option<SentRoots>),
         greetings: Greetings<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (line, terms, wants) = (session_io.line, self.terms(), reporter.lock().wants());
+        let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = sender::SenderInbox::default();
         let events = EventQueue::default();
         let handler = SenderHandler { inbox: &inbox, events: &events };
@@ -372,7 +379,7 @@ impl Client<'_> {
         };
         let sender = Sender {
             terms,
-            line,
+            connection,
             inbox: &inbox,
             key: greetings.ours.key,
             guess: None,
@@ -387,9 +394,9 @@ impl Client<'_> {
         };
         session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || events.report(reporter, line, self.stop))?;
-                let ended = match prefetch.filter(|prefetch| outset.is_some() || prefetch.is_fresh()) {
-                    Some(prefetch) => sender.run_on(prefetch, outset, tally),
+                spawn(scope, "report", || events.report(reporter, connection, self.stop))?;
+                let ended = match prefetch.filter(|prefetch| sent_roots.is_some() || prefetch.is_fresh()) {
+                    Some(prefetch) => sender.run_on(prefetch, sent_roots, tally),
                     None => sender.run(&self.sources, self.listed.as_deref(), tally),
                 };
                 events.end();
@@ -418,7 +425,7 @@ fn receive(
         spawn(scope, "report", || {
             while let Some((event, cost)) = receiver.inbox.next_event() {
                 Reporter::report(&mut **reporter.lock(), &event);
-                receiver.line.consumed(Class::Events, cost);
+                receiver.connection.consumed(Class::Events, cost);
             }
         })?;
         let ended = receiver.run(&mut SharedReporter(reporter), tally);
@@ -433,13 +440,13 @@ pub struct OpenSession {
     link: Link,
     /// The bytes written and read.
     traffic: Arc<[AtomicU64; 2]>,
-    line: Arc<Connection>,
+    connection: Arc<Connection>,
     ours: Greeting,
     theirs: Greeting,
     version: u16,
     codec: Option<Compression>,
     /// Set if the source arguments were sent.
-    outset: Option<Outset>,
+    sent_roots: Option<SentRoots>,
     known: Known,
 }
 
@@ -483,7 +490,7 @@ pub struct FirstWords {
     /// The request is included.
     has_setup: bool,
     /// Set if the source arguments are included.
-    outset: Option<Outset>,
+    sent_roots: Option<SentRoots>,
     flight: Flight,
 }
 
@@ -526,7 +533,7 @@ impl FirstWords {
         let mut bytes = Vec::new();
         encode_greeting(&ours, &mut bytes);
         let flight = Flight { bytes, predicted: None, dialect: support.dialect, version: ours.newest };
-        FirstWords { ours, has_setup: false, outset: None, flight }
+        FirstWords { ours, has_setup: false, sent_roots: None, flight }
     }
 
     /// Returns the bytes to send.
@@ -606,16 +613,21 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     let settled = settled.map_err(Refusal::into_error);
     let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
     let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let line = line_of(&support, version).below(ceiling).timing_out(timeout_secs);
-    let line = Arc::new(line);
-    let when = settled.as_ref().map_or(Squeeze::Never, |settled| {
+    let connection = connection_of(&support, version).below(ceiling).timing_out(timeout_secs);
+    let connection = Arc::new(connection);
+    let when = settled.as_ref().map_or(CompressionPolicy::Never, |settled| {
         let compress = &settled.options.delta.compress;
-        compression_choice::squeeze(compress.choice, compress.level, theirs.features)
+        compression_choice::compression_policy(compress.choice, compress.level, theirs.features)
     });
     let (link, traffic) = counted(link);
-    let link = dress(link, setup.server_sends, when, &line);
-    let session_io =
-        SessionIo { line: &line, intake: Box::new((support.dialect)(version)), timeout_secs, link, traffic };
+    let link = dress(link, setup.server_sends, when, &connection);
+    let session_io = SessionIo {
+        connection: &connection,
+        intake: Box::new((support.dialect)(version)),
+        timeout_secs,
+        link,
+        traffic,
+    };
     let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
         Ok(settled) => settled,
         Err(error) => {
@@ -638,10 +650,10 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
     };
     let ended = if setup.server_sends {
         let inbox = sender::SenderInbox::default();
-        let report = |event: Event| line.send(&Message::Event(event));
+        let report = |event: Event| connection.send(&Message::Event(event));
         let sender = Sender {
             terms,
-            line: &line,
+            connection: &connection,
             inbox: &inbox,
             key: theirs.key,
             guess: theirs.guess,
@@ -657,13 +669,13 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
         session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
     } else {
         let inbox = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, setup.wants, &inbox, &line, false);
+        let handler = receiver_handler(&terms, setup.wants, &inbox, &connection, false);
         // Wildcards may have expanded to several names; rsync uses the first.
         let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
         let receiver = Receiver {
             request: ResponseValidator::anything(&terms),
             terms,
-            line: &line,
+            connection: &connection,
             inbox: &inbox,
             key: theirs.key,
             plain_by: By::Xxh3,
@@ -678,14 +690,14 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             awaits_bye: false,
             profile: setup.profile,
         };
-        let mut listener = RemoteReporter { line: &line, lost: None };
+        let mut listener = RemoteReporter { connection: &connection, lost: None };
         session_io.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
     };
     ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
 /// Creates the line of a session with this version.
-fn line_of(support: &ProtocolSupport, version: u16) -> Connection {
+fn connection_of(support: &ProtocolSupport, version: u16) -> Connection {
     Connection::new((support.dialect)(version)).growing()
 }
 
@@ -694,13 +706,13 @@ fn receiver_handler<'a>(
     terms: &Terms<'a>,
     wants: Wants,
     inbox: &'a receiver::ReceiverInbox,
-    line: &'a Connection,
+    connection: &'a Connection,
     receives_events: bool,
 ) -> ReceiverHandler<'a> {
     let accepts_unrequested = Shortcuts::of(terms.options, wants).unrequested;
     ReceiverHandler {
         inbox,
-        line,
+        connection,
         accepts_unrequested,
         receives_events,
         interrupted: terms.interrupted,

@@ -23,18 +23,18 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Roots, Seen};
+use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{ErrorRole, Event, Problem, Wants, Weight};
 use crate::session::connection::{Connection, unexpected};
-use crate::session::dest_prescan::{DestPrescan, ScannedDest, SeenLook};
-use crate::session::digest_exchange::{Half, Known, Rest, ScanResults, SeenDir, SeenLists, Survey, SurveyStep};
+use crate::session::dest_prescan::{DestPrescan, DigestScan, ScannedDest};
+use crate::session::digest_exchange::{Half, Known, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{compare_walked, is_below};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
-use crate::walk::{ComparedSource, DestState, DirPlan, Findings, ListedDir, Scanner, SenderDir, Ticket, enter_dir};
+use crate::walk::{ComparedSource, DestState, DirPlan, Findings, ListedDir, Scanner, SenderDir, TaskId, enter_dir};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -47,7 +47,7 @@ pub struct Receiver<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
     /// The connection to the sender.
-    pub line: &'a Arc<Connection>,
+    pub connection: &'a Arc<Connection>,
     /// The messages of the sender.
     pub inbox: &'a ReceiverInbox,
     /// The key of directory digests.
@@ -60,7 +60,7 @@ pub struct Receiver<'a> {
     pub compared_by: Comparison,
     /// Which sums of the blocks of a basis the sender expects.
     pub block_sums: BlockSums,
-    /// The sender supports [`Seen::Large`]: if it has fewer entries in a directory than that, it needs no digest.
+    /// The sender supports [`DestDirState::Large`]: if it has fewer entries in a directory than that, it needs no digest.
     pub supports_large: bool,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
     pub prescan: Option<(&'a DestPrescan<'a>, Known)>,
@@ -102,13 +102,13 @@ impl Receiver<'_> {
             return Err(unexpected("directory without a parent"));
         }
         if self.profile {
-            for line in self.line.cost("server") {
+            for line in self.connection.cost("server") {
                 listener.report(&Event::Problem(Problem::new(line, Weight::Warning)));
             }
         }
         self.inbox.lock().has_all = true;
         self.inbox.changed.notify_all();
-        self.line.send(&Message::WantsEnd(Box::new(counted.clone())))?;
+        self.connection.send(&Message::WantsEnd(Box::new(counted.clone())))?;
         self.inbox.lock().has_reported_all = true;
         self.inbox.changed.notify_all();
         tally.merge(&counted);
@@ -252,7 +252,7 @@ impl SourcePlans for PeerSource<'_> {
         self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
         Ok(Box::new(PeerPlans {
             peer: self,
-            scanner: Scanner::new(SeenLook { scanned, digester }, false),
+            scanner: Scanner::new(DigestScan { scanned, digester }, false),
             is_over,
             seen: Mutex::new(std::mem::take(&mut rest.kept)),
             rest: Mutex::new(rest),
@@ -270,7 +270,7 @@ struct PeerPlans<'w> {
     peer: &'w PeerSource<'w>,
     walk: Arc<DestWalk<'w>>,
     /// Scans the destination for the digests that the sender compares.
-    scanner: Scanner<SeenLook<'w>>,
+    scanner: Scanner<DigestScan<'w>>,
     /// The digests are not needed any more.
     is_over: Arc<AtomicBool>,
     /// The part of an early scan that is still to be sent.
@@ -280,7 +280,7 @@ struct PeerPlans<'w> {
     whole_list_first: bool,
     next_ticket: AtomicU64,
     position: Mutex<WalkPosition>,
-    seen: Mutex<SeenLists>,
+    seen: Mutex<ScannedLists>,
 }
 
 /// How many entries must be known before progress is shown, if there are that many. Otherwise the number of entries
@@ -303,14 +303,14 @@ struct WalkPosition {
 
 /// Makes the sender keep its copy of a directory until no more of its files are requested.
 struct SenderHold {
-    line: Arc<Connection>,
+    connection: Arc<Connection>,
     dir: DirId,
 }
 
 impl Drop for SenderHold {
     fn drop(&mut self) {
-        // A lost connection is reported by the next use of the line.
-        let _ = self.line.send_later(&Message::Done(self.dir));
+        // A lost connection is reported by the next use of the connection.
+        let _ = self.connection.send_later(&Message::Done(self.dir));
     }
 }
 
@@ -340,7 +340,7 @@ impl<'w> PeerPlans<'w> {
     /// Takes the next received directory.
     fn pop(&self) -> Result<Box<DirListing>, Error> {
         let (listing, cost) = self.inbox().wait(|state| state.dirs.pop())?;
-        self.peer.receiver.line.consumed(Class::Dirs, cost);
+        self.peer.receiver.connection.consumed(Class::Dirs, cost);
         let mut position = self.position.lock();
         let is_behind = position.last.as_ref().is_none_or(|last| compare_walked(last, &listing.path).is_lt());
         if !is_behind {
@@ -438,10 +438,10 @@ impl<'w> PeerPlans<'w> {
         let known = self.known(&found.path);
         let mut plan = self.walk.decide(found, dest_state, chain, known);
         self.peer.receiver.request_xattrs(listing.id, &mut plan)?;
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
-            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
+            sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
-        let hold = SenderHold { line: self.peer.receiver.line.clone(), dir: listing.id };
+        let hold = SenderHold { connection: self.peer.receiver.connection.clone(), dir: listing.id };
         plan.listing.sender_dir = Some(SenderDir {
             id: listing.id,
             with_data: listing.with_data,
@@ -462,11 +462,11 @@ impl<'w> PeerPlans<'w> {
 }
 
 impl Plans for PeerPlans<'_> {
-    fn root(&self) -> Ticket {
-        Ticket::of(0)
+    fn root(&self) -> TaskId {
+        TaskId::of(0)
     }
 
-    fn take(&self, _ticket: Ticket, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, _ticket: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error> {
         match self.peek()? {
             Some(next) if next == *path => self.plan(self.pop()?, dest_state).map(Some),
             _ => Ok(None),
@@ -492,13 +492,13 @@ impl Plans for PeerPlans<'_> {
         let chain = self.chain_above(&found.path)?;
         // The parent may be long, and only this entry of it matters.
         let mut plan = self.walk.decide_single(found, chain);
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
-            sub.ticket = Some(Ticket::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
+            sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
         Ok(Some(plan))
     }
 
-    fn skip(&self, _ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+    fn skip(&self, _ticket: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
         while self.peek()?.is_some_and(|next| next == *path || is_below(&next, path)) {
             let mut listing = self.pop()?;
             let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
@@ -508,7 +508,7 @@ impl Plans for PeerPlans<'_> {
                     self.peer.receiver.decline(FileId { dir: listing.id, entry: at as u32 });
                 }
             }
-            drop(SenderHold { line: self.peer.receiver.line.clone(), dir: listing.id });
+            drop(SenderHold { connection: self.peer.receiver.connection.clone(), dir: listing.id });
         }
         Ok(())
     }
@@ -553,7 +553,7 @@ impl PeerPlans<'_> {
     /// Sends the digests of the destination, directory by directory, until the sender has listed everything.
     fn send_digests(&self) -> Result<(), Error> {
         let rest = std::mem::take(&mut *self.rest.lock());
-        let mut batch = DigestBatch { line: self.peer.receiver.line, batch: Vec::new(), entries: 0 };
+        let mut batch = DigestBatch { connection: self.peer.receiver.connection, batch: Vec::new(), entries: 0 };
         rest.first.into_iter().try_for_each(|seen| batch.push(seen))?;
         if let Some(results) = rest.results {
             self.survey(results, &mut batch)?;
@@ -575,7 +575,7 @@ impl PeerPlans<'_> {
             let seen = loop {
                 let found = match next {
                     SurveyStep::Tell(seen) => break seen,
-                    SurveyStep::Take(ticket) => results.take(ticket),
+                    SurveyStep::Take(task_id) => results.take(task_id),
                     SurveyStep::GoOn(half) => self.scan_large(results, half, batch)?,
                 };
                 next = self.inbox().lock().survey.took(found, &mut |path, list| {
@@ -595,12 +595,12 @@ impl PeerPlans<'_> {
         results: &dyn ScanResults,
         mut half: Box<Half>,
         batch: &mut DigestBatch<'_>,
-    ) -> Result<SeenDir, Error> {
+    ) -> Result<ScannedDir, Error> {
         let is_settled = self.inbox().lock().survey.is_settled();
         let mut reported = 0;
         while self.peer.receiver.supports_large && half.names.items.len() > reported {
             reported = half.names.items.len();
-            batch.push(Seen::Large(reported as u64))?;
+            batch.push(DestDirState::Large(reported as u64))?;
             batch.send()?;
             results.list(&mut half, &|| is_settled.load(Ordering::Relaxed));
         }
@@ -611,14 +611,14 @@ impl PeerPlans<'_> {
 
 /// Batches digests into messages.
 struct DigestBatch<'a> {
-    line: &'a Connection,
-    batch: Vec<Seen>,
+    connection: &'a Connection,
+    batch: Vec<DestDirState>,
     /// The approximate number of entries in the directories of the batch.
     entries: usize,
 }
 
 impl DigestBatch<'_> {
-    fn push(&mut self, seen: Seen) -> Result<(), Error> {
+    fn push(&mut self, seen: DestDirState) -> Result<(), Error> {
         self.batch.push(seen);
         let is_enough = self.batch.len() >= SEEN_IN_A_MESSAGE || self.entries >= ENTRIES_IN_A_MESSAGE;
         if is_enough { self.send() } else { Ok(()) }
@@ -628,7 +628,7 @@ impl DigestBatch<'_> {
         self.entries = 0;
         match std::mem::take(&mut self.batch) {
             nothing if nothing.is_empty() => Ok(()),
-            batch => self.line.send(&Message::Digests(batch)),
+            batch => self.connection.send(&Message::Digests(batch)),
         }
     }
 }
@@ -647,7 +647,7 @@ impl Wire for Receiver<'_> {
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
-        self.line.send(&Message::Want { file, lane: Lane::Requested, basis })
+        self.connection.send(&Message::Want { file, lane: Lane::Requested, basis })
     }
 
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error> {
@@ -664,7 +664,7 @@ impl Wire for Receiver<'_> {
 
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
         self.inbox.lock().files.insert((Lane::Again, file), FileSlot::default());
-        self.line.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
+        self.connection.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
         Ok(self.arriving(Lane::Again, file, false))
     }
 
@@ -696,7 +696,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {
-        self.line.send_later(&Message::Placed(file))
+        self.connection.send_later(&Message::Placed(file))
     }
 }
 
@@ -719,7 +719,7 @@ impl Receiver<'_> {
         let mut is_over = false;
         for (piece, cost) in std::mem::take(&mut slot.pieces) {
             is_over |= piece.is_last();
-            self.line.consumed(Class::of(lane), cost);
+            self.connection.consumed(Class::of(lane), cost);
         }
         if is_over {
             state.files.remove(&(lane, file));
@@ -779,7 +779,7 @@ impl Incoming for Arriving<'_> {
 
     fn next(&mut self) -> Result<ContentPiece, Error> {
         let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
-        self.receiver.line.consumed(Class::of(self.lane), cost);
+        self.receiver.connection.consumed(Class::of(self.lane), cost);
         if piece.is_last() {
             self.is_over = true;
             self.receiver.inbox.lock().files.remove(&(self.lane, self.file));

@@ -8,7 +8,7 @@ pub use self::inbox::SenderInbox;
 use self::inbox::{Order, ReportsToSkip, lane_index};
 use self::listings::ListingSender;
 use self::roots::SentNames;
-pub use self::roots::{Outset, compare_walked, is_below, outset};
+pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
 use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
@@ -29,7 +29,7 @@ use crate::report::gauge::FileMark;
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Audience, PrefetchParams, PrefetchStart, SourcePrefetch};
+use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
 use crate::walk::SourceDir;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -52,7 +52,7 @@ pub struct Sender<'a> {
     /// The context of the run.
     pub terms: Terms<'a>,
     /// The connection to the receiver.
-    pub line: &'a Connection,
+    pub connection: &'a Connection,
     /// The messages of the receiver.
     pub inbox: &'a SenderInbox,
     /// The key of directory digests.
@@ -89,42 +89,55 @@ struct KeptDir {
 impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
-        let audience = self.audience();
+        let scan_terms = self.scan_terms();
         let compared_by = Some(&self.compared_by);
-        let params =
-            PrefetchParams { terms: self.terms, arguments, listed, key: self.key, compared_by, audience, early: None };
+        let params = PrefetchParams {
+            terms: self.terms,
+            arguments,
+            listed,
+            key: self.key,
+            compared_by,
+            scan_terms,
+            early: None,
+        };
         params.look(|prefetch| self.run_on(&prefetch, None, tally))?
     }
 
     /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the
     /// [`Message::Roots`].
-    pub fn run_on(&self, prefetch: &SourcePrefetch<'_>, sent: Option<Outset>, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run_on(
+        &self,
+        prefetch: &SourcePrefetch<'_>,
+        sent: Option<SentRoots>,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
         let options = self.terms.options;
-        prefetch.meet(self.audience());
+        prefetch.meet(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone());
-        [Class::Early, Class::Requested, Class::Again].into_iter().for_each(|class| self.line.spare(class));
+        [Class::Early, Class::Requested, Class::Again].into_iter().for_each(|class| self.connection.spare(class));
         // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
-            self.line.spare(Class::Dirs);
+            self.connection.spare(Class::Dirs);
         }
         let start = prefetch.start()?;
-        let outset = match sent {
-            Some(outset) => outset,
+        let sent_roots = match sent {
+            Some(sent_roots) => sent_roots,
             None => {
-                let (roots, outset) = outset(&self.terms, self.shortcuts(), &start, prefetch.ids());
-                let (roots, outset) = if self.is_stock() { outset.with_trouble_of(roots) } else { (roots, outset) };
-                self.line.send(&Message::Roots(Box::new(roots)))?;
-                outset
+                let (roots, sent_roots) = sent_roots(&self.terms, self.shortcuts(), &start, prefetch.ids());
+                let (roots, sent_roots) =
+                    if self.is_stock() { sent_roots.with_trouble_of(roots) } else { (roots, sent_roots) };
+                self.connection.send(&Message::Roots(Box::new(roots)))?;
+                sent_roots
             }
         };
         let PrefetchStart { gathered, root, .. } = start;
-        let Outset { whole, named, failed, more: (problems, notes) } = outset;
+        let SentRoots { whole, named, failed, more: (problems, notes) } = sent_roots;
         let named = SentNames { ids: prefetch.ids(), sent: named, is_on: !options.preserve.numeric_ids };
         let kept = Mutex::new(HashMap::new());
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
-            let _end = OnEnd(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
+            let _end = CallOnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
             for lane in [Lane::Requested, Lane::Again] {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
@@ -159,10 +172,10 @@ impl<'a> Sender<'a> {
                 listing_sender.send_tree(root, &mut counted)?;
             }
             self.inbox.lock().has_sent_all = true;
-            self.line.send(&Message::DirsEnd(Box::new(counted.clone())))?;
+            self.connection.send(&Message::DirsEnd(Box::new(counted.clone())))?;
             tally.merge(&counted);
             let mut received =
-                self.inbox.finished(listing_sender.to_skip, &|cost| self.line.consumed(Class::Digests, cost))?;
+                self.inbox.finished(listing_sender.to_skip, &|cost| self.connection.consumed(Class::Digests, cost))?;
             received.take_back(failed);
             tally.merge(&received);
             Ok::<(), Error>(())
@@ -170,18 +183,18 @@ impl<'a> Sender<'a> {
         let removed = removed.into_inner();
         tally.merge(&removed);
         if self.profile {
-            for line in self.line.cost("server") {
+            for line in self.connection.cost("server") {
                 (self.report)(Event::Problem(Problem::new(line, Weight::Warning)))?;
             }
         }
         // A receiver that has everything may have left: it waits for this message only if something may be in it.
-        let _ = self.line.send(&Message::Bye(Box::new(removed)));
+        let _ = self.connection.send(&Message::Bye(Box::new(removed)));
         Ok(())
     }
 
-    fn audience(&self) -> Audience {
+    fn scan_terms(&self) -> ScanTerms {
         let (compares, is_super) = (self.shortcuts().compare, self.receiver_is_super);
-        Audience { compares, is_super, is_stock: self.is_stock() }
+        ScanTerms { compares, is_super, is_stock: self.is_stock() }
     }
 
     /// Returns whether the receiver is a stock rsync.
@@ -212,7 +225,7 @@ impl<'a> Sender<'a> {
                 found => found.map(Some),
             })?;
             let Some((order, cost)) = order else { return Ok(()) };
-            self.line.consumed(Class::Wants, cost);
+            self.connection.consumed(Class::Wants, cost);
             match order {
                 Order::Forget(dir) => {
                     let forgotten = kept.lock().remove(&dir);
@@ -221,10 +234,10 @@ impl<'a> Sender<'a> {
                     }
                     if self.is_stock() {
                         // A stock rsync waits for the same message.
-                        self.line.send(&Message::Done(dir))?;
+                        self.connection.send(&Message::Done(dir))?;
                     }
                 }
-                Order::Confirm(file) => self.line.send(&Message::Begin { file, lane: Lane::Early })?,
+                Order::Confirm(file) => self.connection.send(&Message::Begin { file, lane: Lane::Early })?,
                 Order::Remove(file) => {
                     let Some(kept) = keep(file.dir) else {
                         return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
@@ -333,7 +346,7 @@ impl<'a> Sender<'a> {
                         self.pace(&content, got as u64);
                         let data = buffer[..got].to_vec();
                         let digest = digest::whole(&data);
-                        return self.line.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
+                        return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
                     // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
@@ -372,7 +385,7 @@ impl<'a> Sender<'a> {
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
         let &OpenContent { file, lane, from, max_bytes, as_it_is, .. } = content;
-        self.line.send(&Message::Begin { file, lane })?;
+        self.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
         if self.is_stock() && self.terms.options.place.append == Some(Append::Verify) {
@@ -405,7 +418,7 @@ impl<'a> Sender<'a> {
                     at += got as u64;
                     self.pace(content, got as u64);
                     let piece = Message::Data { lane, data };
-                    self.line.send_with(&piece, as_it_is)?;
+                    self.connection.send_with(&piece, as_it_is)?;
                     // The message was copied, so its memory can be reused.
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
@@ -414,7 +427,7 @@ impl<'a> Sender<'a> {
             }
             self.go_on()?;
         }
-        self.line.send(&Message::End { lane, digest: hasher.finish() })
+        self.connection.send(&Message::End { lane, digest: hasher.finish() })
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them.
@@ -430,18 +443,18 @@ impl<'a> Sender<'a> {
         // A stock rsync may update a partial file in place.
         let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
         let in_place = place.inplace || has_partial;
-        self.line.send(&Message::Begin { file, lane })?;
+        self.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut emit = |op: Op<'_>| {
             let sent = match op {
                 Op::Data(data) => {
                     self.pace(content, data.len() as u64);
-                    self.line.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
+                    self.connection.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
                     content.count(len_bytes);
-                    self.line.send(&Message::Copy { lane, offset_bytes, len_bytes })
+                    self.connection.send(&Message::Copy { lane, offset_bytes, len_bytes })
                 }
             };
             sent.and_then(|()| self.go_on()).map_err(|error| {
@@ -485,7 +498,7 @@ impl<'a> Sender<'a> {
     ) -> Result<(), Error> {
         match (found, stopped) {
             (_, Some(error)) => Err(error),
-            (Ok(digest), None) => self.line.send(&Message::End { lane, digest }),
+            (Ok(digest), None) => self.connection.send(&Message::End { lane, digest }),
             (Err(error), None) => self.unsent(file, lane, Some(read_error(&error))),
         }
     }
@@ -496,7 +509,7 @@ impl<'a> Sender<'a> {
             let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
             (self.report)(Event::Problem(problem.weighing(weight)))?;
         }
-        self.line.send(&Message::Unsent { file, lane, problem })
+        self.connection.send(&Message::Unsent { file, lane, problem })
     }
 
     /// Counts bytes of a file that are sent, and waits as `--bwlimit` requires.
@@ -538,9 +551,9 @@ impl OpenContent<'_> {
 }
 
 /// Calls a function when it is dropped.
-struct OnEnd<F: FnMut()>(F);
+struct CallOnDrop<F: FnMut()>(F);
 
-impl<F: FnMut()> Drop for OnEnd<F> {
+impl<F: FnMut()> Drop for CallOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }

@@ -21,7 +21,7 @@ use crate::session::shortcuts::Shortcuts;
 use crate::walk::run_context::Terms;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
-use crate::walk::{ListedDir, Look, Scanner, SourceTask, Ticket};
+use crate::walk::{ListedDir, Look, Scanner, SourceTask, TaskId};
 use crate::work::clock::Since;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ pub struct PrefetchParams<'a> {
     /// How to digest contents that the peer will compare; `None` if that is not known yet, and then none are digested.
     pub compared_by: Option<&'a Comparison>,
     /// What the digests depend on.
-    pub audience: Audience,
+    pub scan_terms: ScanTerms,
     /// Set if there is no peer yet: how long the results may be used. The audience is then a guess, and more is
     /// buffered.
     pub early: Option<Duration>,
@@ -55,7 +55,7 @@ pub struct PrefetchParams<'a> {
 
 /// Properties of the peer and of the requested output that a scan of the source depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Audience {
+pub struct ScanTerms {
     /// Directory digests are compared.
     pub compares: bool,
     /// The receiver may change owners, so digests include them.
@@ -69,14 +69,14 @@ impl<'a> PrefetchParams<'a> {
     /// the digests made so far are computed again.
     pub fn early(terms: Terms<'a>, arguments: &'a [Vec<u8>], key: [u8; 16], is_super: bool) -> PrefetchParams<'a> {
         let compares = Shortcuts::of(terms.options, Wants::default()).compare;
-        let audience = Audience { compares, is_super, is_stock: false };
+        let scan_terms = ScanTerms { compares, is_super, is_stock: false };
         PrefetchParams {
             terms,
             arguments,
             listed: None,
             key,
             compared_by: None,
-            audience,
+            scan_terms,
             early: Some(EARLY_IS_GOOD_FOR),
         }
     }
@@ -93,8 +93,8 @@ impl<'a> PrefetchParams<'a> {
                 ..self.terms.source_walk(wanted())
             };
             let digester = Digester { key: self.key, options, owners: false, ids: &ids };
-            let look = SourceLook { walk, digester, audience: Mutex::new(self.audience) };
-            look.set_audience(self.audience);
+            let look = SourceLook { walk, digester, scan_terms: Mutex::new(self.scan_terms) };
+            look.set_scan_terms(self.scan_terms);
             let scanner = if self.early.is_some() { Scanner::early(look) } else { Scanner::new(look, false) };
             let scanner = &scanner;
             std::thread::scope(|scope| {
@@ -165,8 +165,8 @@ pub struct PrefetchStart {
     pub gathered: Gathered,
     /// The entry of the directory whose content is the transfer's root.
     pub top: Option<Entry>,
-    /// The ticket of the first directory.
-    pub root: Ticket,
+    /// The task number of the first directory.
+    pub root: TaskId,
 }
 
 /// A scan of the source in progress. Dropping it ends the scan.
@@ -211,8 +211,8 @@ impl SourcePrefetch<'_> {
     }
 
     /// Ends the prefetch phase: from now on the results are taken in order, for this audience.
-    pub fn meet(&self, audience: Audience) {
-        self.scanner.walk().set_audience(audience);
+    pub fn meet(&self, scan_terms: ScanTerms) {
+        self.scanner.walk().set_scan_terms(scan_terms);
         self.scanner.end_early();
     }
 
@@ -233,14 +233,14 @@ impl SourcePrefetch<'_> {
     }
 
     /// Takes the listing of a directory, with the digest for the current audience.
-    pub fn take(&self, ticket: Ticket) -> Found {
+    pub fn take(&self, task_id: TaskId) -> Found {
         let look = self.scanner.walk();
-        let mut found = self.scanner.take(ticket);
-        if look.audience().is_stock {
-            let Found { listed, tickets, .. } = &mut found;
-            self.scanner.forget(leave_out(listed, tickets, too_long));
+        let mut found = self.scanner.take(task_id);
+        if look.scan_terms().is_stock {
+            let Found { listed, task_ids, .. } = &mut found;
+            self.scanner.forget(leave_out(listed, task_ids, too_long));
         }
-        if found.audience != look.audience() {
+        if found.scan_terms != look.scan_terms() {
             look.put_digest(&mut found);
         }
         found
@@ -261,12 +261,12 @@ pub struct Found {
     pub listed: ListedDir,
     /// Its digest; `None` if digests are not compared or the directory must be sent in any case.
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
-    /// The entry index and ticket of each subdirectory that is walked, in order.
-    pub tickets: Vec<(u32, Ticket)>,
+    /// The entry index and task number of each subdirectory that is walked, in order.
+    pub task_ids: Vec<(u32, TaskId)>,
     /// Its directories are closed; see [`crate::walk::SourceDir::reopened`].
     pub is_parked: bool,
     /// The audience that the digest was made for.
-    audience: Audience,
+    scan_terms: ScanTerms,
 }
 
 /// Scans directories of the source.
@@ -274,23 +274,23 @@ struct SourceLook<'a> {
     walk: SourceWalk<'a>,
     /// Its `owners` is overridden by the audience.
     digester: Digester<'a>,
-    audience: Mutex<Audience>,
+    scan_terms: Mutex<ScanTerms>,
 }
 
 impl SourceLook<'_> {
-    fn audience(&self) -> Audience {
-        *self.audience.lock()
+    fn scan_terms(&self) -> ScanTerms {
+        *self.scan_terms.lock()
     }
 
-    fn set_audience(&self, audience: Audience) {
+    fn set_scan_terms(&self, scan_terms: ScanTerms) {
         // Owners are compared only if they are preserved.
-        let is_super = audience.is_super && self.digester.options.preserve.owner;
-        *self.audience.lock() = Audience { is_super, ..audience };
+        let is_super = scan_terms.is_super && self.digester.options.preserve.owner;
+        *self.scan_terms.lock() = ScanTerms { is_super, ..scan_terms };
     }
 
     fn put_digest(&self, found: &mut Found) {
-        found.audience = self.audience();
-        let Audience { compares, is_super, .. } = found.audience;
+        found.scan_terms = self.scan_terms();
+        let ScanTerms { compares, is_super, .. } = found.scan_terms;
         let listed = &found.listed;
         // Problems and notes must be sent, so no digest may hide the directory.
         let is_silent =
@@ -311,20 +311,20 @@ impl Look for SourceLook<'_> {
         let (mut listed, mut tasks) = self.walk.list(task);
         leave_out(&mut listed, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
-        let tickets = at.into_iter().map(|at| (at, Ticket::NONE)).collect();
-        let mut found = Found { listed, digest: None, tickets, is_parked: false, audience: self.audience() };
+        let task_ids = at.into_iter().map(|at| (at, TaskId::NONE)).collect();
+        let mut found = Found { listed, digest: None, task_ids, is_parked: false, scan_terms: self.scan_terms() };
         self.put_digest(&mut found);
         (found, tasks)
     }
 
-    fn number(&self, found: &mut Found, tickets: &mut dyn Iterator<Item = Ticket>) {
-        for ((_, mine), ticket) in found.tickets.iter_mut().zip(tickets) {
-            *mine = ticket;
+    fn number(&self, found: &mut Found, task_ids: &mut dyn Iterator<Item = TaskId>) {
+        for ((_, mine), task_id) in found.task_ids.iter_mut().zip(task_ids) {
+            *mine = task_id;
         }
     }
 
-    fn below(&self, found: &Found) -> Vec<Ticket> {
-        found.tickets.iter().map(|&(_, ticket)| ticket).collect()
+    fn below(&self, found: &Found) -> Vec<TaskId> {
+        found.task_ids.iter().map(|&(_, task_id)| task_id).collect()
     }
 
     fn park(&self, found: &mut Found) {

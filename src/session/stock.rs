@@ -144,13 +144,13 @@ impl Client<'_> {
         let inbox = ReceiverInbox::default();
         let opening = opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
         let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
-        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
-        let handler = receiver_handler(&terms, wants, &inbox, &line, true);
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
         let digested_by = By::Negotiated(stock.sums.checksum);
         let receiver = Receiver {
             request: self.validator(),
             terms,
-            line: &line,
+            connection: &connection,
             inbox: &inbox,
             key: self.key,
             plain_by: digested_by,
@@ -166,11 +166,16 @@ impl Client<'_> {
             profile: false,
         };
         let timeout_secs = self.options.connect.timeout_secs;
-        let session_io =
-            SessionIo { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let session_io = SessionIo {
+            connection: &connection,
+            intake: Box::new(intake),
+            timeout_secs,
+            link,
+            traffic: traffic.clone(),
+        };
         let shared = Mutex::new(reporter);
         session_io.hold(&handler, || {
-            line.send(&Message::Setup(Box::new(self.setup.clone())))?;
+            connection.send(&Message::Setup(Box::new(self.setup.clone())))?;
             receive(&receiver, &handler, &shared, tally)
         })
     }
@@ -202,7 +207,7 @@ impl Client<'_> {
         let problems = Mutex::<Tally>::default();
         let (encoder, intake) =
             push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
-        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let handler = SenderHandler { inbox: &inbox, events: &queue };
         let report = |event: Event| {
@@ -215,7 +220,7 @@ impl Client<'_> {
         };
         let sender = Sender {
             terms,
-            line: &line,
+            connection: &connection,
             inbox: &inbox,
             key: self.key,
             guess: None,
@@ -229,16 +234,22 @@ impl Client<'_> {
             report: &report,
         };
         let timeout_secs = self.options.connect.timeout_secs;
-        let session_io =
-            SessionIo { line: &line, intake: Box::new(intake), timeout_secs, link, traffic: traffic.clone() };
+        let session_io = SessionIo {
+            connection: &connection,
+            intake: Box::new(intake),
+            timeout_secs,
+            link,
+            traffic: traffic.clone(),
+        };
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || queue.report(&shared, &line, self.stop))?;
-                let ended = line.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
-                    Some(looking) => sender.run_on(looking, None, tally),
-                    None => sender.run(&self.sources, self.listed.as_deref(), tally),
-                });
+                spawn(scope, "report", || queue.report(&shared, &connection, self.stop))?;
+                let ended =
+                    connection.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
+                        Some(looking) => sender.run_on(looking, None, tally),
+                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
+                    });
                 queue.end();
                 ended
             })

@@ -53,7 +53,7 @@ pub enum Method {
 
 /// When to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Squeeze {
+pub enum CompressionPolicy {
     /// Never.
     Never,
     /// All compressible data.
@@ -66,42 +66,42 @@ pub enum Squeeze {
 pub type AsItIs = Arc<AtomicBool>;
 
 /// The state of a compressor.
-enum Press {
+enum Compressor {
     Zstd(Encoder<'static>),
     Lz4,
     Zlib(Compress),
 }
 
-impl Press {
-    fn new(method: Method) -> io::Result<Press> {
+impl Compressor {
+    fn new(method: Method) -> io::Result<Compressor> {
         match method {
             Method::Zstd(level) => {
                 let mut encoder = Encoder::new(level)?;
                 encoder.set_parameter(zstd::stream::raw::CParameter::WindowLog(WINDOW_LOG))?;
-                Ok(Press::Zstd(encoder))
+                Ok(Compressor::Zstd(encoder))
             }
-            Method::Lz4 => Ok(Press::Lz4),
-            Method::Zlib(level) => Ok(Press::Zlib(Compress::new(flate2::Compression::new(level), false))),
+            Method::Lz4 => Ok(Compressor::Lz4),
+            Method::Zlib(level) => Ok(Compressor::Zlib(Compress::new(flate2::Compression::new(level), false))),
         }
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Press::Zstd(_) => ZSTD,
-            Press::Lz4 => LZ4,
-            Press::Zlib(_) => ZLIB,
+            Compressor::Zstd(_) => ZSTD,
+            Compressor::Lz4 => LZ4,
+            Compressor::Zlib(_) => ZLIB,
         }
     }
 
     /// Returns whether later chunks can refer to this one, so that it must be sent compressed even if that is longer.
     fn remembers(&self) -> bool {
-        !matches!(self, Press::Lz4)
+        !matches!(self, Compressor::Lz4)
     }
 
     /// Compresses all of `piece` into `out` and returns the length.
-    fn squeeze(&mut self, piece: &[u8], out: &mut [u8]) -> io::Result<usize> {
+    fn compress(&mut self, piece: &[u8], out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Press::Zstd(encoder) => {
+            Compressor::Zstd(encoder) => {
                 let mut input = InBuffer::around(piece);
                 let mut output = OutBuffer::around(out);
                 while input.pos() < piece.len() {
@@ -110,8 +110,8 @@ impl Press {
                 while encoder.flush(&mut output)? > 0 {}
                 Ok(output.pos())
             }
-            Press::Lz4 => lz4_flex::block::compress_into(piece, out).map_err(io::Error::other),
-            Press::Zlib(encoder) => {
+            Compressor::Lz4 => lz4_flex::block::compress_into(piece, out).map_err(io::Error::other),
+            Compressor::Zlib(encoder) => {
                 let (taken, made) = (encoder.total_in(), encoder.total_out());
                 loop {
                     let (at, end) = ((encoder.total_in() - taken) as usize, (encoder.total_out() - made) as usize);
@@ -132,11 +132,11 @@ impl Press {
     }
 }
 
-/// Writes a stream of chunks, compressed as [`Squeeze`] says.
-pub struct Squeezer<W> {
+/// Writes a stream of chunks, compressed as [`CompressionPolicy`] says.
+pub struct CompressingWriter<W> {
     writer: W,
-    when: Squeeze,
-    press: Option<Press>,
+    when: CompressionPolicy,
+    compressor: Option<Compressor>,
     as_it_is: AsItIs,
     /// The buffer for the next chunk.
     chunk: Vec<u8>,
@@ -146,19 +146,19 @@ pub struct Squeezer<W> {
     taken: (u64, u128),
 }
 
-impl<W: Write> Squeezer<W> {
+impl<W: Write> CompressingWriter<W> {
     /// Writes to `writer`, without compression while `as_it_is` is set.
-    pub fn new(writer: W, when: Squeeze, as_it_is: AsItIs) -> Squeezer<W> {
-        Squeezer { writer, when, press: None, as_it_is, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
+    pub fn new(writer: W, when: CompressionPolicy, as_it_is: AsItIs) -> CompressingWriter<W> {
+        CompressingWriter { writer, when, compressor: None, as_it_is, chunk: Vec::new(), plain_bytes: 0, taken: (0, 0) }
     }
 
     /// Returns the method for the next piece; `None` to send it plain.
     fn method(&self) -> Option<Method> {
         match self.when {
-            Squeeze::Never => None,
+            CompressionPolicy::Never => None,
             _ if self.plain_bytes > 0 => None,
-            Squeeze::Always(method) => Some(method),
-            Squeeze::IfSlow => {
+            CompressionPolicy::Always(method) => Some(method),
+            CompressionPolicy::IfSlow => {
                 let (bytes, micros) = self.taken;
                 let rate = u128::from(bytes) * 1_000_000 / micros.max(1);
                 (bytes >= KNOWN_AFTER_BYTES && rate < u128::from(SLOW_BYTES_PER_SEC)).then_some(Method::Zstd(1))
@@ -167,25 +167,25 @@ impl<W: Write> Squeezer<W> {
     }
 
     /// Compresses a piece into `chunk` and returns the kind of the chunk.
-    fn squeeze(&mut self, piece: &[u8], method: Method) -> io::Result<u8> {
-        let press = match &mut self.press {
-            Some(press) => press,
-            none => none.insert(Press::new(method)?),
+    fn compress(&mut self, piece: &[u8], method: Method) -> io::Result<u8> {
+        let compressor = match &mut self.compressor {
+            Some(compressor) => compressor,
+            none => none.insert(Compressor::new(method)?),
         };
         // lz4 requires more room than it uses.
         let room = SQUEEZED_MAX_BYTES.max(lz4_flex::block::get_maximum_output_size(piece.len()));
         self.chunk.resize(HEAD_BYTES + room, 0);
-        let len = press.squeeze(piece, &mut self.chunk[HEAD_BYTES..])?;
+        let len = compressor.compress(piece, &mut self.chunk[HEAD_BYTES..])?;
         let is_loss = len >= piece.len() - piece.len() / 16;
         if is_loss && piece.len() >= TELLING_BYTES {
             self.plain_bytes = PLAIN_AFTER_LOSS_BYTES;
         }
-        if is_loss && !press.remembers() {
+        if is_loss && !compressor.remembers() {
             self.chunk.truncate(HEAD_BYTES);
             return Ok(PLAIN);
         }
         self.chunk.truncate(HEAD_BYTES + len);
-        Ok(press.kind())
+        Ok(compressor.kind())
     }
 
     fn put(&mut self, piece: &[u8]) -> io::Result<()> {
@@ -194,7 +194,7 @@ impl<W: Write> Squeezer<W> {
         if self.as_it_is.load(Ordering::Relaxed) {
             self.chunk.resize(HEAD_BYTES, 0);
         } else if let Some(method) = self.method() {
-            kind = self.squeeze(piece, method)?;
+            kind = self.compress(piece, method)?;
         } else {
             self.plain_bytes = self.plain_bytes.saturating_sub(piece.len() as u64);
             self.chunk.resize(HEAD_BYTES, 0);
@@ -236,7 +236,7 @@ fn write_both(writer: &mut impl Write, head: &[u8], piece: &[u8]) -> io::Result<
     Ok(())
 }
 
-impl<W: Write> Write for Squeezer<W> {
+impl<W: Write> Write for CompressingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for piece in bytes.chunks(CHUNK_MAX_BYTES) {
             self.put(piece)?;
@@ -250,38 +250,38 @@ impl<W: Write> Write for Squeezer<W> {
 }
 
 /// The state of a decompressor.
-enum Unpress {
+enum Decompressor {
     Zstd(Decoder<'static>),
     Zlib(Decompress),
 }
 
-impl Unpress {
-    fn new(kind: u8) -> io::Result<Unpress> {
+impl Decompressor {
+    fn new(kind: u8) -> io::Result<Decompressor> {
         if kind == ZLIB {
-            return Ok(Unpress::Zlib(Decompress::new(false)));
+            return Ok(Decompressor::Zlib(Decompress::new(false)));
         }
         let mut decoder = Decoder::new()?;
         decoder.set_parameter(zstd::stream::raw::DParameter::WindowLogMax(WINDOW_LOG))?;
-        Ok(Unpress::Zstd(decoder))
+        Ok(Decompressor::Zstd(decoder))
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Unpress::Zstd(_) => ZSTD,
-            Unpress::Zlib(_) => ZLIB,
+            Decompressor::Zstd(_) => ZSTD,
+            Decompressor::Zlib(_) => ZLIB,
         }
     }
 
     /// Decompresses as much as fits; returns the bytes consumed and the bytes produced.
     fn expand(&mut self, from: &[u8], into: &mut [u8]) -> io::Result<(usize, usize)> {
         match self {
-            Unpress::Zstd(decoder) => {
+            Decompressor::Zstd(decoder) => {
                 let mut input = InBuffer::around(from);
                 let mut output = OutBuffer::around(into);
                 decoder.run(&mut input, &mut output).map_err(|error| bad(&format!("invalid zstd data ({error})")))?;
                 Ok((input.pos(), output.pos()))
             }
-            Unpress::Zlib(decoder) => {
+            Decompressor::Zlib(decoder) => {
                 let (taken, made) = (decoder.total_in(), decoder.total_out());
                 decoder
                     .decompress(from, into, FlushDecompress::Sync)
@@ -295,7 +295,7 @@ impl Unpress {
 /// Reads a stream of chunks and decompresses it.
 pub struct Expander<R> {
     reader: R,
-    unpress: Option<Unpress>,
+    unpress: Option<Decompressor>,
     /// What is left to read of a plain chunk.
     plain_bytes: usize,
     /// A compressed chunk as received; for lz4, its decompressed data.
@@ -387,7 +387,7 @@ impl<R: Read> Read for Expander<R> {
             }
             let unpress = match &mut self.unpress {
                 Some(unpress) => unpress,
-                none => none.insert(Unpress::new(self.kind)?),
+                none => none.insert(Decompressor::new(self.kind)?),
             };
             if unpress.kind() != self.kind {
                 return Err(bad("chunks with different compression methods"));
@@ -411,9 +411,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn round_trip(pieces: &[Vec<u8>], when: Squeeze) -> (Vec<u8>, usize) {
+    fn round_trip(pieces: &[Vec<u8>], when: CompressionPolicy) -> (Vec<u8>, usize) {
         let mut wire = Vec::new();
-        let mut squeezer = Squeezer::new(&mut wire, when, AsItIs::default());
+        let mut squeezer = CompressingWriter::new(&mut wire, when, AsItIs::default());
         pieces.iter().for_each(|piece| squeezer.write_all(piece).unwrap());
         let mut back = Vec::new();
         Expander::new(&wire[..]).read_to_end(&mut back).unwrap();
@@ -436,8 +436,8 @@ mod tests {
     proptest! {
         #[test]
         fn compressed_stream_round_trips(pieces in proptest::collection::vec(proptest::collection::vec(0u8..4, 0..2000), 0..10), level in 1u8..4) {
-            let always = methods(level).map(Squeeze::Always);
-            for when in always.into_iter().chain([Squeeze::Never, Squeeze::IfSlow]) {
+            let always = methods(level).map(CompressionPolicy::Always);
+            for when in always.into_iter().chain([CompressionPolicy::Never, CompressionPolicy::IfSlow]) {
                 prop_assert_eq!(round_trip(&pieces, when).0, pieces.concat());
             }
         }
@@ -456,7 +456,7 @@ mod tests {
     fn similar_small_chunks_compress_well() {
         let pieces: Vec<Vec<u8>> = (0..200).map(|n| format!("{n} {}", "the same words ".repeat(60)).into()).collect();
         for (method, part) in [(Method::Zstd(3), 20), (Method::Lz4, 12), (Method::Zlib(6), 20)] {
-            let (back, wire) = round_trip(&pieces, Squeeze::Always(method));
+            let (back, wire) = round_trip(&pieces, CompressionPolicy::Always(method));
             assert_eq!(back, pieces.concat());
             assert!(wire < back.len() / part, "{method:?}: {wire} of {}", back.len());
         }
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn compressed_length_depends_on_method_and_level() {
         let text = counting();
-        let len = |method| round_trip(std::slice::from_ref(&text), Squeeze::Always(method)).1;
+        let len = |method| round_trip(std::slice::from_ref(&text), CompressionPolicy::Always(method)).1;
         let [zstd, lz4, zlib] = [Method::Zstd(3), Method::Lz4, Method::Zlib(6)].map(len);
         assert!(zstd < zlib && zlib < lz4 && lz4 < text.len() * 9 / 10, "{zstd} {zlib} {lz4} of {}", text.len());
         assert!(len(Method::Zstd(-50)) > 2 * len(Method::Zstd(1)));
@@ -483,7 +483,7 @@ mod tests {
         for (method, kind) in [(Method::Zstd(3), 1), (Method::Lz4, 2), (Method::Zlib(6), 3)] {
             let mut wire = Vec::new();
             let as_it_is = AsItIs::default();
-            let mut squeezer = Squeezer::new(&mut wire, Squeeze::Always(method), as_it_is.clone());
+            let mut squeezer = CompressingWriter::new(&mut wire, CompressionPolicy::Always(method), as_it_is.clone());
             squeezer.write_all(&counting()).unwrap();
             as_it_is.store(true, Ordering::Relaxed);
             squeezer.write_all(b"as it is").unwrap();
@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn incompressible_prefix_does_not_disable_compression() {
         for method in methods(3) {
-            let (back, wire) = round_trip(&[noise(90), counting()], Squeeze::Always(method));
+            let (back, wire) = round_trip(&[noise(90), counting()], CompressionPolicy::Always(method));
             assert_eq!(back.len(), 90 + counting().len());
             assert!(wire < back.len() * 9 / 10, "{method:?}: {wire} of {}", back.len());
         }
@@ -505,7 +505,7 @@ mod tests {
     fn incompressible_data_has_little_overhead() {
         let pieces = vec![noise(CHUNK_MAX_BYTES); 20];
         for method in [methods(3), methods(9), methods(1)].concat() {
-            let (back, wire) = round_trip(&pieces, Squeeze::Always(method));
+            let (back, wire) = round_trip(&pieces, CompressionPolicy::Always(method));
             assert_eq!(back, pieces.concat());
             assert!(wire < back.len() + 2048, "{method:?}: {wire} of {}", back.len());
         }
@@ -527,7 +527,9 @@ mod tests {
     fn second_method_or_end_of_stream_is_rejected() {
         let wire_of = |method| {
             let mut wire = Vec::new();
-            Squeezer::new(&mut wire, Squeeze::Always(method), AsItIs::default()).write_all(&counting()).unwrap();
+            CompressingWriter::new(&mut wire, CompressionPolicy::Always(method), AsItIs::default())
+                .write_all(&counting())
+                .unwrap();
             wire
         };
         let two = [wire_of(Method::Zstd(1)), wire_of(Method::Zlib(1))].concat();

@@ -67,7 +67,7 @@ impl Grant {
 
 /// The status of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing<'a> {
+pub enum KeyStatus<'a> {
     /// It has these rights.
     Granted(&'a Grant),
     /// It had these rights; they have expired.
@@ -100,17 +100,17 @@ impl Grants {
     /// Returns the current grant of a key; `None` if it has none or if it has expired.
     pub fn find(&self, pin: &Pin, now: Moment) -> Option<&Grant> {
         match self.standing(pin, now) {
-            Standing::Granted(grant) => Some(grant),
-            Standing::Expired(_) | Standing::Unknown => None,
+            KeyStatus::Granted(grant) => Some(grant),
+            KeyStatus::Expired(_) | KeyStatus::Unknown => None,
         }
     }
 
     /// Returns the status of a key.
-    pub fn standing(&self, pin: &Pin, now: Moment) -> Standing<'_> {
+    pub fn standing(&self, pin: &Pin, now: Moment) -> KeyStatus<'_> {
         match self.of(pin) {
-            Some(grant) if grant.stands(now) => Standing::Granted(grant),
-            Some(grant) => Standing::Expired(grant),
-            None => Standing::Unknown,
+            Some(grant) if grant.stands(now) => KeyStatus::Granted(grant),
+            Some(grant) => KeyStatus::Expired(grant),
+            None => KeyStatus::Unknown,
         }
     }
 
@@ -264,10 +264,10 @@ mod tests {
         assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Put::New, Put::New, Put::Same));
         let grants = Grants::load(&places).unwrap();
         assert_eq!(grants.find(&Pin([1; 32]), Moment(0)), Some(&grant(1, "a")));
-        assert_eq!(grants.standing(&Pin([2; 32]), Moment(99)), Standing::Granted(&ends));
-        assert_eq!(grants.standing(&Pin([2; 32]), Moment(100)), Standing::Expired(&ends));
+        assert_eq!(grants.standing(&Pin([2; 32]), Moment(99)), KeyStatus::Granted(&ends));
+        assert_eq!(grants.standing(&Pin([2; 32]), Moment(100)), KeyStatus::Expired(&ends));
         assert_eq!(grants.find(&Pin([2; 32]), Moment(100)), None);
-        assert_eq!(grants.standing(&Pin([3; 32]), Moment(0)), Standing::Unknown);
+        assert_eq!(grants.standing(&Pin([3; 32]), Moment(0)), KeyStatus::Unknown);
         assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Put::Changed);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), [grant(1, "a")]);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), []);

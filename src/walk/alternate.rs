@@ -6,7 +6,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
-use crate::plan::alternate::{self, Candidate, Likeness, Use};
+use crate::plan::alternate::{self, Candidate, Similarity, Use};
 use crate::plan::{self, Action, Decision, Policy, Subject};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::dir_plan::unreadable_attribute;
@@ -85,7 +85,7 @@ impl AltSearch<'_> {
         let Some((found, hit)) = self.best(dirs, path, original) else { return (decision, None) };
         if use_of_them == Use::VeryThing {
             let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
-            if found.likeness != Likeness::All || is_linked() {
+            if found.similarity != Similarity::All || is_linked() {
                 return (decision, None);
             }
         }
@@ -125,10 +125,10 @@ impl AltSearch<'_> {
                 action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));
             }
             let Some(found) = Candidate::of(action) else { continue };
-            if best.as_ref().is_none_or(|(best, _)| found.likeness > best.likeness) {
+            if best.as_ref().is_none_or(|(best, _)| found.similarity > best.similarity) {
                 best = Some((found, Hit { dir, mode: stat.mode, tree }));
             }
-            if found.likeness == Likeness::All {
+            if found.similarity == Similarity::All {
                 break;
             }
         }
@@ -144,13 +144,13 @@ fn is_one_file(a: &Dir, b: &Dir, name: &[u8]) -> bool {
 /// The directories of one path in the alternate trees, opened on first use.
 #[derive(Debug, Default)]
 pub struct AltDirs {
-    opened: Vec<Option<Namesake>>,
+    opened: Vec<Option<SameNameEntry>>,
     /// Errors to report. A tree with an error counts as one without the entry.
     pub problems: Vec<Problem>,
 }
 
 #[derive(Debug, Clone)]
-enum Namesake {
+enum SameNameEntry {
     Open(Dir),
     Missing,
     Refused,
@@ -165,14 +165,16 @@ impl AltDirs {
         if self.opened[tree].is_none() {
             let opened = alternate.open_dir(path);
             self.opened[tree] = Some(match opened {
-                Err(error) if trusted_path::is_refused(&error) => Namesake::Refused,
-                opened => self.found(alternate, (path, b""), opened).map_or(Namesake::Missing, Namesake::Open),
+                Err(error) if trusted_path::is_refused(&error) => SameNameEntry::Refused,
+                opened => {
+                    self.found(alternate, (path, b""), opened).map_or(SameNameEntry::Missing, SameNameEntry::Open)
+                }
             });
         }
         match self.opened[tree].as_ref()? {
-            Namesake::Open(dir) => return Some(dir.clone()),
-            Namesake::Missing => {}
-            Namesake::Refused => self.problems.push(Problem::new(trusted_path::REFUSAL, Weight::Warning)),
+            SameNameEntry::Open(dir) => return Some(dir.clone()),
+            SameNameEntry::Missing => {}
+            SameNameEntry::Refused => self.problems.push(Problem::new(trusted_path::REFUSAL, Weight::Warning)),
         }
         None
     }

@@ -19,7 +19,7 @@ use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
 use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
-use crate::walk::scanner::Ticket;
+use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
@@ -79,7 +79,7 @@ pub struct DestWalk<'a> {
 }
 
 impl DestWalk<'_> {
-    /// Decides one directory whose source entries are known. The caller assigns the tickets of its subdirectories.
+    /// Decides one directory whose source entries are known. The caller assigns the task numbers of its subdirectories.
     /// `chain`: the receiver's rules in force in its parent. `known`: the destination's entries, if they were just
     /// examined for the directory digest.
     pub fn decide(
@@ -193,7 +193,7 @@ impl DestWalk<'_> {
     /// as it can be opened now. Entries that still cannot be examined are reported and left alone.
     pub fn decide_again_for_dir(&self, plan: &mut DirPlan, dir: Option<&Dir>) {
         let Some(root) = self.dest else { return };
-        let tickets: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
+        let task_ids: HashMap<u32, SubDir> = plan.subdirs.drain(..).map(|sub| (sub.step.source, sub)).collect();
         plan.steps.clear();
         plan.extras.clear();
         plan.leftovers.clear();
@@ -207,8 +207,8 @@ impl DestWalk<'_> {
         }
         self.decide_all(plan, &chain, false);
         for sub in &mut plan.subdirs {
-            if let Some(known) = tickets.get(&sub.step.source) {
-                (sub.ticket, sub.implied) = (known.ticket, known.implied);
+            if let Some(known) = task_ids.get(&sub.step.source) {
+                (sub.task_id, sub.implied) = (known.task_id, known.implied);
             }
         }
         let denied = errno::denied();
@@ -340,8 +340,8 @@ impl DestWalk<'_> {
                 match source.entries[source_at].is_dir() {
                     true => {
                         let flags = subs.next().unwrap_or_default();
-                        let ticket = flags.is_walked.then_some(Ticket::of(0));
-                        plan.subdirs.push(SubDir { step, ticket, implied: flags.is_implied });
+                        let task_id = flags.is_walked.then_some(TaskId::of(0));
+                        plan.subdirs.push(SubDir { step, task_id, implied: flags.is_implied });
                     }
                     false if step.decision.action == Action::Keep && !self.unchanged => {}
                     false => plan.steps.push(step),
@@ -373,21 +373,21 @@ impl DestWalk<'_> {
     }
 
     /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
-    /// their names becomes extra. Returns the tickets of the dropped directories.
-    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(Ticket) -> bool) -> Vec<Ticket> {
+    /// their names becomes extra. Returns the task numbers of the dropped directories.
+    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
         let mut pruned = Vec::new();
         let dest = std::mem::take(&mut plan.dest);
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         let mut extras = self.extras(plan, &chain);
         for sub in std::mem::take(&mut plan.subdirs) {
             let path = plan.listing.path.join(plan.name_of(&sub.step));
-            let is_bare = sub.ticket.is_none_or(&is_bare);
+            let is_bare = sub.task_id.is_none_or(&is_bare);
             if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
                 plan.subdirs.push(sub);
                 continue;
             }
             plan.pruned.push(sub.step.source);
-            pruned.extend(sub.ticket);
+            pruned.extend(sub.task_id);
             if sub.step.dest != NONE {
                 note_lone(plan, &dest, sub.step.dest as usize, &mut extras);
             }

@@ -13,7 +13,7 @@ use crate::proto::{DirId, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
-use crate::walk::scanner::Ticket;
+use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Base, SourceDir};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub struct Step {
 pub struct SubDir {
     /// The entry and what to do about it.
     pub step: Step,
-    /// The ticket of its own plan; `None` if its content takes no part.
-    pub ticket: Option<Ticket>,
+    /// The task number of its own plan; `None` if its content takes no part.
+    pub task_id: Option<TaskId>,
     /// It is only a leading element under `-R --no-implied-dirs`: created if missing, otherwise left unchanged.
     pub implied: bool,
 }
@@ -217,9 +217,9 @@ impl DirPlan {
         self.listing.source.name(&self.listing.source.entries[step.source as usize])
     }
 
-    /// Returns the tickets of the subdirectories that have a plan, in order.
-    pub fn below(&self) -> impl DoubleEndedIterator<Item = Ticket> + '_ {
-        self.subdirs.iter().filter_map(|sub| sub.ticket)
+    /// Returns the task numbers of the subdirectories that have a plan, in order.
+    pub fn below(&self) -> impl DoubleEndedIterator<Item = TaskId> + '_ {
+        self.subdirs.iter().filter_map(|sub| sub.task_id)
     }
 
     /// Returns what the destination has in place of a subdirectory.

@@ -22,7 +22,7 @@ pub use self::dir_plan::{
     unreadable_attribute,
 };
 pub use self::dir_rules::enter_dir;
-pub use self::scanner::{Look, Scanner, Ticket};
+pub use self::scanner::{Look, Scanner, TaskId};
 use self::source::SourceWalk;
 pub use self::source_dir::{Compare, ComparedSource, SourceDir};
 pub use self::source_task::SourceTask;
@@ -59,7 +59,7 @@ impl Walk<'_> {
         let chain = plan.receiver_chain.as_ref().expect("decided above");
         for sub in &mut subdirs {
             let Some((_, source)) = below.next_if(|(at, _)| *at == sub.step.source) else { continue };
-            if sub.ticket.is_none() {
+            if sub.task_id.is_none() {
                 continue;
             }
             let further = plan.listing.path.is_root() && !std::mem::take(&mut is_first);
@@ -79,13 +79,13 @@ impl Look for Walk<'_> {
         self.plan(task)
     }
 
-    fn number(&self, plan: &mut DirPlan, tickets: &mut dyn Iterator<Item = Ticket>) {
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.ticket.is_some()) {
-            sub.ticket = tickets.next();
+    fn number(&self, plan: &mut DirPlan, task_ids: &mut dyn Iterator<Item = TaskId>) {
+        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
+            sub.task_id = task_ids.next();
         }
     }
 
-    fn below(&self, plan: &DirPlan) -> Vec<Ticket> {
+    fn below(&self, plan: &DirPlan) -> Vec<TaskId> {
         plan.below().collect()
     }
 

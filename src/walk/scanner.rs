@@ -7,15 +7,15 @@ use std::ops::Range;
 
 /// Identifies the result of one task in [`Scanner::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct TaskId(u64);
 
-impl Ticket {
-    /// A placeholder for a ticket that is not assigned yet.
-    pub const NONE: Ticket = Ticket(u64::MAX);
+impl TaskId {
+    /// A placeholder for a task number that is not assigned yet.
+    pub const NONE: TaskId = TaskId(u64::MAX);
 
-    /// Returns the ticket with this number.
-    pub fn of(number: u64) -> Ticket {
-        Ticket(number)
+    /// Returns the task number with this number.
+    pub fn of(number: u64) -> TaskId {
+        TaskId(number)
     }
 }
 
@@ -40,10 +40,10 @@ pub trait Look: Sync {
     type Found: Send;
     /// Processes one directory. Also returns the tasks of its subdirectories, in order.
     fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
-    /// Stores the tickets of those tasks in the result, in the same order.
-    fn number(&self, found: &mut Self::Found, tickets: &mut dyn Iterator<Item = Ticket>);
-    /// Returns the tickets of the subdirectories in a result.
-    fn below(&self, found: &Self::Found) -> Vec<Ticket>;
+    /// Stores the task numbers of those tasks in the result, in the same order.
+    fn number(&self, found: &mut Self::Found, task_ids: &mut dyn Iterator<Item = TaskId>);
+    /// Returns the task numbers of the subdirectories in a result.
+    fn below(&self, found: &Self::Found) -> Vec<TaskId>;
     /// Closes the descriptors of a result, because more results are held than a process may have files open.
     fn park(&self, found: &mut Self::Found);
     /// Returns how many entries the result keeps in memory, and how many source entries were listed and their total
@@ -69,15 +69,15 @@ struct ScannerState<L: Look> {
     is_early: bool,
     next: u64,
     /// Tasks not begun. The one needed first is last in the vector.
-    waiting: Vec<(Ticket, L::Task)>,
-    ready: HashMap<Ticket, L::Found>,
+    waiting: Vec<(TaskId, L::Task)>,
+    ready: HashMap<TaskId, L::Found>,
     ready_entries: usize,
     /// How many tasks are in progress.
     begun: usize,
     /// Tasks in progress whose results are no longer needed.
-    forgotten: HashSet<Ticket>,
-    /// The tickets that a consumer waits for.
-    awaited: Vec<Ticket>,
+    forgotten: HashSet<TaskId>,
+    /// The task numbers that a consumer waits for.
+    awaited: Vec<TaskId>,
     /// How many workers wait for work.
     idle: usize,
     /// Set when the room runs out, until half of it is free again. Meanwhile no worker begins a task; the consumer only
@@ -129,20 +129,20 @@ impl<L: Look> Scanner<L> {
     }
 
     /// Adds the first task.
-    pub fn start(&self, task: L::Task) -> Ticket {
+    pub fn start(&self, task: L::Task) -> TaskId {
         let mut state = self.state.lock();
-        let ticket = Ticket(state.next);
+        let task_id = TaskId(state.next);
         state.next += 1;
-        state.waiting.push((ticket, task));
+        state.waiting.push((task_id, task));
         self.wake(&state, 1);
-        ticket
+        task_id
     }
 
-    /// Adds the tasks of a result that was made elsewhere, and stores their tickets in it.
+    /// Adds the tasks of a result that was made elsewhere, and stores their task numbers in it.
     pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
         let mut state = self.state.lock();
         self.wake(&state, tasks.len());
-        self.walk.number(found, &mut state.queue_tasks(tasks).map(Ticket));
+        self.walk.number(found, &mut state.queue_tasks(tasks).map(TaskId));
     }
 
     /// Runs a worker until [`Scanner::close`].
@@ -150,7 +150,7 @@ impl<L: Look> Scanner<L> {
         let mut state = self.state.lock();
         while !state.closed {
             let parks = state.ready.len() >= self.held_max;
-            let Some((ticket, task)) = state.next_task(self.unbounded) else {
+            let Some((task_id, task)) = state.next_task(self.unbounded) else {
                 state.idle += 1;
                 self.work.wait(&mut state);
                 state.idle -= 1;
@@ -162,7 +162,7 @@ impl<L: Look> Scanner<L> {
                 self.walk.park(&mut plan);
             }
             state = self.state.lock();
-            if state.forgotten.remove(&ticket) {
+            if state.forgotten.remove(&task_id) {
                 state.begun -= 1;
                 continue;
             }
@@ -170,25 +170,25 @@ impl<L: Look> Scanner<L> {
             self.wake(&state, tasks.len().saturating_sub(1));
             let plan = self.put_down(&mut state, plan, tasks);
             state.ready_entries += self.walk.size(&plan).0;
-            state.ready.insert(ticket, plan);
-            if state.awaited.contains(&ticket) {
+            state.ready.insert(task_id, plan);
+            if state.awaited.contains(&task_id) {
                 self.made.notify_all();
             }
         }
     }
 
     /// Takes a result. Makes it on this thread if no worker has begun it.
-    pub fn take(&self, ticket: Ticket) -> L::Found {
+    pub fn take(&self, task_id: TaskId) -> L::Found {
         let mut state = self.state.lock();
         loop {
-            if let Some(plan) = state.ready.remove(&ticket) {
+            if let Some(plan) = state.ready.remove(&task_id) {
                 state.ready_entries -= self.walk.size(&plan).0;
                 if state.has_room_again() {
                     self.wake(&state, usize::MAX);
                 }
                 return plan;
             }
-            if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == ticket) {
+            if let Some(at) = state.waiting.iter().rposition(|(waiting, _)| *waiting == task_id) {
                 let (_, task) = state.waiting.remove(at);
                 state.begun += 1;
                 drop(state);
@@ -200,27 +200,27 @@ impl<L: Look> Scanner<L> {
                 self.wake(&state, tasks.len());
                 return self.put_down(&mut state, plan, tasks);
             }
-            state.awaited.push(ticket);
+            state.awaited.push(task_id);
             self.made.wait(&mut state);
-            state.awaited.retain(|awaited| *awaited != ticket);
+            state.awaited.retain(|awaited| *awaited != task_id);
         }
     }
 
     /// Drops these results and everything below them. Tasks not begun are removed. No other thread may be taking any of
     /// them.
-    pub fn forget(&self, tickets: Vec<Ticket>) {
+    pub fn forget(&self, task_ids: Vec<TaskId>) {
         let mut state = self.state.lock();
         let mut unmade = HashSet::new();
-        let mut left = tickets;
-        while let Some(ticket) = left.pop() {
-            let Some(plan) = state.ready.remove(&ticket) else {
-                unmade.insert(ticket);
+        let mut left = task_ids;
+        while let Some(task_id) = left.pop() {
+            let Some(plan) = state.ready.remove(&task_id) else {
+                unmade.insert(task_id);
                 continue;
             };
             state.ready_entries -= self.walk.size(&plan).0;
             left.extend(self.walk.below(&plan));
         }
-        state.waiting.retain(|(ticket, _)| !unmade.remove(ticket));
+        state.waiting.retain(|(task_id, _)| !unmade.remove(task_id));
         state.forgotten.extend(unmade);
         if state.has_room_again() {
             self.wake(&state, usize::MAX);
@@ -257,11 +257,11 @@ impl<L: Look> Scanner<L> {
         self.work.notify_all();
     }
 
-    /// Queues the tasks of a result, first task on top, and stores their tickets in it.
+    /// Queues the tasks of a result, first task on top, and stores their task numbers in it.
     fn put_down(&self, state: &mut ScannerState<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
-        let mut tickets = state.queue_tasks(tasks).map(Ticket);
-        self.walk.number(&mut found, &mut tickets);
-        debug_assert_eq!(tickets.next(), None, "each task has its ticket");
+        let mut task_ids = state.queue_tasks(tasks).map(TaskId);
+        self.walk.number(&mut found, &mut task_ids);
+        debug_assert_eq!(task_ids.next(), None, "each task has its ticket");
         state.begun -= 1;
         let (_, (entries, bytes)) = self.walk.size(&found);
         state.listed.0 += entries;
@@ -271,17 +271,17 @@ impl<L: Look> Scanner<L> {
 }
 
 impl<L: Look> ScannerState<L> {
-    /// Queues tasks, first task on top. Returns the numbers of their tickets.
+    /// Queues tasks, first task on top. Returns the numbers of their task numbers.
     fn queue_tasks(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
         let first = self.next;
         self.next += tasks.len() as u64;
-        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (Ticket(first + at as u64), task));
+        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (TaskId(first + at as u64), task));
         self.waiting.extend(numbered);
         first..self.next
     }
 
     /// Returns the next task for a worker, or `None` if there is no task or no room for its result.
-    fn next_task(&mut self, unbounded: bool) -> Option<(Ticket, L::Task)> {
+    fn next_task(&mut self, unbounded: bool) -> Option<(TaskId, L::Task)> {
         let (dirs_max, entries_max) = match self.is_early {
             true => (DIRS_EARLY_MAX, ENTRIES_EARLY_MAX),
             false => (DIRS_AHEAD_MAX, ENTRIES_AHEAD_MAX),
@@ -318,7 +318,7 @@ mod tests {
 
     struct Dir {
         depth: usize,
-        subs: Vec<Ticket>,
+        subs: Vec<TaskId>,
         entries: usize,
         is_parked: bool,
     }
@@ -329,15 +329,15 @@ mod tests {
 
         fn look(&self, depth: usize) -> (Dir, Vec<usize>) {
             let subs = if depth < self.deep { self.wide } else { 0 };
-            let dir = Dir { depth, subs: vec![Ticket::NONE; subs], entries: self.entries, is_parked: false };
+            let dir = Dir { depth, subs: vec![TaskId::NONE; subs], entries: self.entries, is_parked: false };
             (dir, vec![depth + 1; subs])
         }
 
-        fn number(&self, dir: &mut Dir, tickets: &mut dyn Iterator<Item = Ticket>) {
-            dir.subs.iter_mut().for_each(|sub| *sub = tickets.next().expect("a ticket for each"));
+        fn number(&self, dir: &mut Dir, task_ids: &mut dyn Iterator<Item = TaskId>) {
+            dir.subs.iter_mut().for_each(|sub| *sub = task_ids.next().expect("a ticket for each"));
         }
 
-        fn below(&self, dir: &Dir) -> Vec<Ticket> {
+        fn below(&self, dir: &Dir) -> Vec<TaskId> {
             dir.subs.clone()
         }
 
@@ -351,10 +351,10 @@ mod tests {
     }
 
     /// Takes a directory and everything below it. Returns the number of directories.
-    fn take_all(scanner: &Scanner<Tree>, ticket: Ticket, depth: usize) -> usize {
+    fn take_all(scanner: &Scanner<Tree>, task_id: TaskId, depth: usize) -> usize {
         let ready = scanner.state.lock().ready.len();
         scanner.walk().most_ready.fetch_max(ready, Ordering::Relaxed);
-        let dir = scanner.take(ticket);
+        let dir = scanner.take(task_id);
         assert_eq!(dir.depth, depth);
         assert!(!scanner.is_unbounded() || dir.is_parked, "what is held holds no descriptors");
         1 + dir.subs.into_iter().map(|sub| take_all(scanner, sub, depth + 1)).sum::<usize>()
@@ -414,25 +414,25 @@ mod tests {
     #[test]
     fn workers_sleep_until_half_of_the_room_is_free() {
         let scanner = Scanner::new(tree(3000, 1, 1), false);
-        let all: Vec<Ticket> = {
+        let all: Vec<TaskId> = {
             let root = scanner.start(0);
             scanner.take(root).subs
         };
-        let begin = || scanner.state.lock().next_task(false).map(|(ticket, _)| ticket);
-        let made = |ticket: Ticket| {
+        let begin = || scanner.state.lock().next_task(false).map(|(task_id, _)| task_id);
+        let made = |task_id: TaskId| {
             let mut state = scanner.state.lock();
             let (dir, tasks) = scanner.walk().look(1);
             let dir = scanner.put_down(&mut state, dir, tasks);
             state.ready_entries += 1;
-            state.ready.insert(ticket, dir);
+            state.ready.insert(task_id, dir);
         };
-        for ticket in &all[..DIRS_AHEAD_MAX] {
-            assert_eq!(begin(), Some(*ticket));
-            made(*ticket);
+        for task_id in &all[..DIRS_AHEAD_MAX] {
+            assert_eq!(begin(), Some(*task_id));
+            made(*task_id);
         }
         assert_eq!(begin(), None, "the lookahead is full");
-        for ticket in &all[..DIRS_AHEAD_MAX / 2 - 1] {
-            scanner.take(*ticket);
+        for task_id in &all[..DIRS_AHEAD_MAX / 2 - 1] {
+            scanner.take(*task_id);
             assert_eq!(begin(), None, "less than half of the lookahead is free");
         }
         scanner.take(all[DIRS_AHEAD_MAX / 2 - 1]);

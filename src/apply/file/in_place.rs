@@ -2,12 +2,12 @@
 
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
-use crate::apply::content::{Content, Poured, Vessel};
+use crate::apply::content::{Content, ContentCounts, ContentTarget};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::file::{cannot_read_old, report_begun, wanted_mode};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Context, Hands, Outcome, backup};
+use crate::apply::{ApplierState, BlockSums, Context, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -23,12 +23,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Writes into the destination's own file.
 pub(super) fn overwrite(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     dir: &Dir,
     content: &mut Content<'_>,
     out: &mut Outcome<'_>,
-) -> Result<Poured, Failure> {
+) -> Result<ContentCounts, Failure> {
     let existing = job.dest().expect("checked before");
     let full = || context.full(job.path.as_bytes());
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
@@ -56,13 +56,13 @@ pub(super) fn overwrite(
         let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
         moved.map_err(|error| failed("lseek", &error))?;
     }
-    let mut poured = Poured::default();
+    let mut content_counts = ContentCounts::default();
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
         let is_basis = context.options.place.append.is_none() && !(is_device && existing.len_bytes == 0);
         let verified_bytes = if is_verified_at_end(context, content) { start } else { 0 };
         let basis = Some(to.as_fd()).filter(|_| is_basis || verified_bytes > 0);
-        let vessel = Vessel {
+        let target = ContentTarget {
             to: to.as_fd(),
             start_bytes: start - verified_bytes,
             verified_bytes,
@@ -74,11 +74,11 @@ pub(super) fn overwrite(
             max_bytes: content_max_bytes(job.source().len_bytes),
             threads: context.threads,
         };
-        poured = fill(context, hands, job, content, vessel, out)?;
+        content_counts = fill(context, applier, job, content, target, out)?;
     }
-    let end = start + poured.literal_bytes + poured.matched_bytes;
+    let end = start + content_counts.literal_bytes + content_counts.matched_bytes;
     // If nothing had to be written, this sets the time to now, as a write would.
-    let is_unwritten = poured.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
+    let is_unwritten = content_counts.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
     if !is_device
         && (is_unwritten || was.len_bytes > end)
         && let Err(error) = sys::truncate(to.as_fd(), end)
@@ -103,7 +103,7 @@ pub(super) fn overwrite(
     has.mode = has.mode.filter(|_| !opened_up);
     attributes::finish(context, subject, job.source(), has, mode, &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
-    Ok(poured)
+    Ok(content_counts)
 }
 
 /// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.

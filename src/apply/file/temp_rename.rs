@@ -3,13 +3,13 @@
 
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
-use crate::apply::content::{Content, Poured, Vessel, basis_file};
+use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
 use crate::apply::file::{NewContent, report_begun, wanted_mode};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, TempDir, backup, partial, refusal};
+use crate::apply::{ApplierState, Context, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -23,12 +23,12 @@ use std::os::fd::AsFd;
 /// Writes a file and sets its name and attributes.
 pub(super) fn replace(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     dir: &Dir,
     NewContent { content, similar }: NewContent<'_, '_>,
     out: &mut Outcome<'_>,
-) -> Result<Poured, Failure> {
+) -> Result<ContentCounts, Failure> {
     let place = &context.options.place;
     let mode = wanted_mode(context, job);
     let temp_dir = temp_dir(context, job, out)?;
@@ -65,7 +65,7 @@ pub(super) fn replace(
             }
         }
     }
-    let vessel = Vessel {
+    let target = ContentTarget {
         verified_bytes: 0,
         to: pending.fd(),
         start_bytes: 0,
@@ -77,11 +77,11 @@ pub(super) fn replace(
         max_bytes: content_max_bytes(job.source().len_bytes),
         threads: context.threads,
     };
-    match fill(context, hands, job, content, vessel, out) {
-        Ok(poured) => {
+    match fill(context, applier, job, content, target, out) {
+        Ok(content_counts) => {
             finish(context, job, &pending, mode, out)?;
             give_name(context, job, dir, (pending, staging.as_ref()), out)?;
-            Ok(poured)
+            Ok(content_counts)
         }
         Err(failure) => {
             if let Err(error) = partial::keep(context, job, dir, pending) {

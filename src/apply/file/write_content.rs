@@ -1,12 +1,12 @@
 //! Writes content into an open file, from this machine or from a peer.
 
 use crate::apply::attributes;
-use crate::apply::content::{Content, Poured, Spilt, Vessel, pour};
+use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome};
+use crate::apply::{ApplierState, Context, Outcome};
 use crate::flist::Kind;
-use crate::fs::copy::{Copier, CopyError, Manner};
+use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::sys;
 use crate::report::event::{Event, Problem, Update, Weight};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,40 +14,40 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
 pub(super) fn fill(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     content: &mut Content<'_>,
-    vessel: Vessel<'_>,
+    target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
-) -> Result<Poured, Failure> {
+) -> Result<ContentCounts, Failure> {
     let (wire, file, incoming) = match content {
-        Content::File(from) => return fill_from_local(context, hands, job, from.as_fd(), vessel, out),
+        Content::File(from) => return fill_from_local(context, applier, job, from.as_fd(), target, out),
         Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
     };
-    let mut poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
-    if matches!(poured, Err(Spilt::Mismatch)) && !context.stopped() {
+    let mut content_counts = write_content(&mut **incoming, target, &mut stepper(context, job, out));
+    if matches!(content_counts, Err(ContentError::Mismatch)) && !context.stopped() {
         if context.reports_retries() {
-            report_mismatch(job, (vessel.verified_bytes > 0, true), &mut out.events);
+            report_mismatch(job, (target.verified_bytes > 0, true), &mut out.events);
         }
-        if vessel.verified_bytes > 0 {
+        if target.verified_bytes > 0 {
             record_retry(context, job);
         }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
-        if vessel.fresh {
-            sys::truncate(vessel.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
+        if target.fresh {
+            sys::truncate(target.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
         }
-        let vessel = Vessel { basis: None, start_bytes: 0, verified_bytes: 0, ..vessel };
-        poured = pour(&mut **incoming, vessel, &mut stepper(context, job, out));
+        let target = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
+        content_counts = write_content(&mut **incoming, target, &mut stepper(context, job, out));
     }
-    poured.map_err(|spilt| match spilt {
-        Spilt::Unsent(problem) => problem.into(),
-        Spilt::Mismatch | Spilt::OtherBeginning => {
+    content_counts.map_err(|error| match error {
+        ContentError::Unsent(problem) => problem.into(),
+        ContentError::Mismatch | ContentError::OtherBeginning => {
             report_mismatch(job, (false, false), &mut out.events);
             Failure::Stopped
         }
-        Spilt::Write(error) => io_failed(context, job, "write", &error),
-        Spilt::Lost(error) => Failure::Fatal(error),
-        Spilt::Stopped => Failure::Stopped,
+        ContentError::Write(error) => io_failed(context, job, "write", &error),
+        ContentError::Lost(error) => Failure::Fatal(error),
+        ContentError::Stopped => Failure::Stopped,
     })
 }
 
@@ -89,29 +89,29 @@ fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>
 
 fn fill_from_local(
     context: &Context<'_>,
-    hands: &mut Hands,
+    applier: &mut ApplierState,
     job: &Job<'_>,
     from: BorrowedFd<'_>,
-    vessel: Vessel<'_>,
+    target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
-) -> Result<Poured, Failure> {
+) -> Result<ContentCounts, Failure> {
     let len_bytes = job.source().len_bytes;
-    let (sparse, by_hand) = (vessel.sparse, context.throttle.is_some() || vessel.is_device);
+    let (sparse, by_hand) = (target.sparse, context.throttle.is_some() || target.is_device);
     let from_device = context.options.select.copy_devices && is_device(from);
-    let start = from_device.then_some(vessel.start_bytes);
-    let manner = Manner { len_bytes, sparse, by_hand, from_device: start, fresh: vessel.fresh };
+    let start = from_device.then_some(target.start_bytes);
+    let manner = CopyMethod { len_bytes, sparse, by_hand, from_device: start, fresh: target.fresh };
     let max_bytes = if from_device { len_bytes } else { u64::MAX };
     let mut step = stepper(context, job, out);
-    let mut copier = Copier::new(std::mem::take(&mut hands.buffer), &context.abilities, &mut step);
-    let copied = match vessel.basis {
-        Some(basis) if vessel.in_place && context.finds_differences() => copier
+    let mut copier = Copier::new(std::mem::take(&mut applier.buffer), &context.unsupported_calls, &mut step);
+    let copied = match target.basis {
+        Some(basis) if target.in_place && context.finds_differences() => copier
             .copy_changed(from, basis, (sparse, max_bytes))
-            .map(|changed| Poured { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
-        _ => copier.copy(from, vessel.to, manner).map(|bytes| Poured { literal_bytes: bytes, matched_bytes: 0 }),
+            .map(|changed| ContentCounts { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
+        _ => copier.copy(from, target.to, manner).map(|bytes| ContentCounts { literal_bytes: bytes, matched_bytes: 0 }),
     };
-    hands.buffer = copier.into_buffer();
-    if let Ok(poured) = copied
-        && poured.literal_bytes + poured.matched_bytes != len_bytes
+    applier.buffer = copier.into_buffer();
+    if let Ok(content_counts) = copied
+        && content_counts.literal_bytes + content_counts.matched_bytes != len_bytes
         && !from_device
         && sys::fstat(from).is_ok_and(|stat| Kind::of_mode(stat.mode) != Some(Kind::File))
     {

@@ -4,7 +4,7 @@ use crate::apply::entry;
 use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
-use crate::apply::{Context, Hands, Outcome, Spot};
+use crate::apply::{ApplierState, Context, Outcome, Spot};
 use crate::plan::Action;
 use crate::report::event::Event;
 use crate::report::tally::Tally;
@@ -72,11 +72,11 @@ impl Drop for Leading {
 
 impl Batch {
     /// Does the work.
-    pub fn carry_out(self, context: &Context<'_>, hands: &mut Hands, out: &mut Outcome<'_>) {
+    pub fn carry_out(self, context: &Context<'_>, applier: &mut ApplierState, out: &mut Outcome<'_>) {
         out.events = self.head;
         out.tally = self.tally;
         for work in self.work {
-            if work.carry_out(context, hands, out).is_break() {
+            if work.carry_out(context, applier, out).is_break() {
                 return;
             }
         }
@@ -85,24 +85,24 @@ impl Batch {
 
 impl Work {
     /// Does the work, or breaks if the run ends.
-    fn carry_out(self, context: &Context<'_>, hands: &mut Hands, out: &mut Outcome<'_>) -> ControlFlow<()> {
+    fn carry_out(self, context: &Context<'_>, applier: &mut ApplierState, out: &mut Outcome<'_>) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
                 for step in &plan.steps[range] {
                     go_on(context, out)?;
-                    entry::perform(context, hands, &Job::new(&plan, *step, &spot), out);
+                    entry::perform(context, applier, &Job::new(&plan, *step, &spot), out);
                 }
                 go_on(context, out)
             }
             Work::Lead(member, leading) => {
                 go_on(context, out)?;
-                hard_links::lead(context, hands, &member.job(), &leading.0, out);
+                hard_links::lead(context, applier, &member.job(), &leading.0, out);
                 go_on(context, out)
             }
             Work::Follow(member, leader) => {
                 leader.is_placed.wait();
                 go_on(context, out)?;
-                hard_links::follow(context, hands, &member.job(), &leader, out);
+                hard_links::follow(context, applier, &member.job(), &leader, out);
                 if let (Some(gauge), Action::Transfer(_)) = (context.gauge, member.job().step.decision.action) {
                     gauge.pass(0, member.job().source().len_bytes);
                 }

@@ -1,7 +1,7 @@
 //! Hard-link groups: which name of a file leads, and which follow it (`-H`).
 //!
 //! Only a few bytes per file with several names are kept to the end of a run. Everything else lasts only while the
-//! names are within the lookahead, see [`super::plan_queue::Stock::hold_more`].
+//! names are within the lookahead, see [`super::plan_queue::PlanPool::hold_more`].
 
 use crate::apply::generator::batch::{Member, Work};
 use crate::apply::hard_links::{Leader, PlacedLeader};
@@ -78,7 +78,7 @@ impl LinkGroups {
     /// within the lookahead when the first one was processed. If the entry is not a regular file, the first name always
     /// leads. The others become links to the leader: earlier names immediately and in reverse order, later ones at
     /// their own turn.
-    pub(super) fn meet(&mut self, inode: Inode, member: Member) -> Vec<Work> {
+    pub(super) fn add(&mut self, inode: Inode, member: Member) -> Vec<Work> {
         self.leaders.settle();
         let near = self.near.entry(inode);
         near.to_come = near.to_come.saturating_sub(1);
@@ -100,7 +100,7 @@ impl LinkGroups {
             self.near.remove(inode);
         }
         if is_over && self.have_seen_all {
-            self.leaders.forget(inode);
+            self.leaders.remove(inode);
         }
         work
     }
@@ -181,7 +181,7 @@ impl Leaders {
         self.under_way.push_back(inode);
     }
 
-    fn forget(&mut self, inode: Inode) {
+    fn remove(&mut self, inode: Inode) {
         if self.whole.remove(inode).is_none() {
             self.placed.remove(inode);
         }

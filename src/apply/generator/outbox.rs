@@ -1,6 +1,6 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
-use crate::apply::fuzzy_basis::Lookout;
+use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Batch, Work};
 use crate::apply::job::Job;
 use crate::apply::{Context, content};
@@ -37,14 +37,14 @@ pub(super) struct Outbox<'a> {
     pub(super) head: Vec<Event>,
     /// Counts that go with `head`.
     pub(super) tally: Tally,
-    lookout: Lookout,
+    fuzzy_search: FuzzySearch,
 }
 
 impl<'a> Outbox<'a> {
     /// Creates an empty outbox.
     pub(super) fn new(context: &'a Context<'a>, appliers: Appliers<'a>) -> Outbox<'a> {
-        let (head, tally, lookout) = (Vec::new(), Tally::default(), Lookout::default());
-        Outbox { context, appliers, number: 0, head, tally, lookout }
+        let (head, tally, fuzzy_search) = (Vec::new(), Tally::default(), FuzzySearch::default());
+        Outbox { context, appliers, number: 0, head, tally, fuzzy_search }
     }
 
     /// Reports that this many more entries were checked (`--progress`).
@@ -102,7 +102,7 @@ impl<'a> Outbox<'a> {
         if is_unrequested || !matches!(job.step.decision.action, Action::Transfer(_)) {
             return Ok(());
         }
-        let similar = self.lookout.choose(context, &job);
+        let similar = self.fuzzy_search.choose(context, &job);
         let wire = context.wire.filter(|_| !context.is_dry());
         if let (Some(wire), Some(file)) = (wire, job.file_id()) {
             wire.want(file, content::basis(context, &job, similar.as_ref(), wire))?;

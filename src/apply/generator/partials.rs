@@ -9,7 +9,7 @@ use crate::plan::Action;
 use crate::walk::DirPlan;
 
 /// Removes the partial files of those files in a directory that are up to date.
-pub(super) fn forget(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
+pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
     let Some(dir) = spot.dir.as_ref().filter(|_| !context.is_dry()) else { return };
     let place = &context.options.place;
     // An interrupted run with --delay-updates may have left complete files in the staging directory.

@@ -9,7 +9,7 @@ use crate::plan;
 use crate::report::event::Event;
 use crate::report::progress::ListTotal;
 use crate::walk::destination::DestWalk;
-use crate::walk::{DestState, DirPlan, Findings, NONE, Ticket};
+use crate::walk::{DestState, DirPlan, Findings, NONE, TaskId};
 use std::collections::{HashMap, HashSet};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
@@ -17,17 +17,17 @@ pub type Left<'l> = dyn FnMut(Findings) -> Result<(), Error> + 'l;
 
 /// Makes the plans of directories, in the order in which they are taken.
 pub trait Plans: Sync {
-    /// Returns the ticket of the root's plan.
-    fn root(&self) -> Ticket;
+    /// Returns the task number of the root's plan.
+    fn root(&self) -> TaskId;
     /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
     /// done in it, but perhaps below it, see [`Plans::stray`].
-    fn take(&self, ticket: Ticket, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error>;
+    fn take(&self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error>;
     /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
     /// plan. It contains only that directory, whose own plan is taken as usual.
     fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
-    /// Skips the plan of a directory and everything below it. The ticket is `None` if nothing below it was walked.
+    /// Skips the plan of a directory and everything below it. The task number is `None` if nothing below it was walked.
     /// `left` receives the findings there, in order.
-    fn skip(&self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
+    fn skip(&self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
     /// Returns how the destination is listed.
     fn walk(&self) -> &DestWalk<'_>;
     /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
@@ -55,14 +55,14 @@ const OPEN_AHEAD: usize = 64;
 const OPEN_PARTS: usize = 16;
 
 /// The plans of a run: takes them, holds those needed ahead of their turn, and counts the list.
-pub(super) struct Stock<'a> {
+pub(super) struct PlanPool<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
-    held: HashMap<Ticket, DirPlan>,
+    held: HashMap<TaskId, DirPlan>,
     /// Entries of both sides in the held plans.
     held_entries: usize,
     /// Directories below the held ones whose plans are not held yet. The next one is last.
-    to_come: Vec<ToCome>,
+    to_come: Vec<UpcomingDir>,
     /// How many plans may be held ahead of their turn.
     ahead_max: usize,
     /// How many held plans may hold descriptors.
@@ -74,20 +74,20 @@ pub(super) struct Stock<'a> {
 }
 
 /// A directory whose plan is not taken yet.
-struct ToCome {
-    ticket: Ticket,
+struct UpcomingDir {
+    task_id: TaskId,
     path: RelPath,
     dest_state: DestState,
     /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
     is_entered: bool,
 }
 
-impl<'a> Stock<'a> {
+impl<'a> PlanPool<'a> {
     /// Creates a stock without plans.
-    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> Stock<'a> {
+    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> PlanPool<'a> {
         let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
         let (held, to_come, ahead_max) = (HashMap::new(), Vec::new(), ahead_max.max(1));
-        Stock { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
+        PlanPool { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
     }
 
     /// Counts one more entry that no plan contains.
@@ -95,7 +95,7 @@ impl<'a> Stock<'a> {
         self.unnamed += 1;
     }
 
-    /// Takes the root's plan; see [`Stock::take`].
+    /// Takes the root's plan; see [`PlanPool::take`].
     pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>, Error> {
         self.take(self.plans.root(), &RelPath::root(), &self.root_state())
     }
@@ -107,13 +107,13 @@ impl<'a> Stock<'a> {
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
     pub(super) fn take(
         &mut self,
-        ticket: Ticket,
+        task_id: TaskId,
         path: &RelPath,
         dest_state: &DestState,
     ) -> Result<Option<DirPlan>, Error> {
-        let mut plan = match self.let_go(ticket) {
+        let mut plan = match self.let_go(task_id) {
             Some(plan) => Some(plan),
-            None => self.plans.take(ticket, path, dest_state)?,
+            None => self.plans.take(task_id, path, dest_state)?,
         };
         if let Some(plan) = &mut plan {
             let walk = self.plans.walk();
@@ -127,30 +127,30 @@ impl<'a> Stock<'a> {
         self.plans.stray(below)
     }
 
-    fn next_index(&self, ticket: Ticket) -> Option<usize> {
-        self.to_come.iter().rposition(|dir| dir.ticket == ticket)
+    fn next_index(&self, task_id: TaskId) -> Option<usize> {
+        self.to_come.iter().rposition(|dir| dir.task_id == task_id)
     }
 
-    fn let_go(&mut self, ticket: Ticket) -> Option<DirPlan> {
-        let plan = self.held.remove(&ticket)?;
+    fn let_go(&mut self, task_id: TaskId) -> Option<DirPlan> {
+        let plan = self.held.remove(&task_id)?;
         self.held_entries -= entries_of(&plan);
         Some(plan)
     }
 
     /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
-    pub(super) fn skip(&mut self, ticket: Option<Ticket>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
-        let is_ours = |ticket: &Ticket| self.held.contains_key(ticket) || self.next_index(*ticket).is_some();
-        let mut tickets = Vec::from_iter(ticket.filter(is_ours));
-        if tickets.is_empty() {
-            return self.plans.skip(ticket, path, left);
+    pub(super) fn skip(&mut self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+        let is_ours = |task_id: &TaskId| self.held.contains_key(task_id) || self.next_index(*task_id).is_some();
+        let mut task_ids = Vec::from_iter(task_id.filter(is_ours));
+        if task_ids.is_empty() {
+            return self.plans.skip(task_id, path, left);
         }
-        while let Some(ticket) = tickets.pop() {
-            if let Some(mut plan) = self.let_go(ticket) {
-                tickets.extend(plan.below().rev());
+        while let Some(task_id) = task_ids.pop() {
+            if let Some(mut plan) = self.let_go(task_id) {
+                task_ids.extend(plan.below().rev());
                 left(Findings::of(&mut plan))?;
-            } else if let Some(at) = self.next_index(ticket) {
+            } else if let Some(at) = self.next_index(task_id) {
                 let dir = self.to_come.remove(at);
-                self.plans.skip(Some(ticket), &dir.path, left)?;
+                self.plans.skip(Some(task_id), &dir.path, left)?;
             }
         }
         Ok(())
@@ -185,22 +185,22 @@ impl<'a> Stock<'a> {
     }
 
     fn begin(&mut self) {
-        let (ticket, dest_state) = (self.plans.root(), self.root_state());
-        self.to_come.push(ToCome { ticket, path: RelPath::root(), dest_state, is_entered: true });
+        let (task_id, dest_state) = (self.plans.root(), self.root_state());
+        self.to_come.push(UpcomingDir { task_id, path: RelPath::root(), dest_state, is_entered: true });
     }
 
     /// Returns `false` if there is no next plan.
     fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
-        let Some(ToCome { ticket, path, dest_state, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        let Some(UpcomingDir { task_id, path, dest_state, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
-        let Some(mut plan) = self.plans.take(ticket, &path, &dest_state)? else { return Ok(true) };
+        let Some(mut plan) = self.plans.take(task_id, &path, &dest_state)? else { return Ok(true) };
         if let Some(error) = plan.listing.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
-            let Some(ticket) = sub.ticket else { continue };
+            let Some(task_id) = sub.task_id else { continue };
             let (path, dest_state) = (plan.listing.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
-            self.to_come.push(ToCome { ticket, path, dest_state, is_entered: is_entered && !sub.is_left() });
+            self.to_come.push(UpcomingDir { task_id, path, dest_state, is_entered: is_entered && !sub.is_left() });
         }
         see(&plan, is_entered);
         let (entries, bytes) = plan.listed();
@@ -209,7 +209,7 @@ impl<'a> Stock<'a> {
             plan.park();
         }
         self.held_entries += entries_of(&plan);
-        self.held.insert(ticket, plan);
+        self.held.insert(task_id, plan);
         Ok(true)
     }
 
@@ -239,13 +239,13 @@ impl<'a> Stock<'a> {
         let order = self.order();
         let mut pruned = HashSet::new();
         // Children come after their parents in the order, so in reverse each directory knows what is left of its own.
-        for &ticket in order.iter().rev() {
-            let mut plan = self.held.remove(&ticket).expect("the order is of plans that are held");
+        for &task_id in order.iter().rev() {
+            let mut plan = self.held.remove(&task_id).expect("the order is of plans that are held");
             pruned.extend(self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare)));
-            self.held.insert(ticket, plan);
+            self.held.insert(task_id, plan);
         }
-        for ticket in order.iter().filter(|ticket| pruned.contains(ticket)) {
-            let mut plan = self.let_go(*ticket).expect("the order is of plans that are held");
+        for task_id in order.iter().filter(|task_id| pruned.contains(task_id)) {
+            let mut plan = self.let_go(*task_id).expect("the order is of plans that are held");
             left(Findings::of(&mut plan))?;
         }
         Ok(())
@@ -256,9 +256,9 @@ impl<'a> Stock<'a> {
     pub(super) fn change_all(&mut self, change: &mut dyn FnMut(&mut DirPlan) -> Option<Time>) -> Option<Time> {
         let order = self.order();
         let mut changed = HashMap::new();
-        for ticket in &order {
-            let plan = self.held.get_mut(ticket).expect("the order is of plans that are held");
-            changed.extend(change(plan).map(|mtime| (*ticket, mtime)));
+        for task_id in &order {
+            let plan = self.held.get_mut(task_id).expect("the order is of plans that are held");
+            changed.extend(change(plan).map(|mtime| (*task_id, mtime)));
         }
         if !changed.is_empty() {
             self.held.values_mut().for_each(|plan| decide_again(plan, &changed, self.context));
@@ -267,13 +267,13 @@ impl<'a> Stock<'a> {
     }
 
     /// Returns the held plans that were not dropped, in canonical order.
-    fn order(&self) -> Vec<Ticket> {
-        let mut tickets = vec![self.plans.root()];
+    fn order(&self) -> Vec<TaskId> {
+        let mut task_ids = vec![self.plans.root()];
         let mut order = Vec::new();
-        while let Some(ticket) = tickets.pop() {
-            let Some(plan) = self.held.get(&ticket) else { continue };
-            tickets.extend(plan.below().rev());
-            order.push(ticket);
+        while let Some(task_id) = task_ids.pop() {
+            let Some(plan) = self.held.get(&task_id) else { continue };
+            task_ids.extend(plan.below().rev());
+            order.push(task_id);
         }
         order
     }
@@ -284,9 +284,9 @@ fn entries_of(plan: &DirPlan) -> usize {
 }
 
 /// Decides again about the subdirectories of a plan whose times changed.
-fn decide_again(plan: &mut DirPlan, changed: &HashMap<Ticket, Time>, context: &Context<'_>) {
+fn decide_again(plan: &mut DirPlan, changed: &HashMap<TaskId, Time>, context: &Context<'_>) {
     for sub in plan.subdirs.iter_mut().filter(|sub| sub.step.dest != NONE) {
-        let Some(mtime) = sub.ticket.and_then(|ticket| changed.get(&ticket)) else { continue };
+        let Some(mtime) = sub.task_id.and_then(|task_id| changed.get(&task_id)) else { continue };
         let existing = &mut plan.dest.entries[sub.step.dest as usize];
         existing.mtime = *mtime;
         let source = &plan.listing.source.entries[sub.step.source as usize];

@@ -3,7 +3,7 @@
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::plan::NO_ID;
-use crate::plan::idmap::{IdClass, IdMapper, IdNames, Powers};
+use crate::plan::idmap::{IdClass, IdMapper, IdNames, Privileges};
 use crate::plan::safelink;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct Adoption<'a> {
     /// The names that both sides know.
     pub(super) names: &'a (dyn IdNames + Sync),
     /// Which ids may be set.
-    pub(super) powers: Powers<'a>,
+    pub(super) privileges: Privileges<'a>,
 }
 
 /// The setuid and setgid bits of a mode.
@@ -65,7 +65,7 @@ impl Adoption<'_> {
 
     fn map_ids(&self, entry: &mut Entry) {
         let sent = (entry.uid, entry.gid);
-        let (uid, gid) = self.mapper.wanted(entry.uid, entry.gid, self.powers, self.names);
+        let (uid, gid) = self.mapper.wanted(entry.uid, entry.gid, self.privileges, self.names);
         (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(NO_ID));
         if self.reports_source_ids && (entry.uid, entry.gid) != sent {
             entry.extra_mut().source_ids = Some(sent);

@@ -1,7 +1,7 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
 use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans};
-use crate::apply::{Context, Hands, Outcome};
+use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -38,7 +38,7 @@ pub(super) fn run(
     let waiting_max = sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING);
     let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
     let apply = || {
-        let mut hands = Hands::default();
+        let mut applier = ApplierState::default();
         while let Some(batch) = queue.pop() {
             let number = batch.number;
             let live = |events: &mut Vec<Event>| match order.put_early(number, std::mem::take(events)) {
@@ -49,7 +49,7 @@ pub(super) fn run(
                 }
             };
             let mut out = Outcome { live: Some(&live), ..Outcome::default() };
-            batch.carry_out(context, &mut hands, &mut out);
+            batch.carry_out(context, &mut applier, &mut out);
             let Outcome { events, tally, fatal, .. } = out;
             state.add(&tally, fatal, context);
             order.put(number, events);

@@ -9,7 +9,9 @@ use crate::plan::Changes;
 use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
-use crate::proto::{Basis, Class, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Seen, Setup, SubdirFlags};
+use crate::proto::{
+    Basis, Class, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Setup, SubdirFlags,
+};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
 use crate::report::tally::Kinds;
@@ -253,12 +255,12 @@ fn roots() -> impl Strategy<Value = Roots> {
     )
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = DestDirState> {
     let dir = (option::of(any::<[u8; 12]>()), vec(any::<u32>(), 0..4));
     prop_oneof![
-        Just(Seen::Absent),
-        (0..=COUNT_MAX).prop_map(Seen::Large),
-        dir.prop_map(|(digest, children)| Seen::Dir { digest, children })
+        Just(DestDirState::Absent),
+        (0..=COUNT_MAX).prop_map(DestDirState::Large),
+        dir.prop_map(|(digest, children)| DestDirState::Dir { digest, children })
     ]
 }
 

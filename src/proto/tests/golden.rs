@@ -11,8 +11,8 @@ use crate::path::RelPath;
 use crate::plan::Changes;
 use crate::proto::message::ContentDigest;
 use crate::proto::{
-    Basis, Class, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Seen, Setup, SubdirFlags,
-    decode_greeting, encode_greeting,
+    Basis, Class, DestDirState, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message, Roots, Setup,
+    SubdirFlags, decode_greeting, encode_greeting,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -203,10 +203,10 @@ pub fn table() -> Vec<(&'static str, Message, String)> {
         ids: Vec::new(),
     };
     let seen = vec![
-        Seen::Dir { digest: Some([0xdd; 12]), children: vec![1, 0xdeadbeef] },
-        Seen::Absent,
-        Seen::Large(20_000),
-        Seen::Dir { digest: None, children: Vec::new() },
+        DestDirState::Dir { digest: Some([0xdd; 12]), children: vec![1, 0xdeadbeef] },
+        DestDirState::Absent,
+        DestDirState::Large(20_000),
+        DestDirState::Dir { digest: None, children: Vec::new() },
     ];
     let digest = "d1d1d1d1 d1d1d1d1 d1d1d1d1 d1d1d1d1";
     let with_list = |before: &str, list: &str, after: &str| format!("{before} {list} {after}");

@@ -7,7 +7,7 @@ use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
-use crate::proto::{Dialect, DirListing, Encoder, Joiner, Message, Native, Seen, SubdirFlags, class_of, cut};
+use crate::proto::{DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, SubdirFlags, class_of, cut};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -226,7 +226,7 @@ fn ordinary_entry_takes_at_most_18_bytes() {
 /// 16 bytes for its own item and its hash in the parent; one more each if it has many subdirectories.
 #[test]
 fn unchanged_directory_takes_at_most_20_bytes() {
-    let seen = Seen::Dir { digest: Some([1; 12]), children: vec![7] };
+    let seen = DestDirState::Dir { digest: Some([1; 12]), children: vec![7] };
     let frame = encoded(&Message::Digests(vec![seen; 1000]));
     assert!(frame.len() <= 20 * 1000, "{} bytes for 1000 directories", frame.len());
 }

@@ -8,7 +8,7 @@ use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
 use crate::proto::{
-    Basis, Dialect, DirListing, Encoder, FileId, Joiner, Lane, Message, Native, Seen, Setup, SubdirFlags, unfit,
+    Basis, DestDirState, Dialect, DirListing, Encoder, FileId, Joiner, Lane, Message, Native, Setup, SubdirFlags, unfit,
 };
 use crate::report::Tally;
 use crate::report::tally::Kinds;
@@ -411,8 +411,10 @@ fn encoder_rejects_messages_that_decoders_reject() {
     assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("a lane without requests"));
     let setup = Setup { words: vec![vec![0; WORD_MAX_BYTES + 1]], ..golden::setup() };
     assert!(says(Message::Setup(Box::new(setup))).contains("words is 262145 bytes long"));
-    assert!(says(Message::Digests(vec![Seen::Absent; DIGESTS_MAX + 1])).contains("directories has the count 65537"));
-    let wide = Seen::Dir { digest: None, children: vec![0; FRAME_MAX_BYTES / 4] };
+    assert!(
+        says(Message::Digests(vec![DestDirState::Absent; DIGESTS_MAX + 1])).contains("directories has the count 65537")
+    );
+    let wide = DestDirState::Dir { digest: None, children: vec![0; FRAME_MAX_BYTES / 4] };
     assert!(says(Message::Digests(vec![wide])).contains("frame has"));
 }
 

@@ -10,7 +10,7 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::connection::{Connection, MessageHandler, unexpected, wait_for};
 use crate::session::digest_exchange::{Survey, SurveyStep};
-use crate::walk::Ticket;
+use crate::walk::TaskId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl ReceiverInbox {
 
     /// Returns the next step of the survey, and the directories that need not be scanned. `None`: there is nothing left
     /// to send, or the sender no longer needs it.
-    pub(super) fn next(&self) -> Option<(SurveyStep, Vec<Ticket>)> {
+    pub(super) fn next(&self) -> Option<(SurveyStep, Vec<TaskId>)> {
         let mut state = self.lock();
         let is_over = state.dirs_ended.is_some() || state.failed.is_some();
         let next = if is_over { None } else { state.survey.begin() };
@@ -212,7 +212,7 @@ pub struct ReceiverHandler<'a> {
     /// The queues.
     pub inbox: &'a ReceiverInbox,
     /// The connection.
-    pub line: &'a Connection,
+    pub connection: &'a Connection,
     /// Data may come without a request.
     pub accepts_unrequested: bool,
     /// The sender is the server, which sends its events.
@@ -274,7 +274,7 @@ impl ReceiverHandler<'_> {
             }
         };
         if slot.declined {
-            self.line.consumed(Class::of(lane), cost);
+            self.connection.consumed(Class::of(lane), cost);
             if is_last {
                 state.files.remove(&(lane, file));
             }
@@ -317,7 +317,7 @@ impl ReceiverHandler<'_> {
             }
             None if state.joining_cost > DIR_MAX_BYTES as u64 => return Err(unexpected("endless directory")),
             // A listing may be longer than the window, and is not taken before it is complete.
-            None => self.line.consumed(Class::Dirs, cost),
+            None => self.connection.consumed(Class::Dirs, cost),
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl ReceiverHandler<'_> {
                 if state.under_way[lane as usize].replace(file).is_some() {
                     return Err(unexpected("file inside of another file"));
                 }
-                self.line.consumed(Class::of(lane), cost);
+                self.connection.consumed(Class::of(lane), cost);
                 if lane == Lane::Early {
                     state.files.entry((lane, file)).or_default();
                 }
@@ -390,7 +390,7 @@ impl MessageHandler for ReceiverHandler<'_> {
                 if !state.early.is_empty() {
                     return Err(unexpected("end of the listing before the data of the last directory"));
                 }
-                self.line.consumed(Class::Dirs, cost);
+                self.connection.consumed(Class::Dirs, cost);
                 state.dirs_ended = Some(*tally);
             }
             // Only a thread that waits for the piece is woken: there may be a hundred thousand pieces.
@@ -424,25 +424,25 @@ mod tests {
     use super::*;
     use crate::flist::DirList;
     use crate::path::RelPath;
-    use crate::proto::Seen;
-    use crate::session::digest_exchange::SeenDir;
+    use crate::proto::DestDirState;
+    use crate::session::digest_exchange::ScannedDir;
 
     /// Over a network, the first part of the survey is sent before anything else. So the first listings may arrive
     /// before the survey goes on.
     #[test]
     fn listing_that_arrives_early_cuts_the_survey_short() {
-        let mut survey = Survey::of(Ticket::of(0), [7; 16]);
+        let mut survey = Survey::of(TaskId::of(0), [7; 16]);
         assert!(matches!(survey.begin(), Some(SurveyStep::Take(_))));
         let mut list = DirList::default();
         list.push_name(b"file", false);
-        let seen = Seen::Dir { digest: None, children: vec![1, 2] };
-        let tickets = vec![Ticket::of(1), Ticket::of(2)];
-        let found = SeenDir { tickets, list: Some((RelPath::root(), list)), ..SeenDir::bare(seen) };
+        let seen = DestDirState::Dir { digest: None, children: vec![1, 2] };
+        let task_ids = vec![TaskId::of(1), TaskId::of(2)];
+        let found = ScannedDir { task_ids, list: Some((RelPath::root(), list)), ..ScannedDir::bare(seen) };
         survey.took(found, &mut |_, _| ());
         let inbox = ReceiverInbox::default();
         inbox.lock().dirs.push(Box::default(), 0);
         inbox.begin(survey);
-        let Some((SurveyStep::Tell(Seen::Absent), needless)) = inbox.next() else { panic!("unexpected wait") };
+        let Some((SurveyStep::Tell(DestDirState::Absent), needless)) = inbox.next() else { panic!("unexpected wait") };
         assert_eq!(needless.len(), 2);
         // Once all listings have arrived, the sender needs nothing more.
         inbox.lock().dirs_ended = Some(Tally::default());

@@ -97,7 +97,7 @@ impl Receiver<'_> {
             return Ok(());
         }
         let basis = Basis::Xattrs { list, numbers: numbers.into_iter().collect() };
-        self.line.send(&Message::Want { file, lane: Lane::Early, basis })
+        self.connection.send(&Message::Want { file, lane: Lane::Early, basis })
     }
 
     /// Replaces the abbreviated values of an entry. All were requested.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::proto::message::LARGE_TIMES_MAX;
-use crate::proto::{Basis, DirId, FileId, Lane, Message, Seen};
+use crate::proto::{Basis, DestDirState, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::session::connection::{MessageHandler, unexpected, wait_for};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -24,8 +24,8 @@ pub struct SenderInbox {
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
 pub(super) struct SenderState {
-    pub(super) seen: VecDeque<(Seen, u64)>,
-    /// The last [`Seen::Large`] reports on the current directory.
+    pub(super) seen: VecDeque<(DestDirState, u64)>,
+    /// The last [`DestDirState::Large`] reports on the current directory.
     large: Larger,
     /// One queue for each lane of requests: [`Lane::Requested`] and [`Lane::Again`].
     pub(super) orders: [VecDeque<(Order, u64)>; 2],
@@ -128,12 +128,12 @@ impl ReportsToSkip {
     }
 
     /// Counts the report on one directory.
-    pub(super) fn count_report(&mut self, seen: &Seen) {
+    pub(super) fn count_report(&mut self, seen: &DestDirState) {
         match seen {
-            Seen::Absent => self.0 -= 1,
+            DestDirState::Absent => self.0 -= 1,
             // Another report on the same directory follows.
-            Seen::Large(_) => {}
-            Seen::Dir { children, .. } => self.0 = self.0 - 1 + children.len(),
+            DestDirState::Large(_) => {}
+            DestDirState::Dir { children, .. } => self.0 = self.0 - 1 + children.len(),
         }
     }
 }
@@ -146,8 +146,8 @@ struct Larger {
 }
 
 impl Larger {
-    fn handle(&mut self, seen: &Seen) -> Result<(), Error> {
-        let Seen::Large(entries) = *seen else {
+    fn handle(&mut self, seen: &DestDirState) -> Result<(), Error> {
+        let DestDirState::Large(entries) = *seen else {
             *self = Larger::default();
             return Ok(());
         };

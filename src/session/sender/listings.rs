@@ -8,12 +8,12 @@ use crate::digest;
 use crate::error::Error;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
-use crate::proto::{Basis, Class, DirId, DirListing, FileId, Lane, Message, Seen, cut};
+use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, cut};
 use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{Found, SourcePrefetch};
-use crate::walk::{ListedDir, SourceDir, Ticket};
+use crate::walk::{ListedDir, SourceDir, TaskId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -27,14 +27,14 @@ enum ReceiverDir {
     Unknown,
     /// No directory.
     Absent,
-    /// See [`Seen`].
-    Reported(Seen),
+    /// See [`DestDirState`].
+    Reported(DestDirState),
 }
 
 /// A directory whose subdirectories are being walked.
 struct SenderFrame {
-    /// Its subdirectories: paths, entries, and tickets.
-    subs: std::vec::IntoIter<(RelPath, Entry, Ticket)>,
+    /// Its subdirectories: paths, entries, and task numbers.
+    subs: std::vec::IntoIter<(RelPath, Entry, TaskId)>,
     was_sent: bool,
     at_receiver: ReceiverDir,
     /// The subdirectories that the receiver has.
@@ -61,7 +61,7 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
 
 impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
-    pub(super) fn send_tree(&mut self, root: Ticket, counted: &mut Tally) -> Result<(), Error> {
+    pub(super) fn send_tree(&mut self, root: TaskId, counted: &mut Tally) -> Result<(), Error> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
             self.to_skip.0 += 1;
@@ -70,15 +70,15 @@ impl ListingSender<'_, '_, '_> {
         let mut stack = vec![self.visit(root, at_receiver, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
-            let Some((path, entry, ticket)) = frame.subs.next() else {
+            let Some((path, entry, task_id)) = frame.subs.next() else {
                 self.to_skip.0 += frame.children.left();
                 stack.pop();
                 continue;
             };
             let at_receiver = match &frame.at_receiver {
                 ReceiverDir::Unknown => self.receiver_dir_at(&path, ReceiverDir::Unknown)?,
-                ReceiverDir::Absent | ReceiverDir::Reported(Seen::Absent) => ReceiverDir::Absent,
-                ReceiverDir::Reported(Seen::Dir { .. } | Seen::Large(_)) => {
+                ReceiverDir::Absent | ReceiverDir::Reported(DestDirState::Absent) => ReceiverDir::Absent,
+                ReceiverDir::Reported(DestDirState::Dir { .. } | DestDirState::Large(_)) => {
                     let name = digest::keyed_name(&self.sender.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
@@ -90,7 +90,7 @@ impl ListingSender<'_, '_, '_> {
                 }
             };
             let was_sent = frame.was_sent;
-            let frame = self.visit(ticket, at_receiver, (!was_sent).then_some(entry), was_sent, counted)?;
+            let frame = self.visit(task_id, at_receiver, (!was_sent).then_some(entry), was_sent, counted)?;
             stack.push(frame);
         }
         self.to_skip.0 += self.whole.len() - self.whole_passed;
@@ -106,17 +106,17 @@ impl ListingSender<'_, '_, '_> {
         Ok(ReceiverDir::Reported(self.next_that_matters()?))
     }
 
-    fn next_digest(&self) -> Result<Seen, Error> {
+    fn next_digest(&self) -> Result<DestDirState, Error> {
         let (seen, cost) = self.sender.inbox.wait(|state| state.seen.pop_front())?;
         if cost > 0 {
-            self.sender.line.consumed(Class::Digests, cost);
+            self.sender.connection.consumed(Class::Digests, cost);
         }
         Ok(seen)
     }
 
     /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
     /// item.
-    fn next_that_matters(&mut self) -> Result<Seen, Error> {
+    fn next_that_matters(&mut self) -> Result<DestDirState, Error> {
         while !self.to_skip.is_zero() {
             let seen = self.next_digest()?;
             self.to_skip.count_report(&seen);
@@ -128,7 +128,7 @@ impl ListingSender<'_, '_, '_> {
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
     fn receive_large_reports(&self, at_receiver: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
-        while let ReceiverDir::Reported(Seen::Large(count)) = *at_receiver {
+        while let ReceiverDir::Reported(DestDirState::Large(count)) = *at_receiver {
             if count > len {
                 return Ok(true);
             }
@@ -140,13 +140,13 @@ impl ListingSender<'_, '_, '_> {
     /// Sends the listing of a directory if it differs. `itself` is its own entry if its parent was not sent.
     fn visit(
         &mut self,
-        ticket: Ticket,
+        task_id: TaskId,
         mut at_receiver: ReceiverDir,
         itself: Option<Entry>,
         parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame, Error> {
-        let Found { mut listed, digest, tickets, is_parked, .. } = self.prefetch.take(ticket);
+        let Found { mut listed, digest, task_ids, is_parked, .. } = self.prefetch.take(task_id);
         counted.merge(&listed.tally);
         if let Some(gauge) = self.sender.terms.gauge {
             gauge.list(self.prefetch.count_so_far());
@@ -165,15 +165,15 @@ impl ListingSender<'_, '_, '_> {
         }
         let has_more = self.receive_large_reports(&mut at_receiver, listed.source.len() as u64)?;
         let is_same = match &at_receiver {
-            ReceiverDir::Reported(Seen::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            ReceiverDir::Reported(DestDirState::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
         };
-        let is_absent = matches!(at_receiver, ReceiverDir::Absent | ReceiverDir::Reported(Seen::Absent));
-        let subs: Vec<_> = tickets
+        let is_absent = matches!(at_receiver, ReceiverDir::Absent | ReceiverDir::Reported(DestDirState::Absent));
+        let subs: Vec<_> = task_ids
             .iter()
-            .map(|&(at, ticket)| {
+            .map(|&(at, task_id)| {
                 let entry = &listed.source.entries[at as usize];
-                (listed.path.join(listed.source.name(entry)), entry.clone(), ticket)
+                (listed.path.join(listed.source.name(entry)), entry.clone(), task_id)
             })
             .collect();
         if let Some(gauge) = self.sender.terms.gauge {
@@ -191,7 +191,7 @@ impl ListingSender<'_, '_, '_> {
             self.receive_large_reports(&mut at_receiver, u64::MAX)?;
         }
         let children = match &mut at_receiver {
-            ReceiverDir::Reported(Seen::Dir { children, .. }) => std::mem::take(children),
+            ReceiverDir::Reported(DestDirState::Dir { children, .. }) => std::mem::take(children),
             ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Reported(_) => Vec::new(),
         };
         Ok(SenderFrame { subs: subs.into_iter(), was_sent: !is_same, at_receiver, children: Children::new(children) })
@@ -260,7 +260,7 @@ impl ListingSender<'_, '_, '_> {
         let mut sent = Ok(());
         cut(listing, &mut |message| {
             if sent.is_ok() {
-                sent = self.sender.line.send(&message);
+                sent = self.sender.connection.send(&message);
             }
         });
         sent?;
@@ -281,7 +281,7 @@ impl ListingSender<'_, '_, '_> {
                 Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
                 _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
             };
-            self.sender.line.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
+            self.sender.connection.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
 }
 
 /// What the sender keeps of the [`Roots`] that it sent.
-pub struct Outset {
+pub struct SentRoots {
     /// The directories whose digests the receiver sends.
     pub(super) whole: Vec<RelPath>,
     /// The ids whose names were sent.
@@ -55,9 +55,9 @@ pub struct Outset {
     pub(super) more: Trouble,
 }
 
-impl Outset {
+impl SentRoots {
     /// Moves the problems and notes of `roots` here, so that this end reports them.
-    pub(super) fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, Outset) {
+    pub(super) fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, SentRoots) {
         let (problems, notes) = &mut self.more;
         problems.splice(0..0, std::mem::take(&mut roots.problems));
         notes.splice(0..0, std::mem::take(&mut roots.notes));
@@ -67,7 +67,7 @@ impl Outset {
 }
 
 /// Returns the message about the source arguments, and what to keep of it.
-pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, Outset) {
+pub fn sent_roots(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, SentRoots) {
     let PrefetchStart { gathered, top, .. } = start;
     let mut named = SentNames { ids, sent: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
     let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
@@ -92,7 +92,7 @@ pub fn outset(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, id
         notes,
         ids,
     };
-    (roots, Outset { whole, named: named.sent, failed, more })
+    (roots, SentRoots { whole, named: named.sent, failed, more })
 }
 
 /// The ids whose names were sent to the receiver.

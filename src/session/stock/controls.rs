@@ -34,14 +34,14 @@ pub enum PeerRole<'a> {
 pub fn read_all(
     reader: &mut dyn Read,
     role: &PeerRole<'_>,
-    (line, handler): (&Connection, &dyn MessageHandler),
+    (connection, handler): (&Connection, &dyn MessageHandler),
     read: impl FnOnce(&mut Input<'_>, &Mutex<Controls>) -> decode_error::Result<()>,
 ) -> Result<()> {
     let controls = Mutex::new(Controls::default());
     let mut handle = |control: Control| {
         sys::note_work();
         let mut controls = controls.lock();
-        let handled = controls.handle(control, role, (line, handler));
+        let handled = controls.handle(control, role, (connection, handler));
         handled.map_err(|error| controls.fail(error))
     };
     let mut input = Input::new(reader, &mut handle);
@@ -49,7 +49,7 @@ pub fn read_all(
     let ended = read(&mut input, &controls);
     let mut controls = controls.into_inner();
     // If this fails, the session's own error is more important.
-    let _ = controls.report_incomplete_lines((line, handler));
+    let _ = controls.report_incomplete_lines((connection, handler));
     ended.map_err(|error| controls.failed.take().unwrap_or_else(|| undecodable(error)))
 }
 
@@ -57,9 +57,9 @@ pub fn read_all(
 pub type Input<'r> = Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
 
 /// Passes on an event.
-fn report(event: Event, len_bytes: usize, (line, handler): (&Connection, &dyn MessageHandler)) -> Result<()> {
+fn report(event: Event, len_bytes: usize, (connection, handler): (&Connection, &dyn MessageHandler)) -> Result<()> {
     let cost = len_bytes as u64 + EVENT_COST;
-    line.take_in(Class::Events, cost)?;
+    connection.take_in(Class::Events, cost)?;
     handler.handle(Message::Event(event), cost)
 }
 

@@ -223,14 +223,14 @@ impl Encoder for PullEncoder {
 }
 
 impl Intake for PullIntake<'_> {
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let report_unsent = |index| unsent(index, &self.shared, handler);
         let StockTerms { protocol, sums, compression, .. } = self.terms;
         let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?;
-        controls::read_all(reader, &PeerRole::Sender(&report_unsent), (line, handler), |input, controls| {
+        controls::read_all(reader, &PeerRole::Sender(&report_unsent), (connection, handler), |input, controls| {
             let reading = Reading {
                 intake: self,
-                line,
+                connection,
                 handler,
                 controls,
                 lists: ListDecoder::new(self.terms.list_options(self.options)),
@@ -291,7 +291,7 @@ struct NumberedDir {
 /// The lists and contents of a sender, as they are read.
 struct Reading<'a, 'i, R, H> {
     intake: &'i PullIntake<'a>,
-    line: &'i Connection,
+    connection: &'i Connection,
     handler: &'i dyn MessageHandler,
     controls: &'i Mutex<Controls>,
     lists: ListDecoder,
@@ -372,9 +372,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             return Err(violation("the end before all requested files"));
         }
         if !is_empty {
-            self.line.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
+            self.connection.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
         }
-        let reported = self.controls.lock().report_incomplete_lines((self.line, self.handler));
+        let reported = self.controls.lock().report_incomplete_lines((self.connection, self.handler));
         reported.map_err(|error| self.fail(error))?;
         self.pass_on(Message::Bye(Box::new(rest)))
     }
@@ -682,7 +682,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         shared.listings.push(ListingIndex { first: listing.first, places, list });
         drop(shared);
         // The reader must not wait for the generator, which may wait for content that comes later.
-        if !self.line.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
+        if !self.connection.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
             return Err(self.lists_too_long());
         }
         let message = Message::Dir(Box::new(listing.message));
@@ -735,7 +735,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 Token::End => break,
             };
             let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
-            self.line.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
+            self.connection.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
             self.handler.handle(piece, cost).map_err(|error| self.fail(error))?;
             sys::note_work();
         }
@@ -744,7 +744,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let digest = digest::padded(&sum);
         self.pass_on(Message::End { lane, digest })?;
         if lane == Lane::Again {
-            self.line.repeated_has_come();
+            self.connection.repeated_has_come();
         }
         let unsent_files = self.controls.lock().end_file();
         let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
@@ -863,14 +863,14 @@ mod tests {
 
     /// A receiver that gets listings and, unless it hangs, consumes them at once.
     struct Getter<'a> {
-        line: &'a Connection,
+        connection: &'a Connection,
         hangs: bool,
     }
 
     impl MessageHandler for Getter<'_> {
         fn handle(&self, message: Message, cost: u64) -> Result<()> {
             if matches!(message, Message::Dir(_)) && !self.hangs {
-                self.line.consumed(Class::Dirs, cost);
+                self.connection.consumed(Class::Dirs, cost);
             }
             Ok(())
         }
@@ -901,10 +901,11 @@ mod tests {
         }
         mux::encode_data(&data, &mut wire);
         for (hangs, exit) in [(true, Exit::Malloc), (false, Exit::Stream)] {
-            let line = Connection::new(Box::new(Native::new(1)));
+            let connection = Connection::new(Box::new(Native::new(1)));
             let inbox = ReceiverInbox::default();
             let (_, mut intake) = directions(terms, Vec::new(), &options, &inbox);
-            let error = intake.read_all(&line, &mut &wire[..], &Getter { line: &line, hangs }).unwrap_err();
+            let error =
+                intake.read_all(&connection, &mut &wire[..], &Getter { connection: &connection, hangs }).unwrap_err();
             assert_eq!(error.exit, exit, "{}", String::from_utf8_lossy(&error.message));
         }
     }

@@ -625,14 +625,14 @@ impl Encoder for PushEncoder {
 }
 
 impl Intake for PushIntake<'_> {
-    fn read_all(&mut self, line: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let shared = self.shared.clone();
         let success = |index| {
             let file = shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
-        controls::read_all(reader, &PeerRole::Receiver(&success), (line, handler), |input, controls| {
-            self.read_items(input, line, handler, controls)
+        controls::read_all(reader, &PeerRole::Receiver(&success), (connection, handler), |input, controls| {
+            self.read_items(input, connection, handler, controls)
         })
     }
 }
@@ -641,14 +641,14 @@ impl PushIntake<'_> {
     fn read_items(
         &self,
         input: &mut impl Read,
-        line: &Connection,
+        connection: &Connection,
         handler: &dyn MessageHandler,
         controls: &Mutex<Controls>,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         let pass_on = |message| handler.handle(message, 0).map_err(|error| controls.lock().fail(error));
         let request = |message, cost| {
-            let taken = line.take_in(Class::Wants, cost).and_then(|()| handler.handle(message, cost));
+            let taken = connection.take_in(Class::Wants, cost).and_then(|()| handler.handle(message, cost));
             taken.map_err(|error| controls.lock().fail(error))
         };
         let mut indices = NdxDecoder::new(protocol);
@@ -702,7 +702,7 @@ impl PushIntake<'_> {
         if controls.lock().has_failed() {
             tally.problem(Weight::Failed);
         }
-        let reported = controls.lock().report_incomplete_lines((line, handler));
+        let reported = controls.lock().report_incomplete_lines((connection, handler));
         reported.map_err(|error| controls.lock().fail(error))?;
         pass_on(Message::WantsEnd(Box::new(tally)))
     }

@@ -114,18 +114,18 @@ impl StockServer<'_> {
             inbox: inbox.clone(),
             reports_matches: self.options.output.debug.deltasum >= 1,
         });
-        let line = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let problems = Mutex::<Tally>::default();
         let report = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {
                 problems.lock().problem(*weight);
                 io_error.fetch_or(io_error_of(*weight, self.options), Ordering::Relaxed);
             }
-            self.report(event, &line)
+            self.report(event, &connection)
         };
         let sender = Sender {
             terms,
-            line: &line,
+            connection: &connection,
             inbox: &inbox,
             key: [0; 16],
             guess: None,
@@ -138,7 +138,7 @@ impl StockServer<'_> {
             profile: false,
             report: &report,
         };
-        let session_io = self.session_io(&line, Box::new(EndingIntake { intake, is_over }), link, traffic);
+        let session_io = self.session_io(&connection, Box::new(EndingIntake { intake, is_over }), link, traffic);
         let ended = session_io.hold(&*inbox, || {
             let ended = sender.run(self.operands, listed.as_deref(), tally);
             ended.map_err(|error| self.print_early(error))
@@ -175,17 +175,17 @@ impl StockServer<'_> {
 
     fn session_io<'s>(
         &self,
-        line: &'s Arc<Connection>,
+        connection: &'s Arc<Connection>,
         intake: Box<dyn Intake + 's>,
         link: Link,
         traffic: Arc<[AtomicU64; 2]>,
     ) -> SessionIo<'s> {
-        SessionIo { line, intake, timeout_secs: self.options.connect.timeout_secs, link, traffic }
+        SessionIo { connection, intake, timeout_secs: self.options.connect.timeout_secs, link, traffic }
     }
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
-    fn report(&self, event: Event, line: &Connection) -> Result<(), Error> {
+    fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
         let mode = self.options.output.stderr;
         match &event {
             Event::Problem(Problem { line, .. }) if line.is_empty() => Ok(()),
@@ -197,7 +197,7 @@ impl StockServer<'_> {
                 (self.print_error)(line);
                 Ok(())
             }
-            Event::Problem(_) | Event::Note(_) => line.send(&Message::Event(event)),
+            Event::Problem(_) | Event::Note(_) => connection.send(&Message::Event(event)),
             Event::Item(_)
             | Event::Deleted { .. }
             | Event::Missing(_)
@@ -320,11 +320,11 @@ struct EndingIntake<I> {
 impl<I: Intake> Intake for EndingIntake<I> {
     fn read_all(
         &mut self,
-        line: &Connection,
+        connection: &Connection,
         reader: &mut dyn Read,
         handler: &dyn MessageHandler,
     ) -> Result<(), Error> {
-        let ended = self.intake.read_all(line, reader, handler);
+        let ended = self.intake.read_all(connection, reader, handler);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);
         ended
     }

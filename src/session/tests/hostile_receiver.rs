@@ -1,7 +1,7 @@
 //! A hostile receiver, against a server that sends and a client that sends.
 
 use super::*;
-use crate::proto::{Basis, Class, Seen};
+use crate::proto::{Basis, Class, DestDirState};
 use crate::transport::window_limit::Ceiling;
 
 /// Pulls from an honest server after greeting and setup. The server has a file `a` and a directory `d` with a file `b`.
@@ -49,8 +49,8 @@ fn guessed(guess: &str, messages: &[Message], play: impl FnOnce(&mut Peer)) -> (
 }
 
 /// Returns the report on a directory whose listing must be sent, with this many subdirectories.
-fn seen(children: usize) -> Seen {
-    Seen::Dir { digest: None, children: vec![7; children] }
+fn seen(children: usize) -> DestDirState {
+    DestDirState::Dir { digest: None, children: vec![7; children] }
 }
 
 /// Reads which directories are listed, and whether with their data, until the end.
@@ -72,15 +72,19 @@ fn receive_listings(peer: &mut Peer) -> Vec<(String, bool)> {
 fn digests_of_a_wrong_guess_are_ignored() {
     let all = || vec![(String::new(), true), ("d".to_owned(), true)];
     let listed = || vec![(String::new(), false), ("d".to_owned(), true)];
-    let digests = |seen: &[Seen]| Message::Digests(seen.to_vec());
+    let digests = |seen: &[DestDirState]| Message::Digests(seen.to_vec());
     let cases = [
         // The guess is right: the digests count, and no others are awaited.
-        ("", vec![digests(&[Seen::Absent])], all()),
+        ("", vec![digests(&[DestDirState::Absent])], all()),
         ("", vec![digests(&[seen(0)])], listed()),
         // The guess is wrong: the digests are ignored, however many and in however many messages.
-        ("d", vec![digests(&[Seen::Absent, seen(0)])], listed()),
-        ("d", vec![digests(&[seen(0)]), digests(&[Seen::Absent])], all()),
-        ("x", vec![digests(&[seen(2), seen(1)]), digests(&[Seen::Absent, Seen::Absent, seen(0)])], listed()),
+        ("d", vec![digests(&[DestDirState::Absent, seen(0)])], listed()),
+        ("d", vec![digests(&[seen(0)]), digests(&[DestDirState::Absent])], all()),
+        (
+            "x",
+            vec![digests(&[seen(2), seen(1)]), digests(&[DestDirState::Absent, DestDirState::Absent, seen(0)])],
+            listed(),
+        ),
     ];
     for (guess, messages, expected) in cases {
         let mut listings = Vec::new();
@@ -94,11 +98,11 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
     // After ours it has two more directories, about which it could report for a long time.
     let (_, ended) = pull(&["-r"], |peer| {
         let d = crate::digest::keyed_name(&[7; 16], b"d");
-        let root = Seen::Dir { digest: None, children: vec![1, d, 2, 3] };
+        let root = DestDirState::Dir { digest: None, children: vec![1, d, 2, 3] };
         peer.send_message(&Message::Digests(vec![
             root,
-            Seen::Dir { digest: None, children: vec![4] },
-            Seen::Absent,
+            DestDirState::Dir { digest: None, children: vec![4] },
+            DestDirState::Absent,
             seen(0),
         ]));
         assert_eq!(receive_listings(peer), [(String::new(), false), ("d".to_owned(), false)]);
@@ -110,11 +114,11 @@ fn sender_does_not_wait_for_digests_of_extra_directories() {
 fn listing_precedes_the_digest_of_a_larger_directory() {
     let d = crate::digest::keyed_name(&[7; 16], b"d");
     let listings = || [(String::new(), false), ("d".to_owned(), false)];
-    let root = || Seen::Dir { digest: None, children: vec![d] };
+    let root = || DestDirState::Dir { digest: None, children: vec![d] };
     // The source has two entries. At least two may be the same, three are more.
     for (large, received_first) in [(vec![3], 1), (vec![2, 3], 1), (vec![3, 9], 1), (vec![1, 2], 0)] {
         let (_, ended) = pull(&["-r"], |peer| {
-            peer.send_message(&Message::Digests(large.iter().map(|&count| Seen::Large(count)).collect()));
+            peer.send_message(&Message::Digests(large.iter().map(|&count| DestDirState::Large(count)).collect()));
             let mut first = Vec::new();
             if received_first > 0 {
                 first.extend(peer.receive_until(|message| match message {
@@ -145,7 +149,7 @@ fn want(dir: DirId, entry: u32) -> Message {
 /// Reads all listings of the sender, which learns that the receiver has nothing.
 fn receive_all_listings(peer: &mut Peer) {
     // Digests are expected if the options permit comparing them; without them nothing is listed.
-    peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+    peer.send_message(&Message::Digests(vec![DestDirState::Dir { digest: None, children: Vec::new() }]));
     let end = peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(()));
     assert!(end.is_some(), "everything is listed");
 }
@@ -357,7 +361,7 @@ fn endless(peer: &mut Peer, message: &Message) -> bool {
 #[test]
 fn endless_digests_of_missing_directories_are_skipped() {
     // An endless tree that the sender lacks is skipped, and nothing of it is stored.
-    let seen = vec![Seen::Dir { digest: None, children: vec![1; 1000] }; 16];
+    let seen = vec![DestDirState::Dir { digest: None, children: vec![1; 1000] }; 16];
     let (_, ended) = pull(&["-r"], |peer| {
         endless(peer, &Message::Digests(seen));
         peer.hang_up();
@@ -369,7 +373,7 @@ fn endless_digests_of_missing_directories_are_skipped() {
 #[test]
 fn endless_digests_beyond_the_window_are_rejected() {
     // The sender skips only the digests of directories that it lacks.
-    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![Seen::Absent; 1000])));
+    let (_, ended) = pull(&["-r"], |peer| _ = endless(peer, &Message::Digests(vec![DestDirState::Absent; 1000])));
     ended.refuses(Exit::Protocol, "Digests messages exceed the window");
 }
 
@@ -378,7 +382,7 @@ fn repeated_large_directory_report_is_rejected() {
     for messages in [&[9, 9][..], &[9, 8], &[9, 10, 11]] {
         let (_, ended) = pull(&["-r"], |peer| {
             for &entries in messages {
-                peer.send_message(&Message::Digests(vec![Seen::Large(entries)]));
+                peer.send_message(&Message::Digests(vec![DestDirState::Large(entries)]));
             }
         });
         ended.refuses(Exit::Protocol, "reported without growth");
@@ -441,7 +445,11 @@ fn recorded() -> Vec<u8> {
     let mut dialect = Native::new(1);
     let messages = [
         Message::Setup(Box::new(setup(true))),
-        Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]),
+        Message::Digests(vec![
+            DestDirState::Dir { digest: None, children: vec![1, 2] },
+            DestDirState::Absent,
+            DestDirState::Absent,
+        ]),
         Message::Ping,
     ];
     messages.iter().for_each(|message| dialect.encode(message, &mut bytes).unwrap());
@@ -468,7 +476,11 @@ fn recorded_for_a_client() -> [Vec<u8>; 2] {
     let mut before = Vec::new();
     encode_greeting(&Greeting::ours([7; 16]), &mut before);
     let mut dialect = Native::new(1);
-    let digests = Message::Digests(vec![Seen::Dir { digest: None, children: vec![1, 2] }, Seen::Absent, Seen::Absent]);
+    let digests = Message::Digests(vec![
+        DestDirState::Dir { digest: None, children: vec![1, 2] },
+        DestDirState::Absent,
+        DestDirState::Absent,
+    ]);
     dialect.encode(&digests, &mut before).unwrap();
     let mut behind = Vec::new();
     let messages = [

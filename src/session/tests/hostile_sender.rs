@@ -3,7 +3,7 @@
 use super::*;
 use crate::digest;
 use crate::proto::{Basis, Class};
-use crate::transport::compression::{AsItIs, Method, Squeeze, Squeezer};
+use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy, Method};
 use std::os::unix::fs::PermissionsExt;
 
 /// Pushes to an honest server after greeting and setup.
@@ -540,10 +540,10 @@ fn endless_directory_is_limited() {
 /// Receives a directory that never ends, as pieces of 16 MiB.
 fn directory_without_end(max_alloc_bytes: Option<u64>) -> crate::error::Error {
     let inbox = crate::session::receiver::ReceiverInbox::default();
-    let line = crate::session::connection::Connection::new(Box::new(Native::new(1)));
+    let connection = crate::session::connection::Connection::new(Box::new(Native::new(1)));
     let handler = crate::session::receiver::ReceiverHandler {
         inbox: &inbox,
-        line: &line,
+        connection: &connection,
         accepts_unrequested: true,
         receives_events: false,
         interrupted: &AtomicBool::new(false),
@@ -935,7 +935,7 @@ fn compression_bomb_is_rejected() {
     // Half a gigabyte of frames of an unknown kind. The first one is rejected.
     let zeros = vec![0; 1 << 20];
     let mut bomb = Vec::new();
-    let mut squeezer = Squeezer::new(&mut bomb, Squeeze::Always(Method::Zstd(3)), AsItIs::default());
+    let mut squeezer = CompressingWriter::new(&mut bomb, CompressionPolicy::Always(Method::Zstd(3)), AsItIs::default());
     (0..512).for_each(|_| std::io::Write::write_all(&mut squeezer, &zeros).unwrap());
     drop(squeezer);
     assert!(bomb.len() < 200_000, "{}", bomb.len());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::proto::limits::{INITIAL_WINDOWS, WINDOWS_MAX};
-use crate::proto::{Basis, Class, Seen, class_of};
+use crate::proto::{Basis, Class, DestDirState, class_of};
 use crate::transport::window_limit::Ceiling;
 
 const REQUESTED: usize = Class::Requested as usize;
@@ -24,7 +24,7 @@ fn pull(len_bytes: u64, play: impl FnOnce(&mut Peer)) -> Ended {
         peer.greet(Some(setup(true)));
         peer.receive_greeting();
         peer.receive();
-        peer.send_message(&Message::Digests(vec![Seen::Dir { digest: None, children: Vec::new() }]));
+        peer.send_message(&Message::Digests(vec![DestDirState::Dir { digest: None, children: Vec::new() }]));
         assert!(peer.receive_until(|message| matches!(message, Message::DirsEnd(_)).then_some(())).is_some());
         peer.send_message(&Message::Want { file: file(0, 0), lane: Lane::Requested, basis: Basis::None });
         play(peer);

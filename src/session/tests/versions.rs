@@ -4,7 +4,7 @@
 //! both.
 
 use super::*;
-use crate::proto::message::{ACTS_AS_SUPER, Seen};
+use crate::proto::message::{ACTS_AS_SUPER, DestDirState};
 use crate::proto::{Basis, Encoder};
 use crate::session::dest_prescan::LARGE_NAMES;
 use crate::session::tests::no_room::{Trees, all, converse, text};
@@ -230,7 +230,7 @@ impl Encoder for Noting {
         match message {
             Message::End { digest, .. } => ENDED.lock().push(*digest),
             Message::Digests(all) => {
-                let large = all.iter().filter(|seen| matches!(seen, Seen::Large(_))).count();
+                let large = all.iter().filter(|seen| matches!(seen, DestDirState::Large(_))).count();
                 LARGE.fetch_add(large, Ordering::Relaxed);
             }
             Message::Dir(listing) => {

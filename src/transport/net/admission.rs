@@ -56,7 +56,7 @@ pub enum Admission {
 
 /// Why a client with a completed handshake is rejected, as a message for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unwelcome {
+pub enum Rejection {
     /// Its slot was given to another client.
     GivenUp,
     /// The maximum number of sessions is reached.
@@ -65,12 +65,12 @@ pub enum Unwelcome {
     TooManyOfKey,
 }
 
-impl fmt::Display for Unwelcome {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unwelcome::GivenUp => "the server is busy: too many handshakes in progress; try again",
-            Unwelcome::Full => "the server is busy: too many sessions; try again later",
-            Unwelcome::TooManyOfKey => "too many sessions of this key; try again when one has ended",
+            Rejection::GivenUp => "the server is busy: too many handshakes in progress; try again",
+            Rejection::Full => "the server is busy: too many sessions; try again later",
+            Rejection::TooManyOfKey => "too many sessions of this key; try again when one has ended",
         })
     }
 }
@@ -172,17 +172,17 @@ impl Slot {
     }
 
     /// Turns the slot of a completed handshake into that of a session with this key.
-    pub fn into_session(mut self, pin: Pin) -> Result<Slot, Unwelcome> {
+    pub fn into_session(mut self, pin: Pin) -> Result<Slot, Rejection> {
         let limits = &self.room.limits;
         let mut counts = self.room.counts.lock();
         if limits.is_full(counts.sessions) {
-            return Err(Unwelcome::Full);
+            return Err(Rejection::Full);
         }
         if counts.of_key.get(&pin).is_some_and(|count| *count >= limits.sessions_per_key) {
-            return Err(Unwelcome::TooManyOfKey);
+            return Err(Rejection::TooManyOfKey);
         }
         if !counts.end_handshake(self.held) {
-            return Err(Unwelcome::GivenUp);
+            return Err(Rejection::GivenUp);
         }
         counts.sessions += 1;
         *counts.of_key.entry(pin).or_default() += 1;
@@ -264,7 +264,7 @@ mod tests {
         let third = begins(admit(true)).unwrap();
         assert!(matches!(admit(true), Admission::Ignore), "three handshakes are open");
         let session = first.into_session(KEYS[0]).ok().unwrap();
-        assert_eq!(second.into_session(KEYS[1]).err(), Some(Unwelcome::Full), "one session exists already");
+        assert_eq!(second.into_session(KEYS[1]).err(), Some(Rejection::Full), "one session exists already");
         assert!(matches!(admit(true), Admission::Refuse));
         drop(third);
         drop(session);
@@ -281,7 +281,7 @@ mod tests {
         let first = begins(admit(false)).unwrap();
         limits.ceiling.set(0).unwrap();
         assert!(matches!(admit(false), Admission::Refuse));
-        assert_eq!(begins(admit(true)).unwrap().into_session(KEYS[0]).err(), Some(Unwelcome::Full));
+        assert_eq!(begins(admit(true)).unwrap().into_session(KEYS[0]).err(), Some(Rejection::Full));
         limits.ceiling.set(1).unwrap();
         assert!(first.into_session(KEYS[0]).is_ok() && begins(admit(false)).is_some());
     }
@@ -300,7 +300,7 @@ mod tests {
         let new = admit().unwrap();
         assert_eq!(*given_up.lock(), [1]);
         let given = places.pop().unwrap().into_session(KEYS[0]);
-        assert_eq!(given.err(), Some(Unwelcome::GivenUp), "the slot belongs to another handshake");
+        assert_eq!(given.err(), Some(Rejection::GivenUp), "the slot belongs to another handshake");
         let session = last.into_session(KEYS[0]).ok().unwrap();
         let more = admit().unwrap();
         assert!(admit().is_none(), "no waiting handshake can be aborted");
@@ -315,7 +315,7 @@ mod tests {
         let room = Room::new(&Limits { sessions: 3, sessions_per_key: 2, ..Limits::default() });
         let into_session = |key| begins(room.admit([127, 0, 0, 1].into(), true, false)).unwrap().into_session(key);
         let sessions = [into_session(KEYS[0]).ok().unwrap(), into_session(KEYS[0]).ok().unwrap()];
-        assert_eq!(into_session(KEYS[0]).err(), Some(Unwelcome::TooManyOfKey));
+        assert_eq!(into_session(KEYS[0]).err(), Some(Rejection::TooManyOfKey));
         let other = into_session(KEYS[1]).ok().unwrap();
         drop(sessions);
         assert!(into_session(KEYS[0]).is_ok());

@@ -3,7 +3,7 @@
 use super::bridge::{Engine, wait};
 use super::nudge::Nudge;
 use super::quic::BEGINS;
-use super::tcp_liveness::{SessionName, Signs, Watch};
+use super::tcp_liveness::{LivenessSigns, SessionName, Watch};
 use super::{HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
 use crate::fs::sys;
 use crate::transport::Link;
@@ -39,11 +39,11 @@ pub struct Dial {
     /// sent.
     pub first_words: FirstBytes,
     /// Taken before any session data is sent.
-    pub floor: Floor,
+    pub permit: SessionPermit,
     /// The head start of each transport over the next.
     pub kind_step: Duration,
     /// How a dead TCP connection is detected.
-    pub signs: Signs,
+    pub signs: LivenessSigns,
 }
 
 /// The first bytes of a session, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]. Made when they are first needed;
@@ -68,9 +68,9 @@ impl FirstBytes {
 /// The right to begin a session, of which there is one for all attempts to reach a peer: with two sessions, the copy
 /// would be made twice.
 #[derive(Debug, Clone, Default)]
-pub struct Floor(Arc<AtomicBool>);
+pub struct SessionPermit(Arc<AtomicBool>);
 
-impl Floor {
+impl SessionPermit {
     /// Takes the right; `false` if another race has it.
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
@@ -91,9 +91,9 @@ impl Dial {
             patience,
             lanes: tls_upgrade::UpgradeTerms::default(),
             first_words: FirstBytes::default(),
-            floor: Floor::default(),
+            permit: SessionPermit::default(),
             kind_step: KIND_STEP,
-            signs: Signs::default(),
+            signs: LivenessSigns::default(),
         }
     }
 
@@ -218,7 +218,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
         began: Since::now(),
         limit: dial.limit,
         words: dial.first_words.clone(),
-        floor: (dial.floor.clone(), false),
+        permit: (dial.permit.clone(), false),
         report,
         tasks: DialAttempts(Vec::new()),
         runs: 0,
@@ -239,7 +239,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             };
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
-                reach(kind, peer, tls).await.map(DialStep::Shaken)
+                reach(kind, peer, tls).await.map(DialStep::CompletedHandshake)
             });
         }
     }
@@ -259,7 +259,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             field.speaker.take_if(|_| turn.is_some());
         }
         match came {
-            Ok(DialStep::Shaken(shaken)) => field.waiting.push_back(((kind, address), shaken)),
+            Ok(DialStep::CompletedHandshake(shaken)) => field.waiting.push_back(((kind, address), shaken)),
             Ok(DialStep::Late) => field.speaker.iter_mut().for_each(|speaker| speaker.is_late = true),
             Ok(DialStep::Answered(_)) if !field.has_floor() => {
                 return Err(Trouble::Stopped);
@@ -288,13 +288,13 @@ struct Race {
     /// The first bytes of the session.
     words: FirstBytes,
     /// The right to begin a session, and whether this race has it.
-    floor: (Floor, bool),
+    permit: (SessionPermit, bool),
     report: UnboundedSender<Report>,
     tasks: DialAttempts,
     /// The number of attempts that have not reported.
     runs: usize,
     /// Attempts with a completed handshake.
-    waiting: VecDeque<(DialRoute, Shaken)>,
+    waiting: VecDeque<(DialRoute, CompletedHandshake)>,
     speaker: Option<Speaker>,
     /// The number of attempts that have sent the first bytes.
     turns: usize,
@@ -322,7 +322,7 @@ struct Report {
 /// How far an attempt has come.
 enum DialStep {
     /// The handshake is complete; no session data was sent.
-    Shaken(Shaken),
+    CompletedHandshake(CompletedHandshake),
     /// The server has answered.
     Answered(AnsweredServer),
     /// The server has not answered for a while.
@@ -356,8 +356,8 @@ impl Race {
 
     /// Takes the right to begin a session if this race does not have it; returns whether it does now.
     fn has_floor(&mut self) -> bool {
-        let (floor, is_ours) = &mut self.floor;
-        *is_ours = *is_ours || floor.take();
+        let (permit, is_ours) = &mut self.permit;
+        *is_ours = *is_ours || permit.take();
         *is_ours
     }
 
@@ -368,9 +368,9 @@ impl Race {
             return true;
         }
         let Some((way, shaken)) = self.waiting.pop_front() else {
-            if self.speaker.is_some() && std::mem::take(&mut self.floor.1) {
+            if self.speaker.is_some() && std::mem::take(&mut self.permit.1) {
                 // Another race may have an attempt that is ready.
-                self.floor.0.leave();
+                self.permit.0.leave();
             }
             return true;
         };
@@ -431,7 +431,7 @@ impl Drop for DialAttempts {
 }
 
 /// A completed handshake: the server has shown its key, and whether it accepts this client is still open.
-enum Shaken {
+enum CompletedHandshake {
     Quic(quinn::Endpoint, quinn::Connection, Nudge),
     Tls(tls::Tunnel),
 }
@@ -443,10 +443,14 @@ enum AnsweredServer {
     Tls(tls::Tunnel, Option<SessionName>),
 }
 
-async fn reach(kind: NetTransport, peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn reach(
+    kind: NetTransport,
+    peer: SocketAddr,
+    tls: Arc<rustls::ClientConfig>,
+) -> Result<CompletedHandshake, Trouble> {
     match kind {
         NetTransport::Quic => dial_quic_repeatedly(peer, tls).await,
-        NetTransport::Tls => tls::connect(peer, tls).await.map(Shaken::Tls),
+        NetTransport::Tls => tls::connect(peer, tls).await.map(CompletedHandshake::Tls),
     }
 }
 
@@ -454,7 +458,7 @@ async fn reach(kind: NetTransport, peer: SocketAddr, tls: Arc<rustls::ClientConf
 ///
 /// QUIC retransmits ever more rarely, a server gives up a handshake after [`super::limits::HANDSHAKE`], and a router
 /// may have lost the way back.
-async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
     // Dropping this ends all attempts.
     let mut attempts = JoinSet::new();
     loop {
@@ -469,7 +473,7 @@ async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) 
     }
 }
 
-async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Shaken, Trouble> {
+async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
     let endpoint = open(peer)?;
     let nudge = Nudge::default();
     let mut refusal = pin!(refusal(peer));
@@ -481,7 +485,7 @@ async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Res
         })
         .await?
     };
-    Ok(Shaken::Quic(endpoint, connection, nudge))
+    Ok(CompletedHandshake::Quic(endpoint, connection, nudge))
 }
 
 /// Waits for an ICMP error, which means that nothing listens there. Only a connected socket receives it, and QUIC has
@@ -506,15 +510,15 @@ async fn refusal(peer: SocketAddr) -> Trouble {
     }
 }
 
-impl Shaken {
+impl CompletedHandshake {
     /// Sends the first bytes and waits for the server's.
     async fn begin(self, words: &[u8]) -> Result<AnsweredServer, Trouble> {
         match self {
-            Shaken::Quic(endpoint, connection, nudge) => {
+            CompletedHandshake::Quic(endpoint, connection, nudge) => {
                 let conversation = quic::begin(connection, &[&BEGINS, words].concat()).await?;
                 Ok(AnsweredServer::Quic(endpoint, conversation, nudge))
             }
-            Shaken::Tls(mut tunnel) => {
+            CompletedHandshake::Tls(mut tunnel) => {
                 let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);
                 let session_name: &[u8] = name.as_ref().map_or(&[], SessionName::as_slice);
                 tunnel.begin(&[&BEGINS, session_name, words].concat()).await?;

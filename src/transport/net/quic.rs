@@ -538,9 +538,9 @@ fn not_written(error: WriteError) -> io::Error {
 }
 
 /// A stream that must not seem to end here: dropping it resets it.
-struct Unended(quinn::SendStream);
+struct ResetOnDrop(quinn::SendStream);
 
-impl Drop for Unended {
+impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         // Fails only if the stream has ended already.
         let _ = self.0.reset(VarInt::from_u32(CloseCode::Done as u32));
@@ -591,7 +591,7 @@ impl Drop for QuicWriter {
             let _ = send.finish();
         }
         // After a move, a peer that has read everything stops the stream.
-        let unended = self.has_left.then(|| Unended(send));
+        let unended = self.has_left.then(|| ResetOnDrop(send));
         *self.hold.delivery.lock() = Some(Box::pin(async move {
             // Whether the peer has read everything or is gone, the stream is no longer needed.
             let _ = delivery.await;

@@ -270,7 +270,7 @@ impl Acceptor {
         };
         let place = match place.into_session(pin) {
             Ok(place) => place,
-            Err(unwelcome) => return hang_up.now(&unwelcome.to_string()),
+            Err(rejection) => return hang_up.now(&rejection.to_string()),
         };
         let token = tls_upgrade::token(&conversation.connection);
         let patience = self.patience();

@@ -1,7 +1,7 @@
 //! The limits of a server of network links, which its options can change.
 
 use super::limits::{IDLE, LANE_LOST_ONE_IN, LAST_WORDS_MAX};
-use super::tcp_liveness::Signs;
+use super::tcp_liveness::LivenessSigns;
 use crate::transport::window_limit::Ceiling;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Limits {
     /// How far the windows of sessions can grow, each, and whether new sessions are admitted.
     pub ceiling: Ceiling,
     /// How dead TCP connections are detected.
-    pub signs: Signs,
+    pub signs: LivenessSigns,
 }
 
 impl Limits {
@@ -52,7 +52,7 @@ impl Default for Limits {
             last_words_max: LAST_WORDS_MAX,
             lane_lost_one_in: LANE_LOST_ONE_IN,
             ceiling: Ceiling::default(),
-            signs: Signs::default(),
+            signs: LivenessSigns::default(),
         }
     }
 }

@@ -69,7 +69,7 @@ fn is_hopeless(standing: &TcpStanding, fresh_for: Duration) -> bool {
 
 /// How the state of a connection is observed.
 #[derive(Debug, Clone, Copy)]
-pub struct Signs {
+pub struct LivenessSigns {
     /// Returns the TCP state of a socket.
     pub standing: fn(BorrowedFd<'_>) -> io::Result<TcpStanding>,
     /// Returns whether packets to the peer would now leave from another address; takes the connection's own address and
@@ -79,9 +79,9 @@ pub struct Signs {
     pub look: Duration,
 }
 
-impl Default for Signs {
-    fn default() -> Signs {
-        Signs { standing: sys::tcp_standing, is_elsewhere: migration::is_elsewhere, look: ROAM_LOOK }
+impl Default for LivenessSigns {
+    fn default() -> LivenessSigns {
+        LivenessSigns { standing: sys::tcp_standing, is_elsewhere: migration::is_elsewhere, look: ROAM_LOOK }
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Watch {
     /// The name of the session.
     pub name: SessionName,
     /// How the connection is observed.
-    pub signs: Signs,
+    pub signs: LivenessSigns,
     /// The server learns of the end of the session in another way.
     pub server_is_informed: bool,
 }
@@ -178,7 +178,13 @@ impl NamedSessions {
     }
 
     /// Ends the session of this name if `shall_end`; returns whether it is over.
-    fn is_over(&self, pin: Pin, name: SessionName, shall_end: impl Fn(&TcpStanding) -> bool, signs: &Signs) -> bool {
+    fn is_over(
+        &self,
+        pin: Pin,
+        name: SessionName,
+        shall_end: impl Fn(&TcpStanding) -> bool,
+        signs: &LivenessSigns,
+    ) -> bool {
         let all = self.0.lock();
         let Some(connection) = all.get(&(pin, name)) else { return true };
         let goes_on = connection.standing(signs.standing).is_some_and(|standing| !shall_end(&standing));
@@ -189,7 +195,7 @@ impl NamedSessions {
     }
 
     /// Answers the queries of a client with this key.
-    pub async fn answer(&self, mut fresh: tls::Tunnel, pin: Pin, signs: &Signs) -> io::Result<()> {
+    pub async fn answer(&self, mut fresh: tls::Tunnel, pin: Pin, signs: &LivenessSigns) -> io::Result<()> {
         let since = Since::now();
         let name = fresh.receive_exact().await?;
         let mut wants_end = false;

@@ -562,9 +562,9 @@ fn unanswered_connection_releases_the_floor() {
     std::thread::scope(|scope| {
         let racing = scope.spawn(|| race(&[world.address()], &[NetTransport::Quic], &dial));
         let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
-        assert!(!dial.floor.take(), "the server may still answer");
+        assert!(!dial.permit.take(), "the server may still answer");
         let begun = Since::now();
-        while !dial.floor.take() {
+        while !dial.permit.take() {
             assert!(begun.elapsed() < LONG, "the floor is not released");
             std::thread::yield_now();
         }
@@ -578,7 +578,7 @@ fn connection_without_the_floor_sends_nothing() {
     each(|kind| {
         let world = World::new();
         let dial = world.dial(patient());
-        assert!(dial.floor.take() && !dial.floor.take());
+        assert!(dial.permit.take() && !dial.permit.take());
         assert_eq!(dial_over(kind, world.address(), &dial).err(), Some(Trouble::Stopped));
         assert!(world.listener.accept(Duration::from_millis(50)).unwrap().is_none(), "no client was admitted");
     });

@@ -6,7 +6,7 @@ use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
 use crate::transport::net::nudge::Nudge;
 use crate::transport::net::quic::{self, BEGINS};
-use crate::transport::net::tcp_liveness::Signs;
+use crate::transport::net::tcp_liveness::LivenessSigns;
 use crate::transport::net::tls as over_tls;
 use crate::transport::net::tls_upgrade::{self, Progress, UpgradeTerms};
 use crate::trust::tls::{ALPN, ALPN_LANES, client_config_for};
@@ -236,8 +236,11 @@ fn hang_up_ends_a_moved_session_with_the_reason() {
 fn client_with_a_new_address_hangs_up_over_quic() {
     static HAS_MOVED: AtomicBool = AtomicBool::new(false);
     let standing = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, silent: LONG, ..TcpStanding::default() });
-    let signs =
-        Signs { standing, is_elsewhere: |_, _| HAS_MOVED.load(Ordering::SeqCst), look: Duration::from_millis(5) };
+    let signs = LivenessSigns {
+        standing,
+        is_elsewhere: |_, _| HAS_MOVED.load(Ordering::SeqCst),
+        look: Duration::from_millis(5),
+    };
     let world = open_world();
     let relay = relay_of_both(&world, Ends::Lost);
     let dial = Dial { lanes: after(1), signs, ..world.dial(patient()) };
@@ -268,7 +271,7 @@ fn moved_session_survives_a_liveness_query() {
         IS_KNOWN.store(true, Ordering::SeqCst);
         Ok(TcpStanding::default())
     };
-    let signs = |standing| Signs { standing, is_elsewhere: |_, _| false, look };
+    let signs = |standing| LivenessSigns { standing, is_elsewhere: |_, _| false, look };
     let limits = Limits { lane_lost_one_in: 0, signs: signs(knows), ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let dial = Dial { lanes: after(1), signs: signs(doubts), ..world.dial(patient()) };

@@ -5,7 +5,7 @@ use super::*;
 use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::quic::BEGINS;
-use crate::transport::net::tcp_liveness::{ASKS, Signs};
+use crate::transport::net::tcp_liveness::{ASKS, LivenessSigns};
 use crate::transport::net::tls as over_tls;
 use crate::trust::tls::{ALPN, ALPN_NAMED, client_config_for};
 use std::os::fd::BorrowedFd;
@@ -21,11 +21,14 @@ fn doubtful() -> TcpStanding {
     TcpStanding { repeats: 9, silent: LONG, has_unacknowledged: true, ..TcpStanding::default() }
 }
 
-const SIGNS: Signs =
-    Signs { standing: |_| Ok(TcpStanding::default()), is_elsewhere: |_, _| false, look: Duration::from_millis(5) };
+const SIGNS: LivenessSigns = LivenessSigns {
+    standing: |_| Ok(TcpStanding::default()),
+    is_elsewhere: |_, _| false,
+    look: Duration::from_millis(5),
+};
 
 /// Returns a TLS session whose state each side sees as given. The relay does not forward the end of a stream.
-fn meet(near: Signs, far: Signs) -> (World, Link, AcceptedClient, Relay) {
+fn meet(near: LivenessSigns, far: LivenessSigns) -> (World, Link, AcceptedClient, Relay) {
     let limits = Limits { signs: far, ..Limits::default() };
     let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
     let relay = relay_of_both(&world, Ends::Lost);
@@ -47,7 +50,7 @@ fn await_end(world: &World, mut link: Link, mut accepted: AcceptedClient) {
 fn client_that_gets_no_answer_ends_the_session_at_both_ends() {
     static IS_LATE: AtomicBool = AtomicBool::new(false);
     let late = |fd: BorrowedFd<'_>| if IS_LATE.load(Ordering::SeqCst) { hopeless(fd) } else { (SIGNS.standing)(fd) };
-    let (world, link, accepted, _relay) = meet(Signs { standing: late, ..SIGNS }, SIGNS);
+    let (world, link, accepted, _relay) = meet(LivenessSigns { standing: late, ..SIGNS }, SIGNS);
     IS_LATE.store(true, Ordering::SeqCst);
     await_end(&world, link, accepted);
 }
@@ -55,7 +58,8 @@ fn client_that_gets_no_answer_ends_the_session_at_both_ends() {
 #[test]
 fn client_with_a_changed_path_does_not_wait_for_tcp() {
     let once = |_: BorrowedFd<'_>| Ok(TcpStanding { repeats: 1, ..doubtful() });
-    let (world, link, accepted, _relay) = meet(Signs { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
+    let (world, link, accepted, _relay) =
+        meet(LivenessSigns { standing: once, is_elsewhere: |_, _| true, ..SIGNS }, SIGNS);
     await_end(&world, link, accepted);
 }
 
@@ -63,7 +67,7 @@ fn client_with_a_changed_path_does_not_wait_for_tcp() {
 fn server_reports_a_stalled_connection_when_queried() {
     let doubts = |_: BorrowedFd<'_>| Ok(doubtful());
     let (world, link, accepted, _relay) =
-        meet(Signs { standing: doubts, ..SIGNS }, Signs { standing: hopeless, ..SIGNS });
+        meet(LivenessSigns { standing: doubts, ..SIGNS }, LivenessSigns { standing: hopeless, ..SIGNS });
     await_end(&world, link, accepted);
 }
 
@@ -82,7 +86,7 @@ fn session_continues_if_tcp_recovers() {
         },
     );
     let (_world, mut link, mut accepted, _relay) =
-        meet(Signs { standing: near, ..SIGNS }, Signs { standing: far, ..SIGNS });
+        meet(LivenessSigns { standing: near, ..SIGNS }, LivenessSigns { standing: far, ..SIGNS });
     assert!(until(LONG, || ASKED.load(Ordering::SeqCst) >= 3), "the server is queried");
     let looks = LOOKS.load(Ordering::SeqCst);
     assert!(until(LONG, || LOOKS.load(Ordering::SeqCst) > looks + 3));
@@ -174,7 +178,7 @@ fn session_without_a_name_works() {
     let listener =
         listen(&[HERE.into()], Arc::new(config), lasting(&far), &Limits::default(), &Patience::default()).unwrap();
     let old = World { listener, near: world.near, far: world.far };
-    let dial = Dial { signs: Signs { standing: hopeless, ..SIGNS }, ..old.dial(patient()) };
+    let dial = Dial { signs: LivenessSigns { standing: hopeless, ..SIGNS }, ..old.dial(patient()) };
     let (mut link, mut accepted) = old.meet_by(old.address(), NetTransport::Tls, dial);
     link.writer.write_all(b"hello").unwrap();
     accepted.reader.read_exact(&mut got).unwrap();
