@@ -67,7 +67,13 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
         return;
     }
     if let Some(types) = rule["type"].as_array() {
-        assert!(types.contains(&"null".into()) && (value.is_null() || value.is_string()), "{value}");
+        let is_one = |kind: &Value| match kind.as_str() {
+            Some("null") => value.is_null(),
+            Some("string") => value.is_string(),
+            Some("integer") => value.is_u64(),
+            other => panic!("the schema has a type {other:?}"),
+        };
+        assert!(types.iter().any(is_one), "{value}");
         return;
     }
     match rule["type"].as_str() {
@@ -84,6 +90,7 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
                 assert!(fields.contains_key(name.as_str().expect("a name")), "{value} lacks {name}");
             }
             for (name, field) in fields {
+                assert!(rule["properties"][name].is_object(), "the schema lacks {name}");
                 check(schema, &rule["properties"][name], field);
             }
         }
