@@ -1,7 +1,7 @@
 //! `sparsync enroll`: two machines exchange keys through a remote shell, and copies then go over the network.
 
 use crate::kit::oracle;
-use crate::server::Scene;
+use crate::server::{Scene, assert_output};
 use std::process::{Command, Output};
 
 /// Writes a remote shell to the server's machine, which runs `first` before each command.
@@ -21,14 +21,6 @@ pub fn enroll(scene: &Scene, words: &str) -> Output {
     let program = oracle::under_test().display();
     let line = format!("enroll -e TOP/far --rsync-path={program} {words}");
     scene.command("client", &line).output().expect("a program can be started")
-}
-
-#[track_caller]
-fn assert_output(output: &Output, code: i32, words: &[&str]) {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    let text = String::from_utf8_lossy(&text);
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
 }
 
 fn copy(scene: &Scene, words: &str) -> Output {

@@ -1,7 +1,7 @@
 //! QUIC to a host that is not enrolled: the remote side of a shell opens an ephemeral server for one run.
 
 use crate::kit::{self, World, oracle, synctest, until};
-use crate::server::{Scene, field_of};
+use crate::server::{Scene, assert_output, field_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -39,14 +39,6 @@ fn command(scene: &Scene, words: &str) -> Command {
 
 fn copy(scene: &Scene, words: &str) -> Output {
     command(scene, words).output().expect("a program can be started")
-}
-
-#[track_caller]
-fn assert_output(output: &Output, code: i32, words: &[&str]) {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    let text = String::from_utf8_lossy(&text);
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
 }
 
 synctest!(one_off_server_copies_in_both_directions, over ssh, |_: World| {

@@ -11,6 +11,15 @@ use std::time::Duration;
 /// A scratch directory with a server's configuration, a client's, and trees.
 pub struct Scene(tempfile::TempDir);
 
+/// Checks the exit code of a program, and that its output contains each of the words.
+#[track_caller]
+pub fn assert_output(output: &Output, code: i32, words: &[&str]) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
         self.at("server", "stop --now");

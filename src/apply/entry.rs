@@ -131,25 +131,22 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
-    let mut problems = Vec::new();
-    let full = || context.full(job.path.as_bytes());
+    set_attributes(context, job, dir, Has::of(have, changes), out);
+    true
+}
+
+/// Gives an entry the attributes of the source, and reports what failed.
+fn set_attributes(context: &Context<'_>, job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>) {
     let subject = AttributeTarget {
         fd: dir.fd(),
         name: job.name(),
-        full: &full,
+        full: &|| context.full(job.path.as_bytes()),
         path: job.path.as_bytes(),
         role: ErrorRole::Generator,
     };
-    attributes::finish(
-        context,
-        subject,
-        job.source(),
-        Has::of(have, changes),
-        file::wanted_mode(context, job),
-        &mut problems,
-    );
+    let mut problems = Vec::new();
+    attributes::finish(context, subject, job.source(), has, file::wanted_mode(context, job), &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
-    true
 }
 
 /// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
@@ -202,24 +199,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         Ok(()) => {
             job.spot.last.touch();
             report_creation(out);
-            let mut problems = Vec::new();
-            let full = || context.full(job.path.as_bytes());
-            let subject = AttributeTarget {
-                fd: dir.fd(),
-                name: job.name(),
-                full: &full,
-                path: job.path.as_bytes(),
-                role: ErrorRole::Generator,
-            };
-            attributes::finish(
-                context,
-                subject,
-                job.source(),
-                Has::default(),
-                file::wanted_mode(context, job),
-                &mut problems,
-            );
-            out.events.extend(problems.into_iter().map(Event::Problem));
+            set_attributes(context, job, dir, Has::default(), out);
             true
         }
         Err(error) => {

@@ -4,6 +4,9 @@
 //! One thread writes, one reads. A caller that sends waits for its window and for room in the output buffer. The reader
 //! never waits for other threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
 
+mod profile;
+
+use self::profile::{Profile, READING, WRITING};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
@@ -16,7 +19,7 @@ use crate::transport::link::{Moved, Parting};
 use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,7 +70,6 @@ pub struct Connection {
     /// Bytes written and read, as messages.
     traffic: [AtomicU64; 2],
     profile: Mutex<Profile>,
-    begun: Since,
     as_it_is: AsItIs,
     moved: Moved,
     ceiling: Ceiling,
@@ -75,48 +77,6 @@ pub struct Connection {
     /// The timeout that a daemon has announced, in seconds; 0: none.
     adopted_secs: AtomicU32,
 }
-
-/// The costs of a session, for the profile.
-#[derive(Default)]
-struct Profile {
-    /// By message name.
-    messages: BTreeMap<&'static str, CostRow>,
-    /// How often a message was received after one was sent.
-    round_trips: u64,
-    has_sent: bool,
-    /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
-    waited: [[Duration; 4]; 2],
-}
-
-/// The costs of one kind of message.
-#[derive(Default)]
-struct CostRow {
-    /// How many were sent, and their bytes; how many were received, and their bytes.
-    counts: [u64; 4],
-    /// When the first and the last of them were sent or received, since the start of the session.
-    when: Option<[Duration; 2]>,
-}
-
-impl CostRow {
-    fn add(&mut self, way: usize, bytes: u64, now: Duration) {
-        self.counts[way] += 1;
-        self.counts[way + 1] += bytes;
-        self.when = Some([self.when.map_or(now, |[first, _]| first), now]);
-    }
-}
-
-/// Index in [`CostRow::counts`].
-const SENT: usize = 0;
-/// Index in [`CostRow::counts`].
-const RECEIVED: usize = 2;
-
-/// What a thread can wait for: a grant of the peer, room in the buffer, the link to accept data, the link to deliver
-/// data.
-const WAITS: [&str; 4] = ["window", "buffer", "writing", "reading"];
-/// Index in [`WAITS`].
-const WRITING: usize = 2;
-/// Index in [`WAITS`].
-const READING: usize = 3;
 
 struct ConnectionState {
     encoder: Box<dyn Encoder + Send>,
@@ -272,8 +232,7 @@ impl Connection {
             to_write: Condvar::new(),
             room: Condvar::new(),
             traffic: Default::default(),
-            profile: Mutex::default(),
-            begun: Since::now(),
+            profile: Mutex::new(Profile::new()),
             as_it_is: AsItIs::default(),
             moved: Moved::default(),
             ceiling: Ceiling::default(),
@@ -421,16 +380,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Records a wait; `at` is an index in [`WAITS`].
+    /// Records a wait; `at` is an index in [`profile::WAITS`].
     fn note_wait(&self, at: usize, waits: Since) {
-        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
+        self.profile.lock().waited(at, self.moved.since().is_some(), waits.elapsed());
     }
 
     fn record_sent(&self, message: &Message, len_bytes: usize) {
-        let mut profile = self.profile.lock();
-        profile.has_sent = true;
-        let row = profile.messages.entry(name_of(message)).or_default();
-        row.add(SENT, len_bytes as u64, self.begun.elapsed());
+        self.profile.lock().sent(name_of(message), len_bytes as u64);
     }
 
     /// Notes that `bytes` of a class were consumed, so the peer may be granted as many. Never blocks.
@@ -703,12 +659,7 @@ impl Connection {
                 let Some(message) = dialect.decode(&mut input)? else { break };
                 let cost = (before - input.len()) as u64;
                 start += before - input.len();
-                let mut profile = self.profile.lock();
-                if std::mem::take(&mut profile.has_sent) {
-                    profile.round_trips += 1;
-                }
-                profile.messages.entry(name_of(&message)).or_default().add(RECEIVED, cost, self.begun.elapsed());
-                drop(profile);
+                self.profile.lock().received(name_of(&message), cost);
                 let is_keepalive = matches!(message, Message::Ping);
                 self.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
                 match message {
@@ -759,43 +710,9 @@ impl Connection {
         }
     }
 
-    /// Returns the costs of the session so far as a table for `end`: single values first, then a row for each kind of
-    /// message.
-    ///
-    /// Several threads work at once, so their waits need not add up to the elapsed time.
+    /// Returns the costs of the session so far; see [`Profile::table`].
     pub fn cost(&self, end: &str) -> Vec<String> {
-        let (written, read) = self.traffic();
-        let profile = self.profile.lock();
-        let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
-        let one = |name: &str, value: String| format!("profile: {end:<6} {name:<14} {value:>11}");
-        let mut lines = vec![
-            one("ms", ms(self.begun.elapsed())),
-            one("round-trips", profile.round_trips.to_string()),
-            one("bytes-written", written.to_string()),
-            one("bytes-read", read.to_string()),
-        ];
-        let [before, after] = profile.waited;
-        let both = before.iter().zip(after).map(|(before, after)| *before + after);
-        lines.extend(WAITS.iter().zip(both).map(|(name, time)| one(&format!("ms-{name}"), ms(time))));
-        // When the link moved, and the waits since then, in ms.
-        if let Some(since) = self.moved.since() {
-            lines.push(one("moved-ms", ms(self.begun.elapsed().saturating_sub(since.elapsed()))));
-            lines.extend(WAITS.iter().zip(after).map(|(name, time)| one(&format!("moved-{name}"), ms(time))));
-        }
-        let row = |name: &str, columns: [String; 6]| {
-            let [sent, sent_bytes, received, received_bytes, first, last] = columns;
-            format!(
-                "profile: {end:<6} {name:<14} {sent:>11} {sent_bytes:>12} {received:>9} {received_bytes:>12} {first:>10} {last:>10}"
-            )
-        };
-        let heads = ["sent", "bytes", "received", "bytes", "first-ms", "last-ms"];
-        lines.push(row("message", heads.map(str::to_owned)));
-        for (name, CostRow { counts, when }) in &profile.messages {
-            let [first, last] = when.unwrap_or_default().map(ms);
-            let [sent, sent_bytes, received, received_bytes] = counts.map(|count| count.to_string());
-            lines.push(row(name, [sent, sent_bytes, received, received_bytes, first, last]));
-        }
-        lines
+        self.profile.lock().table(end, self.traffic(), self.moved.since())
     }
 
     fn traffic(&self) -> (u64, u64) {

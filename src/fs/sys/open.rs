@@ -1,0 +1,186 @@
+//! Opens files and directories.
+
+use super::{Call, attempt, may_write, open_through, spot};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::io;
+
+/// Which symlinks in the path of a directory may be followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// None; a symlink is an error.
+    Never,
+    /// Those that stay below the directory where the walk starts.
+    Inside,
+    /// All.
+    Anywhere,
+}
+
+/// The maximum length of a path for one call, including its NUL.
+pub const PATH_MAX: usize = 4096;
+
+pub(in crate::fs) const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+const SEARCH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a directory below `at`, in one call if the kernel can confine the walk. `path` is relative and shorter than
+/// [`PATH_MAX`]; an empty one reopens `at`.
+pub fn open_dir(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
+    open_dir_with(at, path, follow, DIR_FLAGS)
+}
+
+/// Like [`open_dir`], for a directory that may not be listed. The descriptor only gives access to names in it.
+pub fn open_dir_to_search(at: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<OwnedFd> {
+    open_dir_with(at, path, follow, SEARCH_FLAGS)
+}
+
+fn open_dir_with(at: BorrowedFd<'_>, path: &[u8], follow: Follow, flags: OFlags) -> io::Result<OwnedFd> {
+    attempt(Call::OpenDir, || {
+        let path: &[u8] = if path.is_empty() { b"." } else { path };
+        let resolve = match follow {
+            Follow::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+            Follow::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            Follow::Anywhere => return open_through(at, path, flags, Mode::empty()),
+        };
+        loop {
+            match fs::openat2(at, path, flags, Mode::empty(), resolve) {
+                Ok(fd) => return Ok(fd),
+                // The kernel requests a retry if a rename happened during the walk.
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                // rsync reports a link that leads outside as too many levels of symbolic links.
+                Err(Errno::XDEV) => return Err(Errno::LOOP.into()),
+                Err(Errno::NOSYS | Errno::PERM) => return stepwise(at, path, flags),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    })
+}
+
+/// Does the same for kernels and sandboxes without `openat2`: one element at a time, without following symlinks.
+pub(in crate::fs) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> io::Result<OwnedFd> {
+    let mut current: Option<OwnedFd> = None;
+    let mut parts = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).peekable();
+    while let Some(part) = parts.next() {
+        if part == b".." {
+            return Err(Errno::LOOP.into());
+        }
+        let from = current.as_ref().map_or(at, |fd| fd.as_fd());
+        // Directories on the way need only be searchable, not readable.
+        let flags = if parts.peek().is_some() { SEARCH_FLAGS } else { last };
+        current = Some(fs::openat(from, part, flags | OFlags::NOFOLLOW, Mode::empty())?);
+    }
+    current.ok_or_else(|| Errno::NOENT.into())
+}
+
+/// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::trusted_path`].
+pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
+    attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
+}
+
+/// Like [`open_dir_path`], for a directory that may not be listed.
+pub fn open_dir_path_to_search(path: &[u8]) -> io::Result<OwnedFd> {
+    attempt(Call::OpenDir, || open_through(fs::CWD, path, SEARCH_FLAGS, Mode::empty()))
+}
+
+/// Opens a file for reading. Never waits on a fifo that replaced it.
+pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], follow: bool, noatime: bool) -> io::Result<OwnedFd> {
+    attempt(Call::Open, || {
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if !follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        if noatime {
+            flags |= OFlags::NOATIME;
+        }
+        let open = |flags: OFlags| match follow {
+            true => open_through(dir, name, flags, Mode::empty()),
+            false => spot(dir, name).and_then(|at| Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)),
+        };
+        match open(flags) {
+            // Only the owner may use O_NOATIME.
+            Err(error) if noatime && error.raw_os_error() == Some(libc::EPERM) => {
+                open(flags.difference(OFlags::NOATIME))
+            }
+            other => other,
+        }
+    })
+}
+
+/// Opens an existing file for reading and writing in place.
+pub fn open_write(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    attempt(Call::Open, || {
+        may_write()?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        let at = spot(dir, name)?;
+        Ok(fs::openat(at.dir(), &*at.name, flags, Mode::empty())?)
+    })
+}
+
+/// Creates a file that must not exist.
+pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    attempt(Call::Create, || {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        may_write()?;
+        let at = spot(dir, name)?;
+        Ok(fs::openat(at.dir(), &*at.name, flags, Mode::from_raw_mode(mode))?)
+    })
+}
+
+/// Creates a file without a name. The kernel removes it unless it is linked.
+pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
+    attempt(Call::TmpFile, || {
+        may_write()?;
+        Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
+    })
+}
+
+/// Gives a file from [`tmpfile`] its name, which must be free.
+pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    attempt(Call::Link, || {
+        may_write()?;
+        let at = spot(dir, name)?;
+        match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
+            // Kernels before 6.10 require a capability for that, but allow the detour through /proc.
+            Err(Errno::NOENT | Errno::PERM) => {
+                let path = proc_fd(fd);
+                Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
+            }
+            other => Ok(other?),
+        }
+    })
+}
+
+/// Returns the path of a descriptor in /proc.
+pub fn proc_fd(fd: BorrowedFd<'_>) -> Vec<u8> {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
+}
+
+/// Returns whether [`proc_fd`] works. It does not in a chroot without /proc.
+pub fn has_proc() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
+}
+
+/// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.
+pub fn shared_file(called: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    attempt(Call::Open, || Ok(rustix::fs::memfd_create(called, rustix::fs::MemfdFlags::empty())?))
+}
+
+/// Opens a file at any path for reading.
+pub fn open_path(path: &[u8]) -> io::Result<OwnedFd> {
+    attempt(Call::Open, || {
+        open_through(fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    })
+}
+
+/// Opens a file in a directory of ours for appending, and creates it if it does not exist. A symlink is an error.
+pub fn open_append_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    attempt(Call::Open, || {
+        let flags =
+            OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        may_write()?;
+        open_through(dir, name, flags, Mode::from_raw_mode(mode))
+    })
+}

@@ -1,0 +1,144 @@
+//! This process and its machine: user, umask, limits, names, random numbers.
+
+use super::{list, open_dir_path};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::Mode;
+use std::io;
+use std::time::Duration;
+
+/// Returns cryptographically secure random bytes.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(got) => filled += got,
+            Err(rustix::io::Errno::INTR) => {}
+            // The kernel has getrandom since 3.17.
+            Err(error) => unreachable!("getrandom: {error}"),
+        }
+    }
+    bytes
+}
+
+/// Returns the effective user and group of this process.
+pub fn ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Makes this process run as this user with this group alone, for good. Call it before any thread is started: it changes
+/// the calling thread and those that the thread starts later.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[gid])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}
+
+/// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
+pub fn take_umask() -> u32 {
+    rustix::process::umask(Mode::empty()).as_raw_mode()
+}
+
+/// The most files that a process may have open if it starts no program of the user.
+pub const OPEN_FILES_MAX: u64 = 1 << 20;
+
+/// Raises the limit on open files to the system's maximum, but at most to `most`. Child processes inherit it, and some
+/// iterate over all possible descriptors.
+pub fn lift_open_files(most: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let Some(now) = limit.current else { return };
+    let lifted = limit.maximum.map_or(most, |maximum| maximum.min(most)).max(now);
+    // Raising the current limit to at most the maximum is always permitted.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lifted), ..limit });
+}
+
+/// Marks inherited descriptors other than the standard streams as close-on-exec. Otherwise, child processes of a
+/// long-lived server would keep other programs' locks and pipes open.
+#[allow(unsafe_code)]
+pub fn keep_inherited_files() -> io::Result<()> {
+    let dir = open_dir_path(b"/proc/self/fd")?;
+    let mut inherited = Vec::new();
+    list(dir.as_fd(), |file| {
+        let number = std::str::from_utf8(file.name).ok().and_then(|name| name.parse::<i32>().ok());
+        inherited.extend(number.filter(|&number| number > 2));
+    })?;
+    for number in inherited {
+        // SAFETY: the descriptor was open a moment ago and is only marked. If another thread closed it, this fails or
+        // marks a file that must be marked anyway.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        // Fails only if the descriptor is closed by now.
+        let _ = rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC);
+    }
+    Ok(())
+}
+
+/// How many open files a run needs if it does one thing after the other.
+const OPEN_FILES_NEEDED: usize = 32;
+
+/// Returns the limit on open files, without those that every run needs, divided by `parts`, and at most `most`.
+pub fn share_of_open_files(parts: usize, most: usize) -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let now = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |now| usize::try_from(now).unwrap_or(usize::MAX));
+    (now.saturating_sub(OPEN_FILES_NEEDED) / parts).min(most)
+}
+
+/// Returns the processor time of this process: in the program, and in the kernel.
+#[allow(unsafe_code)]
+pub fn processor_time() -> [Duration; 2] {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes a whole `rusage`, of which all bits are valid, into memory of that size.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    [usage.ru_utime, usage.ru_stime].map(|time| {
+        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+    })
+}
+
+/// Returns the memory of this machine in bytes.
+pub fn machine_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
+}
+
+/// Returns the size of a memory page in bytes.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Makes the kernel kill this process when the thread that started it ends. A session whose server was killed must not
+/// continue to change files next to a session of the next server. A change of the user cancels it.
+pub fn end_with_parent() {
+    // Fails only for an invalid signal.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Limits the memory of this process, at most to the system's limit.
+pub fn limit_memory(bytes: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Data).maximum;
+    let bytes = maximum.map_or(bytes, |maximum| maximum.min(bytes));
+    // Lowering a limit is always permitted.
+    let _ = setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) });
+}
+
+/// Sets the umask, for a program that replaces this one.
+pub fn set_umask(umask: u32) {
+    rustix::process::umask(Mode::from_raw_mode(umask));
+}
+
+/// Returns the name of this machine.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns the system and the machine type, as printed by `uname -s -m`.
+pub fn system_and_machine() -> String {
+    let names = rustix::system::uname();
+    format!("{} {}", names.sysname().to_string_lossy(), names.machine().to_string_lossy())
+}

@@ -1,0 +1,190 @@
+//! Examines files and lists directories.
+
+use super::{Call, attempt, hides_types, open_through, proc_fd, spot};
+use crate::flist::Time;
+use crate::flist::entry::Stat;
+use crate::fs::sandbox::{self};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::io;
+
+/// Returns the statx fields to request.
+fn wanted(links: bool) -> StatxFlags {
+    let all = StatxFlags::TYPE
+        | StatxFlags::MODE
+        | StatxFlags::UID
+        | StatxFlags::GID
+        | StatxFlags::SIZE
+        | StatxFlags::MTIME
+        | StatxFlags::ATIME
+        | StatxFlags::INO;
+    if links { all | StatxFlags::NLINK } else { all }
+}
+
+/// Returns the attributes of a name in a directory.
+pub fn stat(dir: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Result<Stat> {
+    attempt(Call::Stat, || {
+        // With a trailing slash, the kernel follows the link, too.
+        let follows = follow || name.ends_with(b"/");
+        if follows && sandbox::of_process().is_some_and(|reach| !reach.is_everything()) {
+            return stat_in_reach(dir, name);
+        }
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let at = spot(dir, name)?;
+        let (dir, name) = (at.dir(), &*at.name);
+        match fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, wanted(true)) {
+            Ok(found) => Ok(from_statx(&found)),
+            Err(Errno::NOSYS) => Ok(from_stat(&fs::statat(dir, name, flags)?)),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+/// Does the work of [`stat`] in a confined process, where a symlink may lead out.
+fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
+    if !name.ends_with(b"/") {
+        let itself = stat(dir, name, false)?;
+        if itself.mode & 0o170000 != 0o120000 {
+            return Ok(itself);
+        }
+    }
+    fstat(open_through(dir, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
+}
+
+/// Returns the current path of an open directory, as far as the system knows it.
+pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    attempt(Call::ReadLink, || Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes()))
+}
+
+/// Returns the attributes of any path, for operands.
+pub fn stat_path(path: &[u8], follow: bool) -> io::Result<Stat> {
+    stat(fs::CWD, path, follow)
+}
+
+/// Returns the attributes of an open file.
+pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<Stat> {
+    attempt(Call::FStat, || Ok(from_stat(&fs::fstat(fd)?)))
+}
+
+fn from_statx(s: &fs::Statx) -> Stat {
+    let time = |t: &fs::StatxTimestamp| Time { secs: t.tv_sec, nanos: t.tv_nsec };
+    Stat {
+        mode: u32::from(s.stx_mode),
+        uid: s.stx_uid,
+        gid: s.stx_gid,
+        mtime: time(&s.stx_mtime),
+        atime: time(&s.stx_atime),
+        len_bytes: s.stx_size,
+        dev: fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+        ino: s.stx_ino,
+        nlink: s.stx_nlink,
+        rdev: fs::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the widths differ between architectures")]
+fn from_stat(s: &fs::Stat) -> Stat {
+    Stat {
+        mode: s.st_mode as u32,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        mtime: Time { secs: s.st_mtime as i64, nanos: s.st_mtime_nsec as u32 },
+        atime: Time { secs: s.st_atime as i64, nanos: s.st_atime_nsec as u32 },
+        len_bytes: s.st_size as u64,
+        dev: s.st_dev as u64,
+        ino: s.st_ino as u64,
+        nlink: s.st_nlink as u32,
+        rdev: s.st_rdev as u64,
+    }
+}
+
+/// A name in a directory, and its type if the file system reports it.
+pub struct Dirent<'a> {
+    /// The name; never `.` or `..`.
+    pub name: &'a [u8],
+    /// Whether it is a directory; `None` if the file system does not report that.
+    pub is_dir: Option<bool>,
+}
+
+/// Calls `visit` for every name in an open directory.
+pub fn list(dir: BorrowedFd<'_>, visit: impl FnMut(Dirent<'_>)) -> io::Result<()> {
+    list_while(dir, visit, || true).map(|_| ())
+}
+
+/// Calls `visit` for names in an open directory from its current position, while `wants_more` returns true. Checks that
+/// once per few hundred names. Returns whether the listing is complete; if not, another call continues it.
+pub fn list_while(
+    dir: BorrowedFd<'_>,
+    mut visit: impl FnMut(Dirent<'_>),
+    wants_more: impl Fn() -> bool,
+) -> io::Result<bool> {
+    let mut buffer = [const { std::mem::MaybeUninit::<u8>::uninit() }; 32 * 1024];
+    let mut entries = fs::RawDir::new(dir, &mut buffer);
+    loop {
+        if entries.is_buffer_empty() {
+            if !wants_more() {
+                return Ok(false);
+            }
+            attempt(Call::GetDents, || Ok(()))?;
+        }
+        let entry = match entries.next() {
+            None => return Ok(true),
+            Some(Err(Errno::INTR)) => continue,
+            Some(entry) => entry?,
+        };
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let is_dir = match entry.file_type() {
+            _ if hides_types() => None,
+            fs::FileType::Unknown => None,
+            kind => Some(kind == fs::FileType::Directory),
+        };
+        visit(Dirent { name, is_dir });
+    }
+}
+
+/// Returns a symlink's target.
+pub fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
+    attempt(Call::ReadLink, || {
+        let at = spot(dir, name)?;
+        Ok(fs::readlinkat(at.dir(), &*at.name, Vec::with_capacity(256))?.into_bytes())
+    })
+}
+
+/// Returns when an open file was created; `None` if its file system does not record that.
+pub fn birth(fd: BorrowedFd<'_>) -> io::Result<Option<Time>> {
+    attempt(Call::FStat, || {
+        let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Ok(is_known.then_some(Time { secs: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec }))
+    })
+}
+
+/// Returns when an entry was last changed in any way, including attributes and number of links (ctime). Does not follow
+/// a symlink.
+pub fn changed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Time> {
+    attempt(Call::Stat, || {
+        let at = spot(dir, name)?;
+        let found = fs::statx(at.dir(), &*at.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::CTIME)?;
+        Ok(Time { secs: found.stx_ctime.tv_sec, nanos: found.stx_ctime.tv_nsec })
+    })
+}
+
+/// Returns the device and inode of the file that a path leads to.
+pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
+    use std::os::unix::ffi::OsStrExt;
+    stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
+}
+
+/// Returns whether this process may execute a file.
+pub fn is_executable(path: &std::ffi::OsStr) -> bool {
+    fs::access(path, fs::Access::EXEC_OK).is_ok() && stat_is_file(path)
+}
+
+fn stat_is_file(path: &std::ffi::OsStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    stat_path(path.as_bytes(), true).is_ok_and(|stat| stat.mode & 0o170000 == 0o100000)
+}
