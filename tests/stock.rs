@@ -185,7 +185,8 @@ synctest!(appending_with_verification, with stock, |w: World| {
 
 synctest!(device_is_copied_as_a_file, as root, with stock, |w: World| {
     w.build("src", |t| drop(t.char_device("null", 1, 3))).dest("");
-    w.agree(&["-ai", "--copy-devices"]);
+    // The copy gets the current second as its time, so a second run may find a difference.
+    w.once().agree(&["-ai", "--copy-devices"]);
 });
 
 synctest!(file_is_written_to_a_device, as root, with stock, |w: World| {
