@@ -397,6 +397,21 @@ fn remote_stock_rsync_is_handed_to_the_local_rsync() {
     assert!(!output.status.success() && !scene.path("noisy").exists(), "stock rsync fails on noise");
 }
 
+#[test]
+fn secluded_arguments_reach_either_program() {
+    // A stock rsync does not answer before it has them.
+    for far in ["--rsync-path=rsync".to_owned(), Scene::new().ours()] {
+        let scene = Scene::new();
+        let run = |line: &str| scene.shell("exec sh -c \"$*\"", &format!("{far} -as {line}"), &[]);
+        assert_eq!(ended(&run("src/ far:pushed")), (Some(0), String::new()), "{far}");
+        assert_eq!(ended(&run("far:src/ pulled")), (Some(0), String::new()), "{far}");
+        assert!(scene.path("pushed/a").exists() && scene.path("pulled/a").exists(), "{far}");
+    }
+    let output =
+        Scene::new().shell("exec sh -c \"$*\"", "--rsync-path=rsync -as src/ far:d", &[("SPARSYNC_STOCK", "1")]);
+    assert_ended(&output, 4, &["sparsync: --secluded-args is not supported with far"]);
+}
+
 impl Scene {
     /// Creates a source with more directories than may be open at once, and runs a remote shell that continues with
     /// `script` only after the client has more than 100 files open.

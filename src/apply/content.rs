@@ -352,9 +352,9 @@ mod tests {
     use crate::digest::By;
 
     /// A peer whose content never ends.
-    struct ContentTooLong;
+    struct EndlessContent;
 
-    impl Incoming for ContentTooLong {
+    impl Incoming for EndlessContent {
         fn begins_otherwise(&mut self) -> Result<bool, Error> {
             Ok(false)
         }
@@ -388,7 +388,7 @@ mod tests {
             threads: 1,
         };
         let mut poured_bytes = 0;
-        let content_counts = write_content(&mut ContentTooLong, target, &mut |bytes| {
+        let content_counts = write_content(&mut EndlessContent, target, &mut |bytes| {
             poured_bytes += bytes;
             true
         });

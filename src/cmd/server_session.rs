@@ -12,7 +12,9 @@ use crate::filter::Side;
 use crate::fs::{glob, ids, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
 use crate::path;
+use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
+use crate::proto::rsync::daemon::decode_args;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::errno_words;
 use crate::session;
@@ -20,12 +22,12 @@ use crate::session::compression_choice;
 use crate::session::handshake;
 use crate::session::handshake::Opening;
 use crate::session::{Refusal, SettledSetup};
-use crate::transport::link::Patience;
+use crate::transport::link::{Link, Patience};
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
 use crate::walk::arg_path::{listed_names, split_kept};
 use crate::work::clock;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,6 +148,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
         Ok(link) => link,
         Err(error) => return fail(env, &cannot_serve(&error)),
     };
+    let link = Link { reader: Box::new(AfterArguments { inner: link.reader, is_first: true }), ..link };
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
@@ -179,6 +182,29 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     });
     // Without a common protocol version no message can be sent.
     played.unwrap_or_else(|error| error.exit)
+}
+
+/// A stream without the arguments that a client with `--secluded-args` sends first, because a stock rsync would not
+/// answer without them. The session contains them again.
+struct AfterArguments<R> {
+    inner: R,
+    is_first: bool,
+}
+
+impl<R: Read> Read for AfterArguments<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.is_first || buffer.is_empty() {
+            return self.inner.read(buffer);
+        }
+        let len = self.inner.read(&mut buffer[..1])?;
+        self.is_first = false;
+        if len == 0 || buffer[0] == MAGIC[0] {
+            return Ok(len);
+        }
+        let rest = decode_args(&mut buffer[..1].chain(&mut self.inner), 0);
+        rest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        self.inner.read(buffer)
+    }
 }
 
 fn cannot_serve(error: &io::Error) -> Error {

@@ -7,8 +7,9 @@ use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::options::StderrMode;
+use crate::options::{ArgStyle, StderrMode};
 use crate::path;
+use crate::proto::rsync::daemon::encode_args;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
@@ -133,8 +134,11 @@ impl<'a> ByShell<'a> {
             Some(Answers::ForcedCommand) => 1,
             None => 0,
         };
-        // If several programs are tried, an attempt that leads to the installed rsync must print nothing.
-        let stderr = if self.programs.len() - skipped == 1 { Stderr::Inherited } else { Stderr::Held };
+        let is_secluded = side.options.connect.args == ArgStyle::Secluded;
+        // If several programs are tried, an attempt that leads to the installed rsync must print nothing. Neither must a
+        // stock rsync that already has arguments when its connection ends.
+        let is_held = self.programs.len() - skipped > 1 || is_secluded;
+        let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = self.server_words();
         while let Some(program) = programs.next() {
@@ -155,6 +159,11 @@ impl<'a> ByShell<'a> {
                 let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
             })?;
+            if is_secluded {
+                let mut arguments = Vec::new();
+                encode_args([RSYNC, b"."], 0, &mut arguments);
+                shell.write_first(&arguments);
+            }
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {

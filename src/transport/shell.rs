@@ -370,6 +370,14 @@ impl Shell {
         Ok(Link { reader, writer, parting: patience.parting.clone(), leave: None, moved: Moved::default() })
     }
 
+    /// Writes what the program reads before it answers. If the program has ended, [`Shell::answer`]
+    /// reports that.
+    pub fn write_first(&mut self, bytes: &[u8]) {
+        if let Some(stdin) = &mut self.child.stdin {
+            let _ = stdin.write_all(bytes);
+        }
+    }
+
     /// Waits for the greeting. The output of a login shell before it goes to `noise`.
     pub fn answer(&mut self, patience: &Patience, noise: &mut dyn Write) -> io::Result<ShellAnswer> {
         let (Some(stdout), Some(stdin)) = (self.child.stdout.take(), self.child.stdin.take()) else {

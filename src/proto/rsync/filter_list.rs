@@ -162,17 +162,17 @@ mod tests {
         rule.put_int(5000);
         rule.put(b"- ");
         rule.put(&[b'x'; 4998]);
-        let error = decode(&mut ContentTooLong { piece: &rule, at: 0 }, 32).unwrap_err();
+        let error = decode(&mut EndlessInput { piece: &rule, at: 0 }, 32).unwrap_err();
         assert!(format!("{error:?}").contains("the length of all filter rules"), "{error:?}");
     }
 
     /// Repeats some bytes without end.
-    struct ContentTooLong<'a> {
+    struct EndlessInput<'a> {
         piece: &'a [u8],
         at: usize,
     }
 
-    impl Read for ContentTooLong<'_> {
+    impl Read for EndlessInput<'_> {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             let rest = &self.piece[self.at..];
             let len = rest.len().min(into.len());
