@@ -1,7 +1,7 @@
 //! What a run has done so far, counted by its threads while they work, for the live display.
 //!
 //! All counters are relaxed: the display may be a moment behind, and no thread waits for another one. Only files of
-//! [`LARGE_BYTES`] or more take a lock, when they begin and end.
+//! `LARGE_BYTES` or more take a lock, when they begin and end.
 
 use super::progress::ListTotal;
 use parking_lot::Mutex;

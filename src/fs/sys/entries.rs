@@ -79,7 +79,7 @@ pub fn symlink(target: &[u8], dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()
     })
 }
 
-/// Returns the number of a device, as [`Stat::rdev`] holds it.
+/// Returns the number of a device, as `Stat::rdev` holds it.
 pub fn device_number(major: u32, minor: u32) -> u64 {
     fs::makedev(major, minor)
 }

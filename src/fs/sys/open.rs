@@ -73,7 +73,8 @@ pub(in crate::fs) fn stepwise(at: BorrowedFd<'_>, path: &[u8], last: OFlags) -> 
     current.ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Opens any path as a directory, following symlinks. Paths from the command line are opened by [`super::trusted_path`].
+/// Opens any path as a directory, following symlinks. Paths from the command line are opened by
+/// [`crate::fs::trusted_path`].
 pub fn open_dir_path(path: &[u8]) -> io::Result<OwnedFd> {
     attempt(Call::OpenDir, || open_through(fs::CWD, path, DIR_FLAGS, Mode::empty()))
 }
