@@ -94,7 +94,12 @@ synctest!(alternate_tree, with client, |w: World| {
 });
 
 synctest!(unreadable_file, as user, with client, |w: World| {
-    w.source("a shut%0 z closed%0/x").dest("old").agree(&["-ai", "--delete"]).exits(23);
+    w.source("a shut%0 z").dest("old").agree(&["-ai", "--delete"]).exits(23);
+});
+
+// With deletion during the run, the time at which the error arrives decides what is deleted.
+synctest!(unreadable_directory, as user, with client, |w: World| {
+    w.source("a z closed/%0").dest("old").agree(&["-ai", "--delete-after"]).exits(23);
 });
 
 synctest!(messages_of_the_server_through_the_client, with client, |w: World| {
