@@ -189,14 +189,14 @@ fn progress_names_the_file() {
 #[test]
 fn errors_before_a_run_have_an_end() {
     let dir = trees();
-    for args in [
-        &["--bogus", "src/", "dst"][..],
-        &["-a", "--files-from=absent", "src/", "dst"],
-        &["-a", "-e", "/no/such", "src/", "host:dst"],
+    for (args, code) in [
+        (&["--bogus", "src/", "dst"][..], 1),
+        (&["-a", "--files-from=absent", "src/", "dst"], 1),
+        // rsync ends with 12 instead if it notices the end of the shell first.
+        (&["-a", "-e", "/no/such", "src/", "host:dst"], 14),
     ] {
         let (exit, lines) = lines(dir.path(), args);
-        let rsync = run(oracle::rsync(), dir.path(), args);
-        assert_eq!((exit, lines[0]["type"].as_str()), (rsync.status.code(), Some("problem")), "{args:?}");
+        assert_eq!((exit, lines[0]["type"].as_str()), (Some(code), Some("problem")), "{args:?}");
     }
 }
 
