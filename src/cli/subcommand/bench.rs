@@ -1,23 +1,10 @@
 //! Parses the arguments of `bench`.
 
-use super::{Argument, Page, Verb, WordReader};
+use super::command::{Bench, Verb};
+use super::pages::Page;
+use super::word_reader::{Argument, WordReader};
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
-
-/// What `bench` measures.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bench {
-    /// The tree to list or copy, without the last slash.
-    pub source: Vec<u8>,
-    /// The destination of `bench sync`; `None`: `bench scan`.
-    pub dest: Option<Vec<u8>>,
-    /// How many runs are measured for each row.
-    pub repeats: usize,
-    /// Also measure with empty caches.
-    pub cold: bool,
-    /// Print one JSON object per row.
-    pub json: bool,
-}
 
 /// The default number of runs.
 const REPEATS: usize = 5;

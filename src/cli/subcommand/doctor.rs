@@ -1,19 +1,10 @@
 //! Parses the arguments of `doctor`.
 
-use super::{Argument, Page, RemoteHost, Verb, WordReader};
+use super::command::{Doctor, RemoteHost, Verb};
+use super::pages::Page;
+use super::word_reader::{Argument, WordReader};
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
-
-/// What `doctor` examines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doctor {
-    /// The host to reach; `None`: only this machine.
-    pub host: Option<RemoteHost>,
-    /// The directory whose file system is examined; `None`: the working directory.
-    pub path: Option<Vec<u8>>,
-    /// Print one JSON object per check.
-    pub json: bool,
-}
 
 /// Parses the words after `doctor`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {

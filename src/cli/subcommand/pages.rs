@@ -1,7 +1,56 @@
-//! The help pages of `server`, its actions, and `enroll`.
+//! The help pages of the subcommands.
 //!
 //! They leave out what users do not need: `session`, --ceiling, --too-large, --detached and --or-other-port, which the
 //! server uses itself, --default-name, which `enroll` uses, and `pipe`, a remote shell for tests and troubleshooting.
+
+/// The actions of `server`. The last two are for programs.
+pub const ACTIONS: [&str; 12] =
+    ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
+
+/// A page of help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// The help of the whole program.
+    All,
+    /// The help of `server`.
+    Server,
+    /// The help of this action of `server`.
+    Action(&'static str),
+    /// The help of `enroll`.
+    Enroll,
+    /// The help of `doctor`.
+    Doctor,
+    /// The help of `bench`.
+    Bench,
+}
+
+impl Page {
+    /// Returns the text of the page. `all` creates the help of the whole program.
+    pub fn text(self, all: impl FnOnce() -> String) -> String {
+        match self {
+            Page::All => all(),
+            Page::Server => SERVER.to_owned(),
+            Page::Action(action) => self::action(action).to_owned(),
+            Page::Enroll => ENROLL.to_owned(),
+            Page::Doctor => DOCTOR.to_owned(),
+            Page::Bench => BENCH.to_owned(),
+        }
+    }
+}
+
+/// Returns the help of this action of `server`; that of `server` if it has none of its own.
+pub fn page_of(action: Option<&str>) -> Page {
+    let known = ACTIONS.into_iter().find(|known| action == Some(known) && !self::action(known).is_empty());
+    known.map_or(Page::Server, Page::Action)
+}
+
+/// Returns every subcommand that users need, such as `server start`, with its help.
+pub fn help_pages() -> Vec<(String, &'static str)> {
+    let actions = ACTIONS.into_iter().map(|action| (format!("server {action}"), self::action(action)));
+    let first = [("bench", BENCH), ("doctor", DOCTOR), ("enroll", ENROLL), ("server", SERVER)];
+    let first = first.map(|(name, text)| (name.to_owned(), text));
+    first.into_iter().chain(actions).filter(|(_, text)| !text.is_empty()).collect()
+}
 
 /// The help of `server`.
 pub const SERVER: &str = "\
