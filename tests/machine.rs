@@ -352,8 +352,7 @@ fn local_copy_with_unsupported_options_is_handed_over() {
         "-a --write-batch=b s/ d/",
         "--read-batch=b d/",
         "-a -M--fuzzy s/ d/",
-        "-a --protocol=30 s/ d/",
-        "-a --copy-as=daemon s/ d/",
+        "-a --protocol=28 s/ d/",
         "-a --confine-root=/tmp s/ d/",
     ] {
         let output = run(line, "");

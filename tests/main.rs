@@ -35,6 +35,7 @@ mod itemize;
 mod json;
 mod links;
 mod live;
+mod local_options;
 mod machine;
 mod messages;
 mod metrics;

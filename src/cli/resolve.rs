@@ -187,6 +187,7 @@ fn options(
         delta: policies::delta(args, settled.whole_file),
         connect,
         dry_run: args.dry_run,
+        copy_as: args.copy_as.clone(),
         output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),
         place: policies::place(args, settled),

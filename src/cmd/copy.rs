@@ -8,11 +8,11 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::{sys, trusted_path};
+use crate::fs::{ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{FilesFrom, Options, Recurse};
-use crate::report::event::{Event, Problem, Reporter, Wants, Weight};
+use crate::report::event::{Event, Problem, Reporter, Wants, Weight, errno_words};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};
 use crate::walk::run_context::Terms;
@@ -115,6 +115,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
     RunFacts {
         dry_run: options.dry_run,
         list_only,
+        counts_deletions: !options.connect.lacks_fractions(),
         atimes: options.preserve.atimes,
         banner: banner(options),
         pid: std::process::id(),
@@ -227,8 +228,18 @@ fn carry_out(
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
-    let ended = local.run(&mut reporter, &mut tally);
+    let ended = copy_as(options).and_then(|()| local.run(&mut reporter, &mut tally));
     close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| None), "sender")
+}
+
+/// Makes this process copy as the user that `--copy-as` names. All files that options name are open.
+fn copy_as(options: &Options) -> Result<(), Error> {
+    let Some(spec) = &options.copy_as else { return Ok(()) };
+    let (uid, groups) = ids::copy_as(spec).map_err(|line| Error::usage(line).by("sender"))?;
+    sys::become_user(uid, &groups).map_err(|(call, error)| {
+        let start = format!("rsync: [sender] {call} failed: ").into_bytes();
+        Error::usage([start, errno_words(&error)].concat()).by("sender")
+    })
 }
 
 /// Runs a copy or a listing between local paths with this many threads, and prints only errors. Returns its counts.

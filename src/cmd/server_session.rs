@@ -106,8 +106,8 @@ fn become_owner(owner: &str) -> Result<(), Error> {
     if sys::ids().0 != 0 {
         return Ok(());
     }
-    sys::become_user(account.uid, account.gid)
-        .map_err(|error| cannot_run_as(Exit::StartClient, owner, &String::from_utf8_lossy(&errno_words(&error))))
+    sys::become_user(account.uid, &[account.gid])
+        .map_err(|(_, error)| cannot_run_as(Exit::StartClient, owner, &String::from_utf8_lossy(&errno_words(&error))))
 }
 
 fn cannot_run_as(exit: Exit, owner: &str, why: &str) -> Error {

@@ -98,6 +98,29 @@ pub fn account(owner: &str) -> Result<Account, &'static str> {
     Ok(Account { uid: user.uid(), gid, home: user.home_dir().as_os_str().to_owned() })
 }
 
+/// Finds the user and the groups that `--copy-as` names: `USER[:GROUP]`, names or numbers. Without a group, it is all
+/// groups of the user, the primary one first. On failure, returns rsync's message.
+pub fn copy_as(spec: &[u8]) -> Result<(u32, Vec<u32>), Vec<u8>> {
+    let at = spec.iter().position(|&byte| byte == b':');
+    let (user, group) = at.map_or((spec, None), |at| (&spec[..at], Some(&spec[at + 1..])));
+    let invalid = |kind: &str, name: &[u8]| [format!("Invalid copy-as {kind}: ").as_bytes(), name].concat();
+    let uid = number(user).or_else(|| Ids::new().user_id(user)).ok_or_else(|| invalid("user", user))?;
+    if let Some(group) = group {
+        let gid = number(group).or_else(|| Ids::new().group_id(group)).ok_or_else(|| invalid("group", group))?;
+        return Ok((uid, vec![gid]));
+    }
+    let user = uzers::get_user_by_uid(uid).ok_or("rsync: [sender] getpwuid failed: Success (0)")?;
+    let primary = user.primary_group_id();
+    let all = uzers::get_user_groups(user.name(), primary).unwrap_or_default();
+    let others = all.iter().map(uzers::Group::gid).filter(|&gid| gid != primary);
+    Ok((uid, std::iter::once(primary).chain(others).collect()))
+}
+
+fn number(name: &[u8]) -> Option<u32> {
+    let is_number = name.iter().all(u8::is_ascii_digit);
+    str::from_utf8(name).ok().filter(|_| is_number)?.parse().ok()
+}
+
 /// Returns the home directory of the user who runs this process, regardless of HOME; `None` if the system does not know
 /// the user.
 pub fn own_home() -> Option<OsString> {

@@ -52,6 +52,16 @@ pub struct DaemonOptions {
     pub no_motd: bool,
 }
 
+/// The oldest protocol with fractions of seconds and counts of deletions.
+const FRACTIONS_SINCE: u8 = 31;
+
+impl Connect {
+    /// Returns whether `--protocol` selects a version without fractions of seconds and counts of deletions.
+    pub fn lacks_fractions(&self) -> bool {
+        self.protocol.is_some_and(|protocol| protocol < FRACTIONS_SINCE)
+    }
+}
+
 /// How to reach a peer, and limits of rate and time.
 #[derive(Debug, Clone, Default)]
 pub struct Connect {
@@ -73,7 +83,8 @@ pub struct Connect {
     pub address: Option<Vec<u8>>,
     /// `--port`, for a daemon; 0: not given.
     pub port: i32,
-    /// `--protocol`: the newest version that a stock rsync is offered; `None`: the newest one.
+    /// `--protocol`: the newest version that a stock rsync is offered, or the one whose limits a local copy has; `None`:
+    /// the newest one.
     pub protocol: Option<u8>,
     /// The other options for a daemon.
     pub daemon: DaemonOptions,

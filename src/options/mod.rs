@@ -42,4 +42,6 @@ pub struct Options {
     pub connect: Connect,
     /// `-n`: decide and report, change nothing.
     pub dry_run: bool,
+    /// `--copy-as`: this end copies as another user, `USER[:GROUP]`.
+    pub copy_as: Option<Vec<u8>>,
 }

@@ -55,6 +55,8 @@ pub struct RunFacts {
     pub dry_run: bool,
     /// `--list-only`: entries are listed as by `ls`.
     pub list_only: bool,
+    /// `--stats` has a line for deletions.
+    pub counts_deletions: bool,
     /// `-U`: lists have a column for the access time.
     pub atimes: bool,
     /// See [`Banner`].
@@ -260,7 +262,8 @@ impl TextReporter {
         if self.output.info.stats >= 2 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            put_statistics(&mut text, tally, traffic, self.output.human);
+            let style = (self.output.human, self.facts.counts_deletions);
+            put_statistics(&mut text, tally, traffic, style);
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {

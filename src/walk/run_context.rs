@@ -51,7 +51,11 @@ impl Terms<'_> {
         map: &(dyn Fn(&mut Entry) + Sync),
         body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
     ) -> R {
+        let lacks_fractions = self.options.connect.lacks_fractions();
         let shape = |entry: &mut Entry| {
+            if lacks_fractions {
+                entry.mtime.nanos = 0;
+            }
             if !preserve.chmod.is_empty() && entry.kind() != Kind::Symlink {
                 entry.mode = plan::chmod::apply(entry.mode, entry.is_dir(), &preserve.chmod);
             }

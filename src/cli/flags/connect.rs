@@ -261,7 +261,8 @@ pub const FLAGS: &[Flag] = &[
         long: "protocol",
         arity: Arity::Value("NUM"),
         help: "use an older version of rsync's protocol",
-        man: "31 and 32 have the same effect. With an older version, the installed rsync does the run.",
+        man: "31 and 32 have the same effect. With a version before 31, in a local copy before 29, the installed rsync does \
+              the run.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())

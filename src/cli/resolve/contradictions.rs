@@ -88,8 +88,10 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
     Err(Error::usage(daemon_only).by(role))
 }
 
-/// The oldest version of rsync's protocol whose behavior sparsync matches.
+/// The oldest version of rsync's protocol whose behavior sparsync matches with a peer.
 const OLDEST_PROTOCOL: i32 = 31;
+/// The oldest one whose behavior it matches in a local copy. Those before do not itemize.
+const OLDEST_LOCAL_PROTOCOL: i32 = 29;
 /// The versions that rsync accepts in `--protocol`.
 const PROTOCOLS: RangeInclusive<i32> = 20..=32;
 
@@ -115,7 +117,7 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
         (args.read_batch, "--read-batch"),
         (args.only_write_batch, "--only-write-batch"),
         (args.write_batch, "--write-batch"),
-        (args.copy_as.is_some(), "--copy-as"),
+        (args.copy_as.is_some() && far, "--copy-as with a remote host"),
         (args.confine_root.is_some(), "--confine-root"),
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),
@@ -129,6 +131,7 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
     if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
         return Some("--remote-option=--log-file".to_string());
     }
-    let protocol = args.protocol.filter(|&protocol| protocol < OLDEST_PROTOCOL)?;
+    let oldest = if far { OLDEST_PROTOCOL } else { OLDEST_LOCAL_PROTOCOL };
+    let protocol = args.protocol.filter(|&protocol| protocol < oldest)?;
     Some(format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" }))
 }

@@ -74,6 +74,15 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
     })
 }
 
+/// The first protocol with incremental recursion.
+const INCREMENTAL_SINCE: i32 = 30;
+
+/// Returns whether `--protocol` selects a version without incremental recursion. It deletes before the copy, unless the
+/// options say otherwise, and always verifies appended files.
+fn is_old(args: &Args) -> bool {
+    args.protocol.is_some_and(|protocol| protocol < INCREMENTAL_SINCE)
+}
+
 pub(super) fn delete(args: &Args) -> Delete {
     let delete = &args.delete;
     let when = match delete {
@@ -81,6 +90,7 @@ pub(super) fn delete(args: &Args) -> Delete {
         _ if delete.before => Some(When::Before),
         _ if delete.after => Some(When::After),
         _ if delete.delay => Some(When::Delay),
+        _ if is_old(args) && !delete.during => Some(When::Before),
         _ => Some(When::During),
     };
     Delete {
@@ -99,7 +109,7 @@ pub(super) fn place(args: &Args, settled: Settled) -> Place {
         inplace,
         append: match args.append {
             0 => None,
-            1 => Some(Append::Trust),
+            1 if !is_old(args) => Some(Append::Trust),
             _ => Some(Append::Verify),
         },
         partial: args.partial || args.partial_dir.is_some() || partial_dir.is_some(),
@@ -247,6 +257,7 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
     recurse != Recurse::Full
         || args.inc_recursive == Some(false)
         || args.qsort
+        || is_old(args)
         || args.delete.before
         || args.delete.after
         || args.delay_updates

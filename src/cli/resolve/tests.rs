@@ -274,11 +274,10 @@ fn unsupported_options_are_handed_over_by_name() {
         ("--read-batch=x", "--read-batch"),
         ("--write-batch=x", "--write-batch"),
         ("--only-write-batch=x", "--only-write-batch"),
-        ("--copy-as=x", "--copy-as"),
         ("--confine-root=/x", "--confine-root"),
         ("--iconv=utf8", "--iconv"),
         ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
-        ("--protocol=29", "--protocol=29 on a local copy"),
+        ("--protocol=28", "--protocol=28 on a local copy"),
     ] {
         let Ok(Request::Handover(Some(error))) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
         let parts = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
@@ -291,6 +290,8 @@ fn unsupported_options_are_handed_over_by_name() {
         "--iconv=-",
         "--iconv=x --no-iconv",
         "--protocol=31",
+        "--protocol=29",
+        "--copy-as=x",
         "-zz --zc=lz4 -e ssh -s --timeout=5 -4",
     ] {
         options(line);

@@ -26,15 +26,19 @@ pub fn ids() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Makes this process run as this user with this group alone, for good. Call it before any thread is started: it changes
-/// the calling thread and those that the thread starts later.
-pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    use rustix::process::{Gid, Uid};
-    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    set_thread_groups(&[gid])?;
-    set_thread_res_gid(gid, gid, gid)?;
-    Ok(set_thread_res_uid(uid, uid, uid)?)
+/// Makes this process run as this user with these groups, for good. The first group is the primary one, and a user
+/// without groups keeps none. On failure, returns the call that failed.
+#[allow(unsafe_code)]
+pub fn become_user(uid: u32, groups: &[u32]) -> Result<(), (&'static str, io::Error)> {
+    // These functions of the C library change all threads. The system calls would change only the calling one.
+    let check = |name, done: libc::c_int| if done == 0 { Ok(()) } else { Err((name, io::Error::last_os_error())) };
+    let gid = groups.first().copied().unwrap_or(uid);
+    // SAFETY: these functions take numbers, and an array that outlives the call together with its length.
+    unsafe {
+        check("setgid", libc::setgid(gid))?;
+        check("setgroups", libc::setgroups(groups.len(), groups.as_ptr()))?;
+        check("setuid", libc::setuid(uid))
+    }
 }
 
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.

@@ -13,7 +13,12 @@ pub(super) struct Traffic {
 }
 
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, human: u8) {
+pub(super) fn put_statistics(
+    out: &mut Vec<u8>,
+    tally: &Tally,
+    traffic: Traffic,
+    (human, counts_deletions): (u8, bool),
+) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts are grouped with commas but never use units.
@@ -38,7 +43,9 @@ pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic,
     };
     kinds(out, "Number of files: ", &tally.listed);
     kinds(out, "Number of created files: ", &tally.created);
-    kinds(out, "Number of deleted files: ", &tally.deleted);
+    if counts_deletions {
+        kinds(out, "Number of deleted files: ", &tally.deleted);
+    }
     count(out, "Number of regular files transferred: ", tally.transferred, human.min(1), "");
     count(out, "Total file size: ", tally.total_bytes, human, " bytes");
     count(out, "Total transferred file size: ", tally.transferred_bytes, human, " bytes");

@@ -1,0 +1,47 @@
+//! Options about a peer and about the process in copies between local paths.
+
+use crate::kit::{OLD, TREE, World, synctest};
+
+const LOCAL: &str = "with a peer these are about the connection";
+
+synctest!(older_protocols_drop_fractions_and_delete_first, |w: World| {
+    w.only_local(LOCAL).source(TREE).dest(OLD);
+    for protocol in ["--protocol=30", "--protocol=29"] {
+        w.agree(&["-ai", "--delete", "--stats", protocol]);
+        w.agree(&["-ai", "--modify-window=-1", protocol]);
+    }
+});
+
+synctest!(older_protocols_verify_what_they_append_to, |w: World| {
+    for (protocol, dest) in [("--protocol=30", "dst30"), ("--protocol=29", "dst29")] {
+        w.only_local(LOCAL).source("f*70000").tree(dest, "f=other").once();
+        w.agree_paths(&["-ai", "--append", protocol], &["src/", &format!("{dest}/")]);
+    }
+});
+
+synctest!(copy_as_another_user, as root, |w: World| {
+    w.only_local(LOCAL).source("a b d/c d/secret%600 closed/%700 closed/f").stderr_unordered().tree(".", "dst/%777");
+    for user in ["nobody", "nobody:daemon", "65534:7", "0"] {
+        w.agree(&["-ai", "--delete", &format!("--copy-as={user}")]);
+    }
+});
+
+synctest!(invalid_user_to_copy_as, as root, |w: World| {
+    w.only_local(LOCAL).source("a").dest("");
+    for (user, message) in [
+        ("nosuch", "Invalid copy-as user: nosuch"),
+        ("nobody:nosuch", "Invalid copy-as group: nosuch"),
+        ("", "Invalid copy-as user: "),
+        (":7", "Invalid copy-as user: "),
+        ("12345", "rsync: [sender] getpwuid failed: Success (0)"),
+    ] {
+        // rsync has two processes that report it, unless one ends the other.
+        w.alone(&["-a", &format!("--copy-as={user}")]).exits(1).warns(message).warns("[sender=");
+    }
+});
+
+synctest!(ordinary_user_cannot_copy_as_another, as user, |w: World| {
+    w.only_local(LOCAL).source("a").dest("");
+    w.mask_with(|line| (!line.contains("Receiver")).then(|| line.to_owned()));
+    w.agree(&["-a", "--copy-as=daemon"]);
+});
