@@ -25,7 +25,10 @@ pub mod report;
 mod proto;
 
 mod cli;
+// The daemon that uses all of it comes in the next steps.
 mod fs;
+#[allow(dead_code)]
+mod rsyncd;
 mod work;
 
 pub mod env;

@@ -1,0 +1,170 @@
+//! `hosts allow` and `hosts deny`: which clients may use a module.
+
+use super::list_elements;
+use crate::filter::name_matches;
+use std::net::IpAddr;
+
+/// A client, as far as its connection shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientHost {
+    /// The address, an IPv4 one in its own form.
+    pub address: IpAddr,
+    /// The name by reverse lookup; `None` if it is unknown.
+    pub name: Option<Vec<u8>>,
+}
+
+/// Looks up the addresses of a host name.
+pub type ForwardLookup<'a> = &'a dyn Fn(&[u8]) -> Vec<IpAddr>;
+
+/// Decides whether a client may use a module. `lookup` is `None` without `forward lookup`. The error describes an element
+/// that cannot be evaluated; the client is to be rejected then, because the element could be meant for it.
+pub fn is_allowed(
+    host: &ClientHost,
+    allow: Option<&[u8]>,
+    deny: Option<&[u8]>,
+    lookup: Option<ForwardLookup<'_>>,
+) -> Result<bool, Vec<u8>> {
+    let matches = |list: &[u8]| -> Result<bool, Vec<u8>> {
+        for element in list_elements(list) {
+            if matches_element(host, element, lookup)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    Ok(match (allow, deny) {
+        (Some(allow), _) if matches(allow)? => true,
+        (Some(_), None) => false,
+        (_, Some(deny)) => !matches(deny)?,
+        (None, None) => true,
+    })
+}
+
+fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLookup<'_>>) -> Result<bool, Vec<u8>> {
+    let failed = |why: &str| Err([why.as_bytes(), b" in hosts allow or hosts deny: ", element].concat());
+    if element.starts_with(b"@") {
+        return failed("netgroups are not supported");
+    }
+    let parsed = |bytes: &[u8]| str::from_utf8(bytes).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    if element.contains(&b'%') {
+        return failed("addresses with a scope are not supported");
+    }
+    if let Some(slash) = element.iter().position(|&byte| byte == b'/') {
+        let (address, mask) = (parsed(&element[..slash]), &element[slash + 1..]);
+        let Some(address) = address else { return failed("malformed address") };
+        let Some(mask) = mask_bits(mask, &address) else { return failed("malformed mask") };
+        return Ok(masked(&host.address, mask).is_some_and(|masked_host| Some(masked_host) == masked(&address, mask))
+            && host.address.is_ipv4() == address.is_ipv4());
+    }
+    if let Some(address) = parsed(element) {
+        return Ok(address == host.address);
+    }
+    let lower = element.to_ascii_lowercase();
+    let address = host.address.to_string().into_bytes();
+    if name_matches(&lower, &address) {
+        return Ok(true);
+    }
+    if host.name.as_ref().is_some_and(|name| name_matches(&lower, &name.to_ascii_lowercase())) {
+        return Ok(true);
+    }
+    let is_plain = !element.iter().any(|byte| b"*?[".contains(byte));
+    Ok(is_plain && lookup.is_some_and(|lookup| lookup(element).contains(&host.address)))
+}
+
+/// Returns the mask that a number of bits or an address stands for.
+fn mask_bits(mask: &[u8], address: &IpAddr) -> Option<u128> {
+    let text = str::from_utf8(mask).ok()?;
+    let len = if address.is_ipv4() { 32 } else { 128 };
+    if let Ok(bits) = text.parse::<u32>() {
+        let all = if len == 32 { u128::from(u32::MAX) } else { u128::MAX };
+        return (bits <= len).then(|| if bits == 0 { 0 } else { all << (len - bits) & all });
+    }
+    let mask = text.parse::<IpAddr>().ok().filter(|mask| mask.is_ipv4() == address.is_ipv4())?;
+    Some(number(&mask))
+}
+
+fn number(address: &IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn masked(address: &IpAddr, mask: u128) -> Option<u128> {
+    Some(number(address) & mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(address: &str, name: Option<&str>, allow: &str, deny: &str) -> bool {
+        let host = ClientHost { address: address.parse().unwrap(), name: name.map(|name| name.as_bytes().to_vec()) };
+        let given = |list: &'static str| Some(list.as_bytes()).filter(|list| !list.is_empty());
+        let lookup = |name: &[u8]| if name == b"box" { vec!["10.1.2.3".parse().unwrap()] } else { Vec::new() };
+        let (allow, deny) = (allow.to_owned().leak(), deny.to_owned().leak());
+        is_allowed(&host, given(allow), given(deny), Some(&lookup)).unwrap()
+    }
+
+    #[test]
+    fn lists_combine_as_in_rsync() {
+        for (allow, deny, expected) in [
+            ("", "", true),
+            ("10.1.2.3", "", true),
+            ("10.1.2.4", "", false),
+            ("", "10.1.2.3", false),
+            ("", "10.1.2.4", true),
+            ("10.1.2.3", "*", true),
+            ("10.1.2.4", "*", false),
+            ("10.1.2.4", "10.9.9.9", true),
+        ] {
+            assert_eq!(allowed("10.1.2.3", None, allow, deny), expected, "{allow} / {deny}");
+        }
+    }
+
+    #[test]
+    fn elements_are_addresses_masks_and_names() {
+        let v4 = |element: &str| allowed("10.1.2.3", Some("Host.Example.org"), element, "");
+        for yes in [
+            "10.1.2.3",
+            "1.1.1.1 10.1.2.3",
+            "1.1.1.1,10.1.2.3",
+            "10.1.0.0/16",
+            "10.1.2.3/32",
+            "0.0.0.0/0",
+            "10.0.0.0/255.0.0.0",
+            "*.example.org",
+            "host.example.ORG",
+            "host.*",
+            "box",
+            "10.1.2.*",
+        ] {
+            assert!(v4(yes), "{yes}");
+        }
+        for no in ["10.1.2.4", "10.2.0.0/16", "*.example.com", "example.org", "other", "::/0", "10.1.3.*"] {
+            assert!(!v4(no), "{no}");
+        }
+        let v6 = |element: &str| allowed("2001:db8::5", None, element, "");
+        for yes in ["2001:db8::5", "2001:db8::/32", "2001:db8::/ffff:ffff::", "::/0"] {
+            assert!(v6(yes), "{yes}");
+        }
+        for no in ["2001:db8::6", "2001:db9::/32", "0.0.0.0/0"] {
+            assert!(!v6(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn elements_that_cannot_be_evaluated_are_errors() {
+        let host = ClientHost { address: "10.1.2.3".parse().unwrap(), name: None };
+        for (element, why) in [
+            ("@net", "netgroups are not supported"),
+            ("fe80::1%eth0", "addresses with a scope are not supported"),
+            ("10.0.0.0/33", "malformed mask"),
+            ("10.0.0.0/ffff::", "malformed mask"),
+            ("x/8", "malformed address"),
+        ] {
+            let error = is_allowed(&host, None, Some(element.as_bytes()), None).unwrap_err();
+            assert!(error.starts_with(why.as_bytes()), "{element}: {}", error.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Parses rsyncd.conf: sections, parameters, directives, continued lines.
+
+use super::params::{Param, ParamValue, Values, Vars, expand};
+use crate::report::event::errno_words;
+use std::io;
+
+/// The most bytes of a configuration file.
+pub const CONFIG_MAX_BYTES: usize = 16 << 20;
+/// The most levels of files that include files.
+const INCLUDE_DEPTH_MAX: usize = 32;
+/// The most modules.
+const MODULES_MAX: usize = 100_000;
+
+/// Reads the files of a configuration.
+pub trait ConfigFiles {
+    /// Reads a whole file.
+    fn read(&self, path: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// Returns the names in a directory; `None` if the path is no directory.
+    fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>>;
+}
+
+/// A module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// The name by which clients know it.
+    pub name: Vec<u8>,
+    /// Its parameters, with the defaults that were in force where it began.
+    pub values: Values,
+}
+
+/// A configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// The global parameters, and the values of the global section.
+    pub globals: Values,
+    /// The modules in order.
+    pub modules: Vec<Module>,
+    /// Lines for the log: what was ignored, with file and line.
+    pub complaints: Vec<Vec<u8>>,
+}
+
+impl Config {
+    /// Finds a module by its exact name.
+    pub fn module(&self, name: &[u8]) -> Option<&Module> {
+        self.modules.iter().find(|module| module.name == name)
+    }
+}
+
+/// Where a parameter applies at a place in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Global,
+    Module(usize),
+}
+
+/// Reads a configuration.
+pub struct ConfigReader<'a> {
+    files: &'a dyn ConfigFiles,
+    vars: Vars<'a>,
+    /// Parameters of the command line, which the global section does not change.
+    overrides: &'a [(Param, ParamValue)],
+    config: Config,
+    section: Section,
+}
+
+/// Why no configuration could be read: lines for the log, with file and line.
+pub type BadConfig = Vec<u8>;
+
+impl<'a> ConfigReader<'a> {
+    /// Reads a file. `overrides`: see `--dparam`.
+    pub fn read(
+        path: &[u8],
+        files: &'a dyn ConfigFiles,
+        vars: Vars<'a>,
+        overrides: &'a [(Param, ParamValue)],
+    ) -> Result<Config, BadConfig> {
+        let mut reader = ConfigReader { files, vars, overrides, config: Config::default(), section: Section::Global };
+        for (param, value) in overrides {
+            reader.config.globals.set(*param, value.clone());
+        }
+        reader.file(path, 0)?;
+        Ok(reader.config)
+    }
+
+    fn file(&mut self, path: &[u8], depth: usize) -> Result<(), BadConfig> {
+        let text = self.files.read(path).map_err(|error| {
+            [b"rsync: unable to open config file \"", path, b"\": ", &errno_words(&error)[..]].concat()
+        })?;
+        for (number, line) in logical_lines(&text) {
+            let at = format!(" (line {number} of {})", path.escape_ascii()).into_bytes();
+            self.line(&line, depth).map_err(|why| [why, at.clone()].concat())?;
+            for complaint in self.config.complaints.iter_mut().filter(|complaint| complaint.ends_with(b"\0")) {
+                complaint.pop();
+                complaint.extend_from_slice(&at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a line for the log. The NUL at its end is replaced by the place.
+    fn complain(&mut self, parts: &[&[u8]]) {
+        self.config.complaints.push([&parts.concat()[..], b"\0"].concat());
+    }
+
+    fn line(&mut self, line: &[u8], depth: usize) -> Result<(), BadConfig> {
+        match line.first() {
+            None | Some(b'#' | b';') => Ok(()),
+            Some(b'[') => {
+                let end = line.iter().position(|&byte| byte == b']');
+                let end = end
+                    .ok_or_else(|| [b"params.c:Section() - Badly formed line in config file: ", &line[1..]].concat())?;
+                self.begin(&line[1..end])
+            }
+            Some(b'&') => self.directive(&line[1..], depth),
+            Some(_) => self.parameter(line),
+        }
+    }
+
+    fn begin(&mut self, name: &[u8]) -> Result<(), BadConfig> {
+        let words: Vec<_> = name.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let name = words.join(&b' ');
+        if name.is_empty() {
+            return Err(b"params.c:Section() - Empty section name in config file.".to_vec());
+        }
+        if name.eq_ignore_ascii_case(b"global") {
+            self.section = Section::Global;
+            return Ok(());
+        }
+        if name.contains(&b'/') {
+            self.complain(&[b"Invalid module name in config file: \"", &name, b"\""]);
+        }
+        let modules = &mut self.config.modules;
+        let known = modules.iter().position(|module| module.name.eq_ignore_ascii_case(&name));
+        if known.is_none() && modules.len() >= MODULES_MAX {
+            return Err(format!("more than {MODULES_MAX} modules").into_bytes());
+        }
+        let index = known.unwrap_or_else(|| {
+            modules.push(Module { name, values: self.config.globals.clone() });
+            modules.len() - 1
+        });
+        self.section = Section::Module(index);
+        Ok(())
+    }
+
+    fn parameter(&mut self, line: &[u8]) -> Result<(), BadConfig> {
+        let Some(sign) = line.iter().position(|&byte| byte == b'=') else {
+            self.complain(&[b"params.c:Parameter() - Ignoring badly formed line in config file: ", line]);
+            return Ok(());
+        };
+        let (name, text) = (line[..sign].trim_ascii(), line[sign + 1..].trim_ascii());
+        if name.is_empty() {
+            return Err(b"params.c:Parameter() - Invalid parameter name in config file.".to_vec());
+        }
+        let Some(param) = Param::named(name) else {
+            self.complain(&[b"Unknown Parameter encountered: \"", name, b"\""]);
+            self.complain(&[b"IGNORING unknown parameter \"", name, b"\""]);
+            return Ok(());
+        };
+        if param.is_global() && self.section != Section::Global {
+            self.complain(&[b"Global parameter ", param.name().as_bytes(), b" found in module section!"]);
+            return Ok(());
+        }
+        // Texts are expanded when they are used.
+        let value = param.parse(text).or_else(|_| param.parse(&expand(text, self.vars)));
+        match value {
+            Ok(value) => match self.section {
+                Section::Global if self.overrides.iter().any(|(other, _)| *other == param) => {}
+                Section::Global => self.config.globals.set(param, value),
+                Section::Module(index) => self.config.modules[index].values.set(param, value),
+            },
+            Err(why) => self.complain(&[&why]),
+        }
+        Ok(())
+    }
+
+    fn directive(&mut self, line: &[u8], depth: usize) -> Result<(), BadConfig> {
+        let len = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        let (name, path) = (&line[..len], line[len..].trim_ascii());
+        let is_include = name.eq_ignore_ascii_case(b"include");
+        if !is_include && !name.eq_ignore_ascii_case(b"merge") {
+            return Err([b"Unknown directive: &", name, b"."].concat());
+        }
+        if depth >= INCLUDE_DEPTH_MAX {
+            return Err(b"too many levels of included config files".to_vec());
+        }
+        let path = expand(path, self.vars);
+        let names = self.files.names(&path).map_err(|error| {
+            [&b"rsync: unable to stat config file \""[..], &path, b"\": ", &errno_words(&error)].concat()
+        })?;
+        let end: &[u8] = if is_include { b".conf" } else { b".inc" };
+        let paths = match names {
+            None => vec![path],
+            Some(mut names) => {
+                names.retain(|name| name.ends_with(end) && !name.starts_with(b"."));
+                names.sort();
+                names.iter().map(|name| crate::path::join(&path, name)).collect()
+            }
+        };
+        for path in paths {
+            if !is_include {
+                self.file(&path, depth + 1)?;
+                continue;
+            }
+            let (globals, section) = (self.config.globals.clone(), self.section);
+            self.section = Section::Global;
+            self.file(&path, depth + 1)?;
+            self.section = section;
+            self.config.globals = globals;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the lines of a file without blanks around them, each with the number of its first line. A line that ends with
+/// a backslash continues on the next one; a comment does not.
+fn logical_lines(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let mut lines: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut continues = false;
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let is_comment = !continues && matches!(line.trim_ascii_start().first(), Some(b'#' | b';'));
+        let part = line.trim_ascii_end().strip_suffix(b"\\").filter(|_| !is_comment);
+        match lines.last_mut().filter(|_| continues) {
+            Some((_, last)) => last.extend_from_slice(part.unwrap_or(line)),
+            None => lines.push((index + 1, part.unwrap_or(line).to_vec())),
+        }
+        continues = part.is_some();
+    }
+    for (_, line) in &mut lines {
+        *line = line.trim_ascii().to_vec();
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Texts<'a>(&'a [(&'a str, &'a str)]);
+
+    impl ConfigFiles for Texts<'_> {
+        fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+            let found = self.0.iter().find(|(name, _)| name.as_bytes() == path);
+            found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+
+        fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+            let below = |(name, _): &(&str, &str)| {
+                name.strip_prefix(str::from_utf8(path).ok()?)?.strip_prefix('/').map(str::to_owned)
+            };
+            let names: Vec<_> = self.0.iter().filter_map(below).map(String::into_bytes).collect();
+            Ok(Some(names).filter(|names| !names.is_empty()))
+        }
+    }
+
+    fn read(files: &[(&str, &str)]) -> Result<Config, String> {
+        let vars = |name: &[u8]| (name == b"YES").then(|| b"yes".to_vec());
+        ConfigReader::read(b"c", &Texts(files), &vars, &[]).map_err(|error| String::from_utf8(error).unwrap())
+    }
+
+    fn text(config: &Config, module: &str, param: Param) -> String {
+        let values = &config.module(module.as_bytes()).unwrap().values;
+        String::from_utf8(values.raw(param).unwrap_or_default()).unwrap()
+    }
+
+    #[test]
+    fn sections_inherit_the_globals_in_force() {
+        let config = read(&[(
+            "c",
+            " # c\n;c\ncomment = all\n[ A  b ]x\n PATH= /a b \n[c]\ncomment=of c \\\n  more\n[global]\n list = no\ncomment=\n\
+             [d]\npath=/d\n[a B]\nread only=%YES%\nlist=nO\n",
+        )])
+        .unwrap();
+        assert_eq!(config.complaints, Vec::<Vec<u8>>::new());
+        assert_eq!(config.modules.iter().map(|module| &module.name[..]).collect::<Vec<_>>(), [&b"A b"[..], b"c", b"d"]);
+        assert_eq!(text(&config, "A b", Param::Path), "/a b");
+        assert_eq!(text(&config, "A b", Param::Comment), "all");
+        assert_eq!(text(&config, "c", Param::Comment), "of c   more");
+        assert_eq!(text(&config, "d", Param::Comment), "");
+        let lists = |name: &[u8]| config.module(name).unwrap().values.flag(Param::List);
+        assert_eq!([lists(b"A b"), lists(b"c"), lists(b"d")], [false, true, false]);
+        assert!(config.module(b"a B").is_none());
+    }
+
+    #[test]
+    fn includes_have_a_scope_and_merges_have_none() {
+        let config = read(&[
+            ("c", "&merge g.d\n&include /m\n[last]\n"),
+            ("g.d/b.inc", "comment = merged\n"),
+            ("g.d/a.conf", "comment = other\n"),
+            ("/m/b.conf", "[b]\n"),
+            ("/m/a.conf", "comment = of a\n[a]\n"),
+        ])
+        .unwrap();
+        let comments = ["a", "b", "last"].map(|name| text(&config, name, Param::Comment));
+        assert_eq!(comments, ["of a", "merged", "merged"]);
+        assert_eq!(config.modules[0].name, b"a");
+    }
+
+    #[test]
+    fn complaints_name_file_and_line() {
+        let config = read(&[("c", "x\nbogus=1\n[m]\nport=3\nlist=of\n")]).unwrap();
+        let lines: Vec<_> = config.complaints.iter().map(|line| String::from_utf8_lossy(line)).collect();
+        assert_eq!(
+            lines,
+            [
+                "params.c:Parameter() - Ignoring badly formed line in config file: x (line 1 of c)",
+                "Unknown Parameter encountered: \"bogus\" (line 2 of c)",
+                "IGNORING unknown parameter \"bogus\" (line 2 of c)",
+                "Global parameter port found in module section! (line 4 of c)",
+                "Badly formed boolean in configuration file: \"of\". (line 5 of c)",
+            ]
+        );
+        for (wrong, why) in [
+            ("[m", "params.c:Section() - Badly formed line in config file: m (line 1 of c)"),
+            ("\n[ ]", "params.c:Section() - Empty section name in config file. (line 2 of c)"),
+            ("=x", "params.c:Parameter() - Invalid parameter name in config file. (line 1 of c)"),
+            ("&foo x", "Unknown directive: &foo. (line 1 of c)"),
+        ] {
+            assert_eq!(read(&[("c", wrong)]), Err(why.to_owned()));
+        }
+        assert!(read(&[("c", "&merge c")]).unwrap_err().starts_with("too many levels of included config files"));
+        assert!(read(&[("c", "&merge d")]).unwrap_err().starts_with("rsync: unable to open config file \"d\": "));
+    }
+
+    #[test]
+    fn command_line_overrides_globals_but_not_modules() {
+        let overrides = [(Param::LogFile, ParamValue::Text(b"/l".to_vec()))];
+        let files = [("c", "log file=/x\n[m]\n[n]\nlog file=/y\n")];
+        let config = ConfigReader::read(b"c", &Texts(&files), &|_| None, &overrides).unwrap();
+        assert_eq!(["m", "n"].map(|name| text(&config, name, Param::LogFile)), ["/l", "/y"]);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_files_are_parsed_or_rejected(text in "[\\[\\]&=#;\\\\a-z \n%]{0,80}") {
+            let _ = read(&[("c", &text)]);
+        }
+    }
+}

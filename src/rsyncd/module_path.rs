@@ -1,0 +1,156 @@
+//! The paths of a request: which part of the file system a module is, and what a client's paths mean in it.
+
+use crate::path;
+
+/// Where a module is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModulePath {
+    /// The directory that becomes the root of the process; `None` without chroot.
+    pub chroot: Option<Vec<u8>>,
+    /// The module's directory: within the new root, else absolute.
+    pub dir: Vec<u8>,
+}
+
+impl ModulePath {
+    /// Splits the value of `path`. With chroot, `/outer/./inner` has its root at `/outer`.
+    pub fn of(value: &[u8], use_chroot: bool) -> ModulePath {
+        if !use_chroot {
+            let dir = [b"/", elements(value).collect::<Vec<_>>().join(&b'/').as_slice()].concat();
+            return ModulePath { chroot: None, dir };
+        }
+        let (outer, inner) = match split_marker(value) {
+            Some(at) => (&value[..at], &value[at + 3..]),
+            None => (value, &b""[..]),
+        };
+        let clean = |path: &[u8]| [b"/", elements(path).collect::<Vec<_>>().join(&b'/').as_slice()].concat();
+        ModulePath { chroot: Some(clean(outer)), dir: clean(inner) }
+    }
+
+    /// Returns whether the module is all that the process can see, so that no path can lead out of it.
+    pub fn is_whole_root(&self) -> bool {
+        self.dir == b"/"
+    }
+}
+
+/// Returns the position of `/./`.
+pub fn split_marker(value: &[u8]) -> Option<usize> {
+    value.windows(3).position(|window| window == b"/./")
+}
+
+/// Returns the elements of a path without `.`. Those of the administrator may contain `..`.
+fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."))
+}
+
+/// Returns the path in a module that a client's path argument names. It is relative to the module, and cannot leave it
+/// by `..`. A slash at the end stays, as it has a meaning, and so does the marker `/./` of `-R`.
+pub fn path_in_module(arg: &[u8], module: &[u8]) -> Vec<u8> {
+    let rest = match arg.strip_prefix(module) {
+        Some(b"") => b"/",
+        Some(rest) if rest.starts_with(b"/") => rest,
+        _ => arg,
+    };
+    sanitized(rest)
+}
+
+/// Returns a path without the elements that lead above its start. It is relative.
+pub fn sanitized(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let stripped = path.iter().position(|&byte| byte != b'/').map_or(&b""[..], |at| &path[at..]);
+    for part in stripped.split(|&byte| byte == b'/') {
+        match part {
+            b"" => {}
+            // A marker stays; a dot at the beginning means nothing.
+            b"." if parts.is_empty() => {}
+            b".." => {
+                // A marker is no directory.
+                while parts.pop_if(|last| *last == b".").is_some() {}
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let is_dir = path.ends_with(b"/") || path.ends_with(b"/..") || path == b"..";
+    match parts.is_empty() {
+        true if is_dir => b"./".to_vec(),
+        true => b".".to_vec(),
+        false => [&parts.join(&b'/')[..], if is_dir { b"/" } else { b"" }].concat(),
+    }
+}
+
+/// Splits the path arguments of clients that separate several paths by a blank in one argument: at ` MODULE/`.
+pub fn split_arg(arg: &[u8], module: &[u8]) -> Vec<Vec<u8>> {
+    let separator = [b" ", module, b"/"].concat();
+    let (mut found, mut rest) = (Vec::new(), arg);
+    while let Some(at) = rest.windows(separator.len()).position(|window| window == separator) {
+        found.push(rest[..at].to_vec());
+        rest = &rest[at + 1..];
+    }
+    found.push(rest.to_vec());
+    found
+}
+
+/// Returns a path that an option names in a module: an absolute one begins at the module.
+pub fn option_path(value: &[u8], dir: &[u8]) -> Vec<u8> {
+    let inner = sanitized(value);
+    match value.starts_with(b"/") {
+        true if inner == b"./" || inner == b"." => dir.to_vec(),
+        true => path::join(dir, &inner),
+        false => inner,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn module_paths_are_split_for_chroot() {
+        let of = |value: &str, chroot| {
+            let ModulePath { chroot, dir } = ModulePath::of(value.as_bytes(), chroot);
+            (chroot.map(|path| String::from_utf8(path).unwrap()), String::from_utf8(dir).unwrap())
+        };
+        assert_eq!(of("/a//b/", true), (Some("/a/b".into()), "/".into()));
+        assert_eq!(of("/a/./b/c/", true), (Some("/a".into()), "/b/c".into()));
+        assert_eq!(of("/a/./b/", false), (None, "/a/b".into()));
+        assert_eq!(of("/", true), (Some("/".into()), "/".into()));
+    }
+
+    #[test]
+    fn arguments_stay_in_the_module() {
+        let inside = |arg: &str| String::from_utf8(path_in_module(arg.as_bytes(), b"m")).unwrap();
+        for (arg, path) in [
+            ("m", "./"),
+            ("m/", "./"),
+            ("m/f", "f"),
+            ("m/d/", "d/"),
+            ("m/../out/", "out/"),
+            ("m/../../etc/passwd", "etc/passwd"),
+            ("m/d/../../../f", "f"),
+            ("m/..", "./"),
+            ("m//etc/passwd", "etc/passwd"),
+            ("m/a/./b", "a/./b"),
+            ("m/a/./../b", "b"),
+            ("m/./f", "f"),
+            ("other/f", "other/f"),
+            ("mm/f", "mm/f"),
+        ] {
+            assert_eq!(inside(arg), path, "{arg}");
+        }
+        assert_eq!(option_path(b"/x/../../y", b"/mod"), b"/mod/y");
+        assert_eq!(option_path(b"../y", b"/mod"), b"y");
+        assert_eq!(option_path(b"/", b"/mod"), b"/mod");
+        assert_eq!(split_arg(b"m/a m/b c m/d", b"m"), [b"m/a".to_vec(), b"m/b c".to_vec(), b"m/d".to_vec()]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_argument_leads_above_the_module(arg in "[a./]{0,24}") {
+            let inside = sanitized(arg.as_bytes());
+            prop_assert!(!inside.starts_with(b"/"));
+            prop_assert!(inside.split(|&byte| byte == b'/').all(|part| part != b".."));
+            prop_assert_eq!(sanitized(&inside), inside);
+        }
+    }
+}
