@@ -264,6 +264,24 @@ pub fn leave_stdout() {
     }
 }
 
+/// Redirects standard input and standard output to `/dev/null`, and standard error as well if `all`.
+pub fn leave_streams(all: bool) {
+    let flags = rustix::fs::OFlags::RDWR;
+    if let Ok(null) = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty()) {
+        // All descriptors are open, so this cannot fail.
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        if all {
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+    }
+}
+
+/// Ends this process with this exit code, for one that another process continues.
+pub fn end_now(code: u8) -> ! {
+    std::process::exit(i32::from(code))
+}
+
 /// Redirects standard error to this file.
 pub fn become_stderr(file: std::os::fd::BorrowedFd<'_>) {
     // Both descriptors are open, so this cannot fail.

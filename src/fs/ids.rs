@@ -71,6 +71,20 @@ pub fn home_of(user: &[u8]) -> Option<Vec<u8>> {
     uzers::get_user_by_name(c_name(user)?).map(|user| user.home_dir().as_os_str().as_bytes().to_vec())
 }
 
+/// Returns the names of the groups of a user; none if there is no user of this name.
+pub fn group_names_of(user: &[u8]) -> Vec<Vec<u8>> {
+    let groups = c_name(user).and_then(uzers::get_user_by_name).and_then(|user| user.groups());
+    groups.into_iter().flatten().map(|group| group.name().as_bytes().to_vec()).collect()
+}
+
+/// Returns the numbers of the groups of a user, its primary one first; `None` if there is no such user.
+pub fn group_ids_of(uid: u32) -> Option<Vec<u32>> {
+    let user = uzers::get_user_by_uid(uid)?;
+    let primary = user.primary_group_id();
+    let others = user.groups().into_iter().flatten().map(|group| group.gid()).filter(|&gid| gid != primary);
+    Some(std::iter::once(primary).chain(others).collect())
+}
+
 /// A user of this machine, with one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {

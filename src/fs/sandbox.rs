@@ -28,6 +28,13 @@ pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
+/// As [`confine`], for the module of a daemon: a path that leads out of the roots fails as one with too many symlinks,
+/// which rsync reports there.
+pub fn confine_module(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
+    let reach = Sandbox { is_module: true, ..Sandbox::new(roots, read_only)? };
+    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+}
+
 /// Returns whether these roots permit everything.
 pub fn are_everything(roots: &[Vec<u8>]) -> bool {
     roots.iter().any(|root| elements(root).next().is_none())
@@ -51,6 +58,8 @@ pub struct Sandbox {
     read_only: bool,
     /// The working directory, to which relative paths refer.
     cwd: Vec<u8>,
+    /// See [`confine_module`].
+    is_module: bool,
 }
 
 /// A directory below which everything is permitted.
@@ -88,7 +97,8 @@ const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 impl Sandbox {
     fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Sandbox> {
         let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
-        let mut reach = Sandbox { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()) };
+        let mut reach =
+            Sandbox { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()), is_module: false };
         if are_everything(roots) {
             return Ok(reach);
         }
@@ -110,7 +120,11 @@ impl Sandbox {
 
     /// Fails if nothing may be changed.
     pub fn may_write(&self) -> io::Result<()> {
-        if self.read_only { Err(denied("the grant is read-only")) } else { Ok(()) }
+        if self.read_only {
+            Err(denied(if self.is_module { "the module is read-only" } else { "the grant is read-only" }))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns whether everything is permitted, so that paths need no check.
@@ -170,7 +184,10 @@ impl Sandbox {
         path: &[u8],
         how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
     ) -> io::Result<OwnedFd> {
-        let mut trouble = io::Error::new(io::ErrorKind::PermissionDenied, Outside);
+        let mut trouble = match self.is_module {
+            true => Errno::LOOP.into(),
+            false => io::Error::new(io::ErrorKind::PermissionDenied, Outside),
+        };
         for root in self.roots.iter().flatten() {
             let Some(rest) = root.paths.iter().find_map(|root| below(root, path)) else {
                 continue;
@@ -213,7 +230,8 @@ fn is_cwd(dir: BorrowedFd<'_>) -> bool {
 }
 
 fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    Ok(fs::readlinkat(fs::CWD, super::sys::proc_fd(dir).as_slice(), Vec::new())?.into_bytes())
+    let (proc, path) = super::sys::in_proc(dir);
+    Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
 }
 
 fn beneath(root: BorrowedFd<'_>, rest: &[u8], flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {

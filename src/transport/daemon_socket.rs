@@ -212,7 +212,7 @@ fn proxy_port(proxy: &HttpProxy) -> Result<u16, Error> {
 }
 
 /// Looks up a host. The error is the cause, in the words of the C library.
-fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = (host, port).to_socket_addrs().map(Iterator::collect);
     found.map_err(|error| {
         let words = error.to_string();

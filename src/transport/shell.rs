@@ -12,11 +12,12 @@ use crate::options::{ArgStyle, Connect, Family};
 use crate::proto::{Sniffed, sniff};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,6 +225,42 @@ pub fn start_on_socket(shell: &OsStr, command: &[u8], socket: OwnedFd, umask: u3
     let child = started.spawn();
     sys::take_umask();
     child.map(drop)
+}
+
+/// How [`run_hook`] runs a command.
+#[derive(Debug)]
+pub struct HookOptions<'a> {
+    /// See [`RunOptions::umask`].
+    pub umask: u32,
+    /// Additional variables of its environment.
+    pub vars: Vec<(OsString, OsString)>,
+    /// Its standard input.
+    pub input: &'a [u8],
+    /// How much of its output is returned. The rest is discarded. 0: the output goes nowhere.
+    pub most_bytes: usize,
+}
+
+/// Runs a command in a shell to its end. Returns its raw status and the beginning of its standard output.
+pub fn run_hook(shell: &OsStr, command: &[u8], options: HookOptions<'_>) -> io::Result<(i32, Vec<u8>)> {
+    let HookOptions { umask, vars, input, most_bytes } = options;
+    let mut started = Command::new(shell);
+    started.arg("-c").arg(OsStr::from_bytes(command)).envs(vars);
+    started.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    started.stdout(if most_bytes > 0 { Stdio::piped() } else { Stdio::null() });
+    sys::set_umask(umask);
+    let child = started.spawn();
+    sys::take_umask();
+    let mut child = child?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A command need not read it.
+        let _ = stdin.write_all(input);
+    }
+    let mut output = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        (&mut stdout).take(most_bytes as u64).read_to_end(&mut output)?;
+        io::copy(&mut stdout, &mut io::sink())?;
+    }
+    Ok((child.wait()?.into_raw(), output))
 }
 
 /// How the shell ended.

@@ -146,6 +146,27 @@ pub fn try_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     })
 }
 
+/// Locks a range of a file exclusively; `false` if another process holds a lock there. The lock ends with this process.
+#[allow(unsafe_code)]
+pub fn try_lock_range(fd: BorrowedFd<'_>, start: i64, len: i64) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    attempt(Call::Lock, || {
+        // SAFETY: the structure consists of integers, for which zero is valid.
+        let mut range: libc::flock = unsafe { std::mem::zeroed() };
+        (range.l_type, range.l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+        (range.l_start, range.l_len) = (start, len);
+        // SAFETY: the descriptor is open, and the call only reads the structure.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLK, &raw const range) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EAGAIN) => Ok(false),
+            _ => Err(error),
+        }
+    })
+}
+
 /// Locks a file shared with other processes; `false` if another process holds it exclusively.
 pub fn try_share_lock(fd: BorrowedFd<'_>) -> io::Result<bool> {
     attempt(Call::Lock, || match fs::flock(fd, fs::FlockOperation::NonBlockingLockShared) {

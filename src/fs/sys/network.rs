@@ -16,6 +16,18 @@ pub fn wait_readable(fd: BorrowedFd<'_>, millis: u32) -> io::Result<bool> {
     }
 }
 
+/// Waits until one of several files can be read; `false` after a timeout.
+pub fn wait_any_readable(fds: &[BorrowedFd<'_>], millis: u32) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = Timespec { tv_sec: i64::from(millis / 1000), tv_nsec: i64::from(millis % 1000) * 1_000_000 };
+    let mut watched: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    match poll(&mut watched, Some(&limit)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Waits until data can be written.
 pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -68,6 +80,65 @@ pub fn bind_tcp(address: std::net::SocketAddr) -> io::Result<std::net::TcpListen
     let socket = bound(address, rustix::net::SocketType::STREAM)?;
     rustix::net::listen(&socket, WAIT_MAX)?;
     Ok(socket.into())
+}
+
+/// Binds a TCP socket, with options that are set before, and listens.
+pub fn listen_tcp(
+    address: std::net::SocketAddr,
+    backlog: i32,
+    set_options: &dyn Fn(BorrowedFd<'_>),
+) -> io::Result<std::net::TcpListener> {
+    use std::os::fd::AsFd;
+    let socket = bound(address, rustix::net::SocketType::STREAM)?;
+    set_options(socket.as_fd());
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket.into())
+}
+
+/// Returns whether a descriptor is a socket.
+pub fn is_socket(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFSOCK)
+}
+
+/// Returns the address of the peer of a socket; `None` if it has none, as a pair of sockets.
+pub fn peer_address(fd: BorrowedFd<'_>) -> Option<std::net::SocketAddr> {
+    let address = rustix::net::getpeername(fd).ok()??;
+    std::net::SocketAddr::try_from(address).ok()
+}
+
+/// Looks up the name of an address; `None` if it has none.
+#[allow(unsafe_code)]
+pub fn host_name_of(address: std::net::IpAddr) -> Option<Vec<u8>> {
+    const NAME_MAX_BYTES: usize = 1025;
+    // SAFETY: the structures consist of integers, for which zero is valid.
+    let (mut v4, mut v6): (libc::sockaddr_in, libc::sockaddr_in6) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (pointer, len) = match address {
+        std::net::IpAddr::V4(address) => {
+            v4.sin_family = libc::AF_INET as libc::sa_family_t;
+            v4.sin_addr.s_addr = u32::from_ne_bytes(address.octets());
+            ((&raw const v4).cast::<libc::sockaddr>(), std::mem::size_of_val(&v4))
+        }
+        std::net::IpAddr::V6(address) => {
+            v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            v6.sin6_addr.s6_addr = address.octets();
+            ((&raw const v6).cast::<libc::sockaddr>(), std::mem::size_of_val(&v6))
+        }
+    };
+    let mut name = [0u8; NAME_MAX_BYTES];
+    // SAFETY: both pointers are valid for the lengths given, and the call writes a string with its NUL into `name`.
+    let failed = unsafe {
+        libc::getnameinfo(
+            pointer,
+            len as libc::socklen_t,
+            name.as_mut_ptr().cast(),
+            NAME_MAX_BYTES as libc::socklen_t,
+            std::ptr::null_mut(),
+            0,
+            libc::NI_NAMEREQD,
+        )
+    };
+    let len = name.iter().position(|&byte| byte == 0).filter(|_| failed == 0)?;
+    Some(name[..len].to_vec())
 }
 
 /// Creates a TCP socket for connections to addresses of a family. `local`: the address that it uses here.

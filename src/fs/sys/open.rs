@@ -144,8 +144,8 @@ pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io:
         match fs::linkat(fd, c"", at.dir(), &*at.name, AtFlags::EMPTY_PATH) {
             // Kernels before 6.10 require a capability for that, but allow the detour through /proc.
             Err(Errno::NOENT | Errno::PERM) => {
-                let path = proc_fd(fd);
-                Ok(fs::linkat(fs::CWD, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
+                let (proc, path) = in_proc(fd);
+                Ok(fs::linkat(proc, path.as_slice(), at.dir(), &*at.name, AtFlags::SYMLINK_FOLLOW)?)
             }
             other => Ok(other?),
         }
@@ -158,10 +158,31 @@ pub fn proc_fd(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
-/// Returns whether [`proc_fd`] works. It does not in a chroot without /proc.
+/// `/proc`, kept open by a process that changes its root.
+static KEPT_PROC: std::sync::OnceLock<OwnedFd> = std::sync::OnceLock::new();
+
+/// Keeps `/proc` open. Call it before the root of this process changes: a `/proc` below the new root can be anything.
+pub(super) fn keep_proc() {
+    if KEPT_PROC.get().is_none()
+        && let Ok(proc) = fs::open(c"/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    {
+        // Only one thread exists.
+        let _ = KEPT_PROC.set(proc);
+    }
+}
+
+/// Returns the path of a descriptor in /proc, and the directory that it is relative to.
+pub fn in_proc(fd: BorrowedFd<'_>) -> (BorrowedFd<'static>, Vec<u8>) {
+    match KEPT_PROC.get() {
+        Some(proc) => (proc.as_fd(), proc_fd(fd)[b"/proc/".len()..].to_vec()),
+        None => (fs::CWD, proc_fd(fd)),
+    }
+}
+
+/// Returns whether [`proc_fd`] works. It does not in a chroot.
 pub fn has_proc() -> bool {
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
+    KEPT_PROC.get().is_none() && *HAS.get_or_init(|| fs::access("/proc/self/fd", fs::Access::EXISTS).is_ok())
 }
 
 /// Creates an unnamed file in memory. Child processes inherit it under the same descriptor number.

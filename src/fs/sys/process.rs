@@ -41,6 +41,59 @@ pub fn become_user(uid: u32, groups: &[u32]) -> Result<(), (&'static str, io::Er
     }
 }
 
+/// Sets the groups of this process, the first of which is its own, and then the user. Call it before any thread is
+/// started, as [`become_user`]. `None`: the user stays.
+pub fn take_identity(uid: Option<u32>, gids: &[u32]) -> Result<(), (&'static str, io::Error)> {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let gids: Vec<_> = gids.iter().map(|&gid| Gid::from_raw(gid)).collect();
+    if let Some(&gid) = gids.first() {
+        set_thread_res_gid(gid, gid, gid).map_err(|error| ("setgid", error.into()))?;
+        set_thread_groups(&gids).map_err(|error| ("setgroups", error.into()))?;
+    }
+    if let Some(uid) = uid.map(Uid::from_raw) {
+        set_thread_res_uid(uid, uid, uid).map_err(|error| ("setuid", error.into()))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory the root of this process, and its working directory.
+pub fn enter_root(path: &[u8]) -> io::Result<()> {
+    super::open::keep_proc();
+    rustix::process::chroot(path)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Changes the working directory of this process.
+pub fn change_dir(path: &[u8]) -> io::Result<()> {
+    Ok(rustix::process::chdir(path)?)
+}
+
+/// Continues in two processes: returns the other process in the first one, and `None` in the new one.
+///
+/// Fails if this process has more than one thread: the new one would lack those that may hold locks.
+#[allow(unsafe_code)]
+pub fn fork() -> io::Result<Option<u32>> {
+    let mut threads = 0;
+    list(open_dir_path(b"/proc/self/task")?.as_fd(), |_| threads += 1)?;
+    if threads != 1 {
+        return Err(io::Error::other("this process has several threads"));
+    }
+    // SAFETY: there is one thread, so no lock is held by another one that the new process lacks.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some(pid.unsigned_abs())),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for a process of [`fork`], and returns its raw status.
+pub fn wait_for(pid: u32) -> io::Result<i32> {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+    let status = rustix::io::retry_on_intr(|| rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()))?;
+    Ok(status.map_or(-1, |(_, status)| status.as_raw()))
+}
+
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
 pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()

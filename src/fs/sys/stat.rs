@@ -1,6 +1,6 @@
 //! Examines files and lists directories.
 
-use super::{Call, attempt, hides_types, open_through, proc_fd, spot};
+use super::{Call, attempt, hides_types, in_proc, open_through, spot};
 use crate::flist::Time;
 use crate::flist::entry::Stat;
 use crate::fs::sandbox::{self};
@@ -54,7 +54,10 @@ fn stat_in_reach(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
 
 /// Returns the current path of an open directory, as far as the system knows it.
 pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    attempt(Call::ReadLink, || Ok(fs::readlinkat(fs::CWD, proc_fd(dir).as_slice(), Vec::new())?.into_bytes()))
+    attempt(Call::ReadLink, || {
+        let (proc, path) = in_proc(dir);
+        Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
+    })
 }
 
 /// Returns the attributes of any path, for operands.
