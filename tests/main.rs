@@ -45,6 +45,7 @@ mod own_messages;
 mod place;
 mod recipes;
 mod reconnect;
+mod rsyncd;
 mod select;
 mod server;
 mod shell;

@@ -4,6 +4,7 @@
 //! prints the table. The caller reads the files that options name.
 
 pub mod args;
+pub mod daemon_args;
 pub mod doc;
 pub mod flag;
 pub mod flags;
@@ -66,7 +67,9 @@ pub enum Request {
     },
     /// This text on standard output, exit 0: `--info=help`, `--man` and the like.
     Print(String),
-    /// Hand over to the installed rsync with the original arguments: a remote operand, a server, a daemon. The error is
+    /// A daemon for stock clients. Handed over to the installed rsync unless there is none.
+    Daemon(Result<Box<daemon_args::DaemonArgs>>),
+    /// Hand over to the installed rsync with the original arguments: a remote operand, or options that need it. The error is
     /// reported if there is no installed rsync.
     Handover(Option<Error>),
     /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a usage error.
@@ -154,6 +157,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
             () if is_server && is_for_us => Ok(Request::Serve(serve(call.args, &walked))),
             () if is_ours => Err(not_for_rsync()),
             () if is_server => Ok(Request::ServeStock(Box::new(serve_stock(call, walked)))),
+            () if daemon_args::is_one(call.args) => Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new))),
             () => Ok(Request::Handover(None)),
         };
     }
@@ -349,6 +353,33 @@ fn serve(words: &[OsString], walked: &parse::Walked) -> Serve {
     let operands = operands.iter().skip(1).map(|operand| operand.as_bytes().to_vec()).collect();
     let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
     Serve { sends: args.sender, words, operands, timeout_secs }
+}
+
+/// Returns how many words at the end of a command line are no options.
+pub fn operands_of(words: &[OsString]) -> usize {
+    parse::walk(words, &[], Args::default()).operands.len()
+}
+
+/// Reads the arguments that a client sends to a daemon. Also returns the options in order. `words`: without the program.
+pub fn read_stock_args(
+    words: &[OsString],
+    umask: u32,
+    now_unix_secs: i64,
+    vars: &dyn Fn(&str) -> Option<OsString>,
+) -> (ServeStock, Vec<parse::GivenOption>) {
+    let mut walked = parse::walk(words, &[], Args { umask, now_unix_secs, ..Args::default() });
+    let given = std::mem::take(&mut walked.given);
+    let call = Invocation {
+        program: OsStr::new("rsync"),
+        args: words,
+        vars,
+        now_unix_secs,
+        umask,
+        popt: &[],
+        native_shell: true,
+        native_daemon: &|| true,
+    };
+    (serve_stock(&call, walked), given)
 }
 
 /// Returns the server's end of a copy for a stock rsync.

@@ -489,7 +489,7 @@ mod tests {
     fn capability_letter_identifies_a_sparsync_client() {
         let serve = |line: &str| match request(line, &[]).unwrap() {
             Request::Serve(serve) => Some((serve.sends, text(&serve.operands), serve.timeout_secs)),
-            Request::Handover(_) | Request::ServeStock(_) => None,
+            Request::Handover(_) | Request::ServeStock(_) | Request::Daemon(_) => None,
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"), Some((false, "a:b -c".into(), 5)));

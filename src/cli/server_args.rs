@@ -78,6 +78,34 @@ pub fn is_secluded(words: &[Vec<u8>]) -> bool {
     letters_of(words).contains(&b's')
 }
 
+/// Removes `-s`: the arguments have come.
+pub fn take_secluded(words: &mut [Vec<u8>]) {
+    change_letters(words, &|letters| {
+        letters.retain(|&letter| letter != b's');
+    });
+}
+
+/// Removes the `-v` beyond a number of them.
+pub fn limit_verbosity(words: &mut [Vec<u8>], most: usize) {
+    change_letters(words, &|letters| {
+        let mut count = 0;
+        letters.retain(|&letter| {
+            count += usize::from(letter == b'v');
+            letter != b'v' || count <= most
+        });
+    });
+}
+
+/// Changes the short options, up to the capability string.
+fn change_letters(words: &mut [Vec<u8>], change: &dyn Fn(&mut Vec<u8>)) {
+    for word in words.iter_mut().filter(|word| word.starts_with(b"-") && !word.starts_with(b"--")) {
+        let end = word.iter().position(|&letter| letter == b'e').unwrap_or(word.len());
+        let rest = word.split_off(end);
+        change(word);
+        word.extend(rest);
+    }
+}
+
 /// Options whose value is a path on this machine. A forced command such as rrsync rewrites such a path, so the command
 /// line decides.
 const PATH_OPTIONS: [&[u8]; 7] = [

@@ -21,6 +21,10 @@ mod reconnect;
 mod remote;
 mod remote_copy;
 mod route;
+mod rsyncd;
+mod rsyncd_hooks;
+mod rsyncd_log;
+mod rsyncd_session;
 mod sd_notify;
 mod server_cli;
 mod server_log;
@@ -96,6 +100,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Print(text)) => write_text(&mut env.stdout, text.as_bytes()),
         Ok(Request::Serve(serve)) => return server_session::run(env, serve),
         Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
+        Ok(Request::Daemon(args)) => return rsyncd::run(env, args),
         Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
             // The installed rsync could do what is not supported here: add the hint that none was found.
             Some(error) => Error { hint: none.hint, ..error },

@@ -14,7 +14,7 @@ use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::Wants;
 use crate::session::stock;
-use crate::session::stock::serve::{SERVER_SUMS, StockServer};
+use crate::session::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::walk::arg_path::listed_names;
@@ -47,7 +47,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 }
 
 /// Returns the error that names what only the installed rsync can do.
-fn lacking(request: &cli::ServeStock) -> Option<Error> {
+pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
@@ -82,7 +82,7 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
     let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
     let mut tally = Tally::default();
-    let ended = send(env, request, &options, link, &mut tally);
+    let ended = serve_over(env, request, &options, (link, None), &mut tally);
     match ended {
         Ok(()) => tally.exit_of_server(),
         // An error without a role is one of this end.
@@ -91,11 +91,12 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
     }
 }
 
-fn send(
+/// Sends to the client. `daemon`: what a daemon adds.
+pub(super) fn serve_over(
     env: &mut Env,
     request: &cli::ServeStock,
     options: &Options,
-    link: crate::transport::Link,
+    (link, daemon): (crate::transport::Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<(), Error> {
     let listed = match &options.select.files_from {
@@ -119,7 +120,12 @@ fn send(
     let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
     let stderr = Mutex::new(&mut env.stderr);
+    let is_daemon = daemon.is_some();
     let print_error = |line: &[u8]| {
+        if is_daemon {
+            // The log and the client have it.
+            return;
+        }
         let mut text = Vec::new();
         escape::put(&mut text, line, charset);
         text.push(b'\n');
@@ -141,8 +147,20 @@ fn send(
         umask,
         stop: &stop,
         threads: copy::threads(),
+        daemon: daemon.as_ref().map(|daemon| daemon.terms),
     };
-    server.send(link, tally)
+    match daemon.and_then(|daemon| daemon.refusal) {
+        Some(refusal) => server.refuse(link, &refusal).and(Err(Error::new(refusal.exit, "").by(""))),
+        None => server.send(link, tally),
+    }
+}
+
+/// What a daemon adds to a session.
+pub(super) struct DaemonSide<'a> {
+    /// The terms of the module.
+    pub terms: DaemonTerms<'a>,
+    /// Why the arguments of the client are not accepted.
+    pub refusal: Option<Error>,
 }
 
 /// Returns a seed that differs from run to run, as rsync's does.

@@ -72,6 +72,23 @@ pub struct Debug {
     pub time: u8,
 }
 
+macro_rules! limited {
+    ($($levels:ident: $($field:ident)*;)*) => {$(
+        impl $levels {
+            /// Lowers each level to the one in `most`.
+            pub fn limit(&mut self, most: &$levels) {
+                let $levels { $($field),* } = self;
+                $(*$field = (*$field).min(most.$field);)*
+            }
+        }
+    )*};
+}
+
+limited! {
+    Info: backup copy del flist misc mount name nonreg progress remove skip stats symsafe;
+    Debug: cmd connect del deltasum dup filter flist fuzzy genr hlink nstr own recv send time;
+}
+
 /// `--log-file`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {

@@ -291,7 +291,7 @@ pub const FLAGS: &[Flag] = &[
     },
     Flag {
         long: "daemon",
-        help: "run as a daemon (done by the installed rsync)",
+        help: "run as a daemon for rsync clients",
         set: |args, _| {
             args.daemon = true;
             args.handover = true;

@@ -313,17 +313,12 @@ fn operands_determine_the_request() {
     assert!(matches!(is(""), Request::NoArgs { role: "client" }));
     assert!(matches!(is("-h -h"), Request::NoArgs { role: "Receiver" }));
     assert!(matches!(is("--files-from=x s"), Request::NoArgs { role: "client" }));
-    for line in [
-        "host:x d",
-        "s host::x",
-        "--bogus host:x",
-        "-y host:x",
-        "--daemon --bogus",
-        "--bogus --no-detach",
-        "rsync://h/m",
-    ] {
+    for line in ["host:x d", "s host::x", "--bogus host:x", "-y host:x", "--bogus --no-detach", "rsync://h/m"] {
         assert!(matches!(is(line), Request::Handover(_)), "{line}");
     }
+    assert!(
+        matches!(is("--daemon --bogus"), Request::Daemon(Err(_))) && matches!(is("--daemon"), Request::Daemon(Ok(_)))
+    );
     let Request::ServeStock(stock) = is("--server --sender -e.Ls --bogus . a b") else { panic!("an rsync started it") };
     assert!(stock.options.is_err_and(|error| error.message == b"rsync: on remote machine: --bogus: unknown option"));
     let Request::ServeStock(stock) = is("--server --sender -re.Ls --checksum-seed=3 --confine-root=/x -- . a b") else {

@@ -209,8 +209,10 @@ impl DaemonLine {
 }
 
 /// Returns a line of a module listing, with its end.
-pub fn listing_line(module: &str, comment: &str) -> Vec<u8> {
-    format!("{module:<15}\t{comment}\n").into_bytes()
+pub fn listing_line(module: &[u8], comment: &[u8]) -> Vec<u8> {
+    const NAME_WIDTH: usize = 15;
+    let padding = vec![b' '; NAME_WIDTH.saturating_sub(module.len())];
+    [module, &padding, b"\t", comment, b"\n"].concat()
 }
 
 /// What a client sends instead of, or before, the name of a module.
@@ -348,7 +350,7 @@ mod tests {
             assert!(ClientLine::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
         assert_eq!(parse_credentials(b"joe abc"), Some((&b"joe"[..], &b"abc"[..])));
-        assert_eq!(listing_line("m", "test module"), b"m              \ttest module\n");
+        assert_eq!(listing_line(b"m", b"test module"), b"m              \ttest module\n");
     }
 
     #[test]

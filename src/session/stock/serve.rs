@@ -14,9 +14,9 @@ use crate::proto::Message;
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
-use crate::report::event::{Event, Problem, Wants};
+use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, final_error};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
@@ -60,6 +60,21 @@ pub struct StockServer<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
+    /// The module, if a daemon serves the client.
+    pub daemon: Option<DaemonTerms<'a>>,
+}
+
+/// What differs if a daemon serves the client: nothing but the connection leads to it.
+#[derive(Clone, Copy)]
+pub struct DaemonTerms<'a> {
+    /// The protocol version that the greetings agreed on.
+    pub protocol: u8,
+    /// The timeout that the client must not exceed; 0: none.
+    pub timeout_secs: u32,
+    /// Changes a line about files as a daemon prints it, with paths in the module.
+    pub in_module: &'a (dyn Fn(Vec<u8>) -> Vec<u8> + Sync),
+    /// Adds a line to the log.
+    pub log: &'a (dyn Fn(&[u8]) + Sync),
 }
 
 /// What a client sends before it waits for the file list.
@@ -78,8 +93,14 @@ impl StockServer<'_> {
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let opened = read_opening(link.reader, stock.protocol, reads_names);
         let (opening, reader) = opened.and_then(|opened| self.check(opened)).map_err(|error| {
-            let error = self.print_early(error);
             let mut frame = Vec::new();
+            let error = match &self.daemon {
+                Some(daemon) => {
+                    error_lines(&error).iter().for_each(|line| daemon.put(line, &mut frame));
+                    Error::new(error.exit, "").by("")
+                }
+                None => self.print_early(error),
+            };
             if is_reported(error.exit) {
                 mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
             }
@@ -141,7 +162,15 @@ impl StockServer<'_> {
         let session_io = self.session_io(&connection, Box::new(EndingIntake { intake, is_over }), link, traffic);
         let ended = session_io.hold(&*inbox, || {
             let ended = sender.run(self.operands, listed.as_deref(), tally);
-            ended.map_err(|error| self.print_early(error))
+            ended.map_err(|error| {
+                if self.daemon.is_some() {
+                    for line in error_lines(&error) {
+                        // The session ends with the error in any case.
+                        let _ = self.report(Event::Problem(Problem::new(line, Weight::Warning)), &connection);
+                    }
+                }
+                self.print_early(error)
+            })
         });
         tally.merge(&problems.lock());
         ended
@@ -158,18 +187,30 @@ impl StockServer<'_> {
         Ok(opened)
     }
 
+    /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
+    /// only then that its arguments are not accepted.
+    pub fn refuse(&self, mut link: Link, error: &Error) -> Result<(), Error> {
+        self.greet(&mut link)?;
+        let mut frames = Vec::new();
+        for line in error_lines(error) {
+            self.daemon.iter().for_each(|daemon| daemon.put(&line, &mut frames));
+        }
+        mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frames);
+        send(&mut link, &frames)?;
+        // Unread data would make the system reset the connection, and the client would lose the message.
+        let mut rest = [0; 4096];
+        link.parting.begin();
+        while link.reader.read(&mut rest).is_ok_and(|count| count > 0) {}
+        Ok(())
+    }
+
     /// Prints an error whose exit code the client learns. It may end this process once it has learned it. Returns an
     /// error of which nothing is left to print.
     fn print_early(&self, error: Error) -> Error {
         if !is_reported(error.exit) {
             return error;
         }
-        // An error without a role is one of this end.
-        let role = if error.role == Error::new(error.exit, "").role { "sender" } else { error.role };
-        let hint = error.hint_line().map(String::into_bytes);
-        let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
-        let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);
-        lines.filter(|line| !line.is_empty()).for_each(|line| (self.print_error)(&line));
+        error_lines(&error).iter().for_each(|line| (self.print_error)(line));
         Error::new(error.exit, "").by("")
     }
 
@@ -187,6 +228,18 @@ impl StockServer<'_> {
     /// lines to the client. The options can change both.
     fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
         let mode = self.options.output.stderr;
+        let event = match (event, &self.daemon) {
+            (Event::Problem(problem), Some(daemon)) => {
+                let line = (daemon.in_module)(problem.line);
+                (daemon.log)(&line);
+                Event::Problem(Problem { line, ..problem })
+            }
+            (Event::Note(line), Some(daemon)) => {
+                (daemon.log)(&line);
+                Event::Note(line)
+            }
+            (event, _) => event,
+        };
         match &event {
             Event::Problem(Problem { line, .. }) if line.is_empty() => Ok(()),
             Event::Problem(Problem { line, .. }) if mode != StderrMode::Client => {
@@ -210,12 +263,10 @@ impl StockServer<'_> {
 
     /// Completes the handshake.
     fn greet(&self, link: &mut Link) -> Result<StockTerms, Error> {
-        let newest = *handshake::VERSIONS.end();
-        let mut out = Vec::new();
-        out.put_int(i32::from(newest));
-        send(link, &out)?;
-        let theirs = (&mut *link.reader).int();
-        let protocol = theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
+        let protocol = match &self.daemon {
+            Some(daemon) => daemon.protocol,
+            None => self.exchange_versions(link)?,
+        };
         if protocol < PROTOCOL_MIN {
             let words =
                 format!("sparsync: the client is too old: it supports only protocol {protocol}, not {PROTOCOL_MIN}");
@@ -228,8 +279,21 @@ impl StockServer<'_> {
         let negotiated: Negotiated = negotiate(link, &offer, first)?;
         let mut out = Vec::new();
         out.put_int(self.seed);
+        if let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31) {
+            mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
+        }
         send(link, &out)?;
         Ok(negotiated.terms(protocol, flags, self.seed))
+    }
+
+    /// Exchanges versions, which a daemon does in its greeting.
+    fn exchange_versions(&self, link: &mut Link) -> Result<u8, Error> {
+        let newest = *handshake::VERSIONS.end();
+        let mut out = Vec::new();
+        out.put_int(i32::from(newest));
+        send(link, &out)?;
+        let theirs = (&mut *link.reader).int();
+        theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)
     }
 
     /// Returns the compatibility flags of the session.
@@ -240,6 +304,24 @@ impl StockServer<'_> {
         let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 } | CompatFlags::INPLACE_PARTIAL_DIR.0;
         self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))
     }
+}
+
+impl DaemonTerms<'_> {
+    /// Logs a line, and appends the frames that report it to the client.
+    fn put(&self, line: &[u8], frames: &mut Vec<u8>) {
+        (self.log)(line);
+        mux::encode_control(&Control::Text(Tag::Error, [line, b"\n"].concat()), frames);
+    }
+}
+
+/// Returns the lines that report an error: its message, its hint, and the closing line.
+fn error_lines(error: &Error) -> Vec<Vec<u8>> {
+    // An error without a role is one of this end.
+    let role = if error.role == Error::new(error.exit, "").role { "sender" } else { error.role };
+    let hint = error.hint_line().map(String::into_bytes);
+    let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+    let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);
+    lines.filter(|line| !line.is_empty()).collect()
 }
 
 /// The checksums that a server supports. A file that is sent is digested into 16 bytes, which sha1 exceeds.

@@ -1,0 +1,324 @@
+//! A daemon for stock clients (`--daemon`): listens, and starts a process for each connection.
+//!
+//! The process of a connection is this program again with the connection as its standard input, as inetd starts it.
+
+use super::command_end::{fail, write_text};
+use super::exec_rsync::{self, RsyncSearch};
+use super::rsyncd_log::{DaemonLog, facility_of};
+use super::{remote_copy, rsyncd_session};
+use crate::cli::daemon_args::{DaemonArgs, HELP};
+use crate::env::{self, Env};
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::fs::sys::{self, SocketOption};
+use crate::options::connect::Family;
+use crate::path;
+use crate::report::event::errno_words;
+use crate::rsyncd::config::{CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader};
+use crate::rsyncd::params::{Param, ParamValue, Values};
+use crate::transport::daemon_socket;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
+
+/// The configuration if none is named.
+const CONFIG: &[u8] = b"/etc/rsyncd.conf";
+/// The configuration of a daemon behind a remote shell, in the working directory.
+const SHELL_CONFIG: &[u8] = b"rsyncd.conf";
+/// The port if none is named.
+const PORT: u16 = 873;
+/// The most connections at once. More are rejected, so that clients that only connect cannot take all processes.
+const CONNECTIONS_MAX: usize = 1000;
+/// How often ended processes are collected while no client connects, in milliseconds.
+const LOOK_MS: u32 = 500;
+
+/// Runs a daemon, or one connection of it, if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed
+/// rsync does.
+pub fn run(env: &mut Env, args: Result<Box<DaemonArgs>>) -> Exit {
+    let is_own = remote_copy::stock_choice(env).unwrap_or_else(|| RsyncSearch::of(env).finds_none());
+    if !is_own {
+        return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
+    }
+    let ended = args.map_err(|error| error.by("client")).and_then(|args| match () {
+        () if args.help => write_text(&mut env.stdout, HELP.as_bytes()).map(|()| Exit::Ok),
+        () if args.by_shell || sys::is_socket(io::stdin().as_fd()) => Ok(rsyncd_session::run(env, &args)),
+        () => listen(env, &args),
+    });
+    ended.unwrap_or_else(|error| fail(env, &error))
+}
+
+/// Reads files of the configuration.
+struct SystemFiles;
+
+impl ConfigFiles for SystemFiles {
+    fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        sys::read_path(path, CONFIG_MAX_BYTES)
+    }
+
+    fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+        match sys::open_dir_path(path) {
+            Ok(dir) => {
+                let mut names = Vec::new();
+                sys::list(dir.as_fd(), |entry| names.push(entry.name.to_vec()))?;
+                Ok(Some(names))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the configuration. The error is the line for standard error and the log.
+pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, Vec<u8>> {
+    let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
+    let name = args.config.as_deref().unwrap_or(default);
+    let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
+    let mut overrides = Vec::new();
+    for text in &args.overrides {
+        let sign = text.iter().position(|&byte| byte == b'=');
+        let parsed = sign.and_then(|sign| {
+            let param = Param::named(&text[..sign])?;
+            param.parse(text[sign + 1..].trim_ascii()).ok().map(|value| (param, value))
+        });
+        overrides.push(parsed.ok_or_else(|| [b"Unknown dparam: ".as_slice(), text].concat())?);
+    }
+    let given =
+        [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];
+    for (param, value) in given {
+        overrides.extend(value.clone().map(|value| (param, ParamValue::Text(value))));
+    }
+    overrides.extend(args.port.map(|port| (Param::Port, ParamValue::Number(port.into()))));
+    let vars = |name: &[u8]| variable(env, name);
+    let config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
+    for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
+        check_supported(values)?;
+    }
+    Ok(config)
+}
+
+/// Returns a variable of the environment.
+pub fn variable(env: &Env, name: &[u8]) -> Option<Vec<u8>> {
+    str::from_utf8(name).ok().and_then(|name| env.var(name)).map(OsString::into_vec)
+}
+
+/// Fails for parameters that are not carried out, so that none is ignored silently.
+fn check_supported(values: &Values) -> std::result::Result<(), Vec<u8>> {
+    if facility_of(values, &|_| None).is_none() && values.raw(Param::LogFile).is_none() {
+        return Err(b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec());
+    }
+    for param in [Param::IncomingChmod, Param::OutgoingChmod] {
+        if values.raw(param).is_some_and(|text| crate::cli::value::chmod::parse(&text, 0).is_none()) {
+            let words = format!("sparsync: invalid value of the parameter \"{}\"", param.name());
+            return Err(words.into_bytes());
+        }
+    }
+    let unsupported = rsyncd_session::UNSUPPORTED.iter().find(|param| match values.raw(**param) {
+        Some(_) => values.has(**param),
+        None => values.flag(**param),
+    });
+    match unsupported {
+        Some(param) => Err(format!("sparsync: the parameter \"{}\" is not supported yet", param.name()).into_bytes()),
+        None => Ok(()),
+    }
+}
+
+fn cannot_start(line: Vec<u8>) -> Error {
+    Error::new(Exit::Usage, line).by("")
+}
+
+fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
+    let config = read_config(env, args).map_err(cannot_start)?;
+    let vars = |name: &[u8]| variable(env, name);
+    let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
+    config.complaints.iter().for_each(|line| log.put(line));
+    super::daemon::can_start_processes()?;
+    let backlog = config.globals.number(Param::ListenBacklog);
+    let options = config.globals.text(Param::SocketOptions, &vars).unwrap_or_default();
+    let set_options = |socket: std::os::fd::BorrowedFd<'_>| {
+        for option in options.split(|byte| byte.is_ascii_whitespace() || *byte == b',').filter(|text| !text.is_empty())
+        {
+            if let Err(why) = set_option(socket, option) {
+                log.put(&why);
+            }
+        }
+    };
+    let mut listeners = Vec::new();
+    for address in addresses(&config.globals, args, &vars)? {
+        match sys::listen_tcp(address, backlog, &set_options) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => {
+                let words = format!("rsync: [Receiver] bind({address}) failed: ").into_bytes();
+                return Err(Error::new(Exit::SocketIo, [words, errno_words(&error)].concat()).by("Receiver"));
+            }
+        }
+    }
+    if !args.stays {
+        detach()?;
+    }
+    let pid_file = config.globals.text(Param::PidFile, &vars);
+    let _pid = pid_file.as_deref().map(PidFile::write).transpose()?;
+    env.handle_signals().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
+    let ports: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let port = ports.first().map_or(0, SocketAddr::port);
+    log.put(format!("rsyncd version {} starting, listening on port {port}", env!("CARGO_PKG_VERSION")).as_bytes());
+    if args.stays {
+        // Nobody may read it.
+        let _ = writeln!(env.stdout, "sparsync: listening on port {port}").and_then(|()| env.stdout.flush());
+    }
+    serve(env, args, &listeners, &log);
+    log.put(b"rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)");
+    Ok(Exit::Signal)
+}
+
+/// Sets an option of `socket options`: `NAME` or `NAME=VALUE`. The error is a line for the log.
+fn set_option(socket: std::os::fd::BorrowedFd<'_>, text: &[u8]) -> std::result::Result<(), Vec<u8>> {
+    let (name, value) = match text.iter().position(|&byte| byte == b'=') {
+        Some(sign) => (&text[..sign], Some(&text[sign + 1..])),
+        None => (text, None),
+    };
+    let Some(option) = str::from_utf8(name).ok().and_then(SocketOption::named) else {
+        return Err([b"Unknown socket option ", name].concat());
+    };
+    let number = value.map_or(Some(1), |value| str::from_utf8(value).ok()?.parse().ok());
+    let failed = |why: &[u8]| [b"failed to set socket option ", name, b": ", why].concat();
+    let number = number.ok_or_else(|| failed(b"invalid value"))?;
+    option.set(socket, number).map_err(|error| failed(&errno_words(&error)))
+}
+
+/// Returns the addresses to listen at.
+fn addresses(globals: &Values, args: &DaemonArgs, vars: crate::rsyncd::params::Vars<'_>) -> Result<Vec<SocketAddr>> {
+    let port = match globals.number(Param::Port) {
+        // The command line can request any free port.
+        0 if args.port != Some(0) => PORT,
+        port => u16::try_from(port).map_err(|_| Error::usage(format!("sparsync: invalid port: {port}")))?,
+    };
+    let Some(name) = globals.text(Param::Address, vars) else {
+        let all = match args.family {
+            Some(Family::Ipv4) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Some(Family::Ipv6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            None => crate::transport::net::server::supported(crate::transport::net::server::EVERYWHERE),
+        };
+        return Ok(vec![SocketAddr::new(all, port)]);
+    };
+    let shown = String::from_utf8_lossy(&name).into_owned();
+    let failed = |why: &str| Error::new(Exit::SocketIo, format!("rsync: getaddrinfo: {shown} {port}: {why}"));
+    let mut found = daemon_socket::addresses(&shown, port).map_err(|why| failed(&why))?;
+    found.retain(|address| args.family.is_none_or(|family| address.is_ipv6() == (family == Family::Ipv6)));
+    found.dedup();
+    if found.is_empty() { Err(failed("no address of that family")) } else { Ok(found) }
+}
+
+/// Continues in the background. The first process ends.
+fn detach() -> Result<()> {
+    let failed = |error: &io::Error| Error::new(Exit::Ipc, format!("sparsync: cannot detach: {error}"));
+    if sys::fork().map_err(|error| failed(&error))?.is_some() {
+        env::end_now(0);
+    }
+    env::leave_terminal();
+    env::leave_streams(true);
+    // A busy file system must not be kept from being unmounted.
+    sys::change_dir(b"/").map_err(|error| failed(&error))
+}
+
+/// The pid file, which is locked while the daemon runs and removed at its end.
+struct PidFile {
+    path: Vec<u8>,
+    _lock: OwnedFd,
+}
+
+impl PidFile {
+    fn write(path: &[u8]) -> Result<PidFile> {
+        let failed = |error: &io::Error| {
+            Error::new(
+                Exit::FileIo,
+                [b"failed to create pid file ".as_slice(), path, b": ", &errno_words(error)].concat(),
+            )
+            .by("Receiver")
+        };
+        let file = crate::fs::trusted_path::open_append(path, 0o644, crate::options::LinkOwners::Trusted);
+        let file = file.map_err(|error| failed(&error))?;
+        if !sys::try_lock(file.as_fd()).map_err(|error| failed(&error))? {
+            return Err(failed(&io::ErrorKind::AlreadyExists.into()));
+        }
+        sys::truncate(file.as_fd(), 0)
+            .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))
+            .map_err(|error| failed(&error))?;
+        Ok(PidFile { path: path.to_vec(), _lock: file })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // A file that stays is overwritten by the next daemon.
+        if let Ok(dir) = sys::open_dir_path(path::split_parent(&self.path).0) {
+            let _ = sys::unlink(dir.as_fd(), path::file_name(&self.path));
+        }
+    }
+}
+
+fn serve(env: &Env, args: &DaemonArgs, listeners: &[TcpListener], log: &DaemonLog) {
+    let mut children: Vec<Child> = Vec::new();
+    listeners.iter().for_each(|listener| drop(listener.set_nonblocking(true)));
+    let words: Vec<OsString> = connection_words(env, args);
+    while !env.stop.load(Ordering::Relaxed) {
+        // A child whose state is unknown has ended.
+        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+        if !sys::wait_any_readable(&fds, LOOK_MS).unwrap_or(false) {
+            continue;
+        }
+        for listener in listeners {
+            let Ok((stream, _)) = listener.accept() else { continue };
+            if children.len() >= CONNECTIONS_MAX {
+                reject(&stream);
+                continue;
+            }
+            match start_process(env, &words, stream) {
+                Ok(child) => children.push(child),
+                Err(error) => log.put(
+                    &[b"rsync: could not create child server process: ".as_slice(), &errno_words(&error)].concat(),
+                ),
+            }
+        }
+    }
+}
+
+/// Informs a client that there are too many connections.
+fn reject(mut stream: &TcpStream) {
+    let line = format!("@ERROR: max connections ({CONNECTIONS_MAX}) reached -- try again later\n");
+    // The client learns by the end of the connection, too.
+    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(line.as_bytes()));
+}
+
+/// Returns the command line of the process of a connection. Its working directory is `/`.
+fn connection_words(env: &Env, args: &DaemonArgs) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--daemon".into()];
+    let mut add = |name: &str, value: &Option<Vec<u8>>| {
+        let word = |value: &Vec<u8>| OsString::from_vec([name.as_bytes(), value].concat());
+        words.extend(value.as_ref().map(word));
+    };
+    let absolute = |path: &Vec<u8>| if path.starts_with(b"/") { path.clone() } else { path::join(&env.cwd, path) };
+    add("--config=", &args.config.as_ref().map(absolute));
+    add("--log-file=", &args.log_file.as_ref().map(absolute));
+    add("--log-file-format=", &args.log_format);
+    add("--bwlimit=", &args.bwlimit);
+    add("--temp-dir=", &args.temp_dir);
+    args.overrides.iter().for_each(|value| add("--dparam=", &Some(value.clone())));
+    words
+}
+
+fn start_process(env: &Env, words: &[OsString], stream: TcpStream) -> io::Result<Child> {
+    stream.set_nonblocking(false)?;
+    let socket = OwnedFd::from(stream);
+    let mut command = env::itself(words);
+    command.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
+    command.env("SPARSYNC_STOCK", "1");
+    sys::set_umask(env.umask);
+    let child = command.spawn();
+    sys::take_umask();
+    child
+}

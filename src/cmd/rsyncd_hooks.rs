@@ -1,0 +1,147 @@
+//! The programs that a daemon runs for a connection: `early exec`, `pre-xfer exec`, `post-xfer exec`.
+//!
+//! They run as the user who started the daemon, outside of the module's root. So the processes that start them are
+//! split off before the connection gives that up.
+
+use crate::env::{self, Env};
+use crate::fs::sys;
+use crate::rsyncd::params::{Vars, expand_with};
+use crate::transport::shell;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::net::UnixStream;
+
+/// The most output of `pre-xfer exec` that is shown to the client.
+const OUTPUT_MAX_BYTES: usize = 8 << 10;
+/// The most bytes of the arguments for `pre-xfer exec`, as their encoding has them.
+const ARGS_MAX_BYTES: u64 = 64 << 20;
+
+/// Variables for a program.
+pub type HookVars = Vec<(String, Vec<u8>)>;
+
+/// Returns the command of a hook with variables expanded. The error is the line for the log.
+///
+/// A variable of the connection is not expanded if a shell could interpret its value.
+pub fn command(text: &[u8], own: &HookVars, vars: Vars<'_>) -> Result<Vec<u8>, Vec<u8>> {
+    let refused = RefCell::new(None);
+    let expanded = expand_with(text, &|name, out| {
+        let value = own.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, value)| value.clone());
+        let value = match value {
+            Some(value) if value.iter().any(|&byte| byte <= b' ' || byte == 127 || SPECIAL.contains(&byte)) => {
+                refused.borrow_mut().get_or_insert_with(|| name.to_vec());
+                value
+            }
+            Some(value) => value,
+            None => vars(name)?,
+        };
+        out.extend_from_slice(&value);
+        Some(())
+    });
+    match refused.into_inner() {
+        Some(name) => Err([b"refusing to run shell hook: %", &name[..], b"% holds a shell metacharacter"].concat()),
+        None => Ok(expanded),
+    }
+}
+
+/// The bytes that a shell could interpret.
+const SPECIAL: &[u8] = b"'\"`$\\;&|<>()*?[]#!~{}";
+
+/// Runs a command in a shell and waits for it. Returns its raw status and the beginning of its output.
+pub fn run(env: &Env, command: &[u8], vars: &HookVars, input: &[u8], captures: bool) -> io::Result<(i32, Vec<u8>)> {
+    let shell = env.var("RSYNC_SHELL").unwrap_or_else(|| "sh".into());
+    let vars = vars.iter().map(|(name, value)| (OsString::from(name), OsString::from_vec(value.clone()))).collect();
+    let most_bytes = if captures { OUTPUT_MAX_BYTES } else { 0 };
+    shell::run_hook(&shell, command, shell::HookOptions { umask: env.umask, vars, input, most_bytes })
+}
+
+/// Starts a process that runs `post-xfer exec` when this one has ended. Returns in the process that continues the
+/// connection.
+pub fn before_post_xfer(env: &Env, command: &[u8], vars: &HookVars) -> io::Result<()> {
+    let Some(pid) = sys::fork()? else { return Ok(()) };
+    // The connection ends with the other process.
+    env::leave_streams(false);
+    let status = sys::wait_for(pid).unwrap_or(-1);
+    let exit = if status & 0x7f == 0 { (status >> 8) & 0xff } else { -1 };
+    let mut vars = vars.clone();
+    vars.push(("RSYNC_RAW_STATUS".into(), status.to_string().into_bytes()));
+    vars.push(("RSYNC_EXIT_STATUS".into(), exit.to_string().into_bytes()));
+    // Its result changes nothing.
+    let _ = run(env, command, &vars, b"", false);
+    env::end_now(u8::try_from(exit).unwrap_or(1));
+}
+
+/// Returns the command for the variables of a request. See [`command`].
+type CommandOf<'a> = &'a dyn Fn(&HookVars) -> Result<Vec<u8>, Vec<u8>>;
+
+/// A process that waits for the arguments of the client and then runs `pre-xfer exec`.
+pub struct PreXfer {
+    socket: UnixStream,
+}
+
+impl PreXfer {
+    /// Starts the process.
+    pub fn start(env: &Env, vars: &HookVars, command: CommandOf<'_>) -> io::Result<PreXfer> {
+        let (ours, theirs) = UnixStream::pair()?;
+        if sys::fork()?.is_some() {
+            return Ok(PreXfer { socket: ours });
+        }
+        drop(ours);
+        env::leave_streams(false);
+        let mut vars = vars.clone();
+        // Without arguments, nothing is run.
+        let Ok(request) = read_vars(&theirs) else { env::end_now(1) };
+        vars.extend(request);
+        let (status, output) = match command(&vars) {
+            Ok(command) => run(env, &command, &vars, b"", true).unwrap_or((-1, Vec::new())),
+            Err(line) => (-1, line),
+        };
+        let _ = (&theirs).write_all(&[&status.to_le_bytes()[..], &output].concat());
+        env::end_now(0);
+    }
+
+    /// Runs the command for a request. Returns the raw status and the output.
+    pub fn run(mut self, request: &HookVars) -> io::Result<(i32, Vec<u8>)> {
+        for (name, value) in request {
+            self.socket.write_all(&[name.as_bytes(), b"=", value, b"\0"].concat())?;
+        }
+        self.socket.shutdown(Shutdown::Write)?;
+        let mut status = [0; 4];
+        self.socket.read_exact(&mut status)?;
+        let mut output = Vec::new();
+        self.socket.take(OUTPUT_MAX_BYTES as u64).read_to_end(&mut output)?;
+        Ok((i32::from_le_bytes(status), output))
+    }
+}
+
+fn read_vars(mut socket: &UnixStream) -> io::Result<HookVars> {
+    let mut text = Vec::new();
+    (&mut socket).take(ARGS_MAX_BYTES).read_to_end(&mut text)?;
+    if text.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let vars = text.split(|&byte| byte == 0).filter_map(|word| {
+        let sign = word.iter().position(|&byte| byte == b'=')?;
+        Some((String::from_utf8_lossy(&word[..sign]).into_owned(), word[sign + 1..].to_vec()))
+    });
+    Ok(vars.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_a_shell_could_interpret_are_refused() {
+        let own = |value: &str| vec![("RSYNC_USER_NAME".to_owned(), value.as_bytes().to_vec())];
+        let vars = |name: &[u8]| (name == b"DIR").then(|| b"/a b".to_vec());
+        let expanded = |value: &str| command(b"%DIR%/h %RSYNC_USER_NAME% %%", &own(value), &vars);
+        assert_eq!(expanded("joe"), Ok(b"/a b/h joe %".to_vec()));
+        for value in ["a b", "$(x)", "a;b", "touc?", "~", "a\n", "`x`", "!", "{a,b}"] {
+            let error = b"refusing to run shell hook: %RSYNC_USER_NAME% holds a shell metacharacter".to_vec();
+            assert_eq!(expanded(value), Err(error), "{value}");
+        }
+    }
+}

@@ -1,0 +1,689 @@
+//! The daemon for stock clients (`--daemon`): the same client calls rsync's daemon in one twin and ours in the other.
+//!
+//! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), as under inetd, so that they need no port.
+
+use crate::kit::{oracle, skip, until};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// What a client and a daemon did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    code: Option<i32>,
+    stdout: Vec<String>,
+    stderr: Vec<String>,
+    log: Vec<String>,
+    /// The destination and the module.
+    trees: [String; 2],
+}
+
+impl Seen {
+    fn prints(&self, text: &str) -> &Seen {
+        let is_there = self.stdout.iter().chain(&self.stderr).any(|line| line.contains(text));
+        assert!(is_there, "missing {text:?} in {self:#?}");
+        self
+    }
+
+    fn logs(&self, text: &str) -> &Seen {
+        assert!(self.log.iter().any(|line| line.contains(text)), "missing {text:?} in {self:#?}");
+        self
+    }
+
+    fn exits(&self, code: i32) -> &Seen {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+}
+
+/// A directory with a module and a configuration.
+struct Scene {
+    dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let scene = Scene { dir: tempfile::tempdir_in(oracle::scratch()).unwrap(), env: Vec::new() };
+        // Processes of the module's user must reach it.
+        std::fs::set_permissions(scene.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir_all(scene.path("mod/sub/deep")).unwrap();
+        std::fs::create_dir_all(scene.path("out")).unwrap();
+        for name in ["mod/a", "mod/b c", "mod/sub/d", "mod/sub/deep/e", "out/secret"] {
+            scene.file(name, &format!("text of {name}\n"), 0o644);
+        }
+        symlink("../out", scene.path("mod/up")).unwrap();
+        symlink(scene.path("out"), scene.path("mod/abs")).unwrap();
+        symlink("sub", scene.path("mod/inside")).unwrap();
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str, mode: u32) -> &Scene {
+        std::fs::write(self.path(name), text).unwrap();
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        self
+    }
+
+    fn env(mut self, name: &str, value: &str) -> Scene {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Writes the configuration. `DIR` stands for the scene's directory.
+    fn config(&self, globals: &str, module: &str) -> PathBuf {
+        let text = format!("log file = DIR/log\n{globals}\n[m]\npath = DIR/mod\n{module}\n");
+        let path = self.path("rsyncd.conf");
+        std::fs::write(&path, text.replace("DIR", self.dir.path().to_str().unwrap())).unwrap();
+        path
+    }
+
+    /// Runs a client against a daemon of a program. `globals` and `module`: lines of the configuration.
+    fn call(&self, program: &Path, (globals, module): (&str, &str), args: &[&str]) -> Seen {
+        let config = self.config(globals, module);
+        for old in ["dst", "log"] {
+            let _ = std::fs::remove_dir_all(self.path(old));
+            let _ = std::fs::remove_file(self.path(old));
+        }
+        let connect = format!("SPARSYNC_STOCK=1 {} --daemon --config={}", program.display(), config.display());
+        let output = Command::new(oracle::rsync())
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("RSYNC_CONNECT_PROG", connect)
+            .envs(self.env.iter().cloned())
+            .env("TZ", "UTC")
+            .env("LC_ALL", "C")
+            .env_remove("RSYNC_PASSWORD")
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        self.seen(&output)
+    }
+
+    fn seen(&self, output: &Output) -> Seen {
+        let log = std::fs::read(self.path("log")).unwrap_or_default();
+        let tree = |name: &str| {
+            let lines = Command::new("find")
+                .args([name, "-mindepth", "1", "-printf", "%P %y %m %s %l %U:%G\n"])
+                .current_dir(self.dir.path())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&lines.stdout).into_owned();
+            let mut lines: Vec<_> = text.lines().collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        };
+        Seen {
+            code: output.status.code(),
+            stdout: lines(&output.stdout),
+            stderr: lines(&output.stderr),
+            // Only rsync logs what it also prints about matches.
+            log: lines(&log)
+                .into_iter()
+                .filter(|line| !line.contains("] total: matches="))
+                .map(|line| line[line.find("] ").map_or(0, |at| at + 2)..].to_owned())
+                .collect(),
+            trees: ["dst", "mod"].map(tree),
+        }
+    }
+
+    /// Compares both daemons.
+    fn agree(&self, config: (&str, &str), args: &[&str]) -> Seen {
+        let theirs = self.call(oracle::rsync(), config, args);
+        let ours = self.call(oracle::under_test(), config, args);
+        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{config:?} {args:?}");
+        ours
+    }
+
+    /// Compares all but the log.
+    fn agree_but_for_the_log(&self, config: (&str, &str), args: &[&str]) -> Seen {
+        let theirs = self.call(oracle::rsync(), config, args);
+        let ours = self.call(oracle::under_test(), config, args);
+        assert_eq!(Seen { log: theirs.log.clone(), ..ours.clone() }, theirs, "{config:?} {args:?}");
+        ours
+    }
+}
+
+/// Returns the lines of a text without what differs between implementations: places in a source file, byte counts, and
+/// a connection that ends with unread data.
+fn lines(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let kept = text.lines().filter(|line| {
+        let differs = ["Connection reset by peer", "speedup is", "Running socket program"];
+        !line.starts_with("sent ") && !differs.iter().any(|text| line.contains(text))
+    });
+    let kept = kept.filter(|line| !line.contains("] sent ")).map(|line| match (line.find(" at "), line.rfind(" [")) {
+        (Some(at), Some(role)) if line.starts_with("rsync error: ") || line.contains("] rsync error: ") => {
+            format!("{}{}", &line[..at], &line[role..])
+        }
+        _ => line.to_owned(),
+    });
+    kept.collect()
+}
+
+fn needs_root() {
+    if !rustix::process::geteuid().is_root() {
+        skip("needs root");
+    }
+}
+
+/// A module that its owner serves without chroot.
+const PLAIN: &str = "use chroot = no\nuid = 0\ngid = 0";
+
+#[test]
+fn modules_are_listed() {
+    let scene = Scene::new();
+    let more = "[hidden]\nlist = no\n[with a longer name]\ncomment = some comment";
+    scene.agree(("", &format!("comment = %HOME% and %NONE%\n{more}")), &["h::"]).exits(0).logs("module-list request");
+    scene.file("motd", "welcome\nto it\n", 0o644);
+    scene.agree(("motd file = DIR/motd", ""), &["h::"]).prints("welcome");
+    scene.agree(("motd file = DIR/none", ""), &["h::"]).exits(0);
+}
+
+#[test]
+fn trees_are_pulled() {
+    needs_root();
+    let scene = Scene::new();
+    for module in ["", PLAIN, "use chroot = yes\nuid = root\ngid = *"] {
+        for args in [
+            &["-a", "h::m/", "dst/"][..],
+            &["-av", "h::m/sub", "h::m/a", "dst/"],
+            &["-aR", "h::m/sub/./deep/", "h::m/b c", "dst/"],
+            &["-as", "h::m/b c", "dst/"],
+            &["-az", "h::m/su*", "dst/"],
+            &["-ac", "--protocol=31", "h::m", "dst/"],
+            &["-rt", "--files-from=rsyncd.conf", "h::m/", "dst/"],
+            &["-r", "h::m/", "h::m/none", "dst/"],
+            &["-r", "h::m/none/x", "dst/"],
+            &["h::m/"],
+        ] {
+            scene.agree(("", module), args);
+        }
+    }
+}
+
+#[test]
+fn modules_and_hosts_are_checked() {
+    let scene = Scene::new();
+    let get = ["-r", "h::m/a", "dst"];
+    scene.agree(("", ""), &["-r", "h::none/a", "dst"]).exits(5).prints("@ERROR: Unknown module 'none'");
+    scene.agree(("", ""), &["-r", "h::M/a", "dst"]).exits(5);
+    scene.agree(("", "hosts deny = *"), &get).exits(5).prints("access denied to m from");
+    scene.agree(("", "hosts deny = *\nlist = no"), &get).exits(5).prints("Unknown module 'm'");
+    scene.agree(("", "hosts allow = 10.0.0.0/8"), &get).exits(5);
+    scene.agree(("", "hosts allow = 127.0.0.1\nhosts deny = *"), &get);
+    scene.agree(("", "hosts allow = localhost"), &get);
+    scene.agree(("reverse lookup = no", "hosts deny = 127.0.0.0/255.0.0.0"), &get).prints("UNDETERMINED");
+    scene.agree(("", "max connections = -1"), &get).exits(5).prints("max connections (-1) reached");
+    scene.agree(("", "max connections = 1\nlock file = DIR/none/lock"), &get).exits(5);
+    scene.agree(("", "max connections = 1\nlock file = DIR/lock"), &get);
+    // What cannot be evaluated must not open a module.
+    let ours = scene.call(oracle::under_test(), ("", "hosts deny = @net"), &get);
+    ours.exits(5).logs("netgroups are not supported");
+}
+
+#[test]
+fn identities_and_paths_are_checked() {
+    needs_root();
+    let scene = Scene::new();
+    let get = ["-r", "h::m/a", "dst"];
+    scene.agree(("", "uid = none-such"), &get).exits(5).prints("@ERROR: invalid uid none-such");
+    scene.agree(("", "gid = none-such"), &get).exits(5).prints("@ERROR: invalid gid none-such");
+    scene.agree(("", "path = DIR/none"), &get).exits(5).prints("@ERROR: chroot failed");
+    scene.agree(("", "path = DIR/none\nuse chroot = no"), &get).exits(5).prints("@ERROR: chdir failed");
+    scene.agree(("", "path ="), &get).exits(5).prints("@ERROR: no path setting.");
+    scene.file("mod/private", "x", 0o600);
+    scene.agree(("", "path = DIR/./mod\nuid = 1\ngid = 1"), &["-r", "h::m/", "dst"]).exits(23);
+}
+
+#[test]
+fn users_authenticate() {
+    needs_root();
+    let scene = Scene::new().env("RSYNC_PASSWORD", "one");
+    scene.file("secrets", "#joe:no\njoe:one\njim:two\n@root:one\n", 0o600);
+    let with = |more: &str| format!("secrets file = DIR/secrets\n{more}");
+    let get = |user: &str| [format!("{user}@h::m/a"), "dst".into()];
+    let agree = |more: &str, user: &str| {
+        let args = get(user);
+        scene.agree(("", &with(more)), &[&args[0], &args[1]])
+    };
+    agree("auth users = joe", "joe").exits(0).logs("from joe@localhost");
+    agree("auth users = joe", "jim").exits(5).logs("for jim: no matching rule");
+    agree("auth users = joe jim", "jim").exits(5).logs("for jim: password mismatch");
+    agree("auth users = *", "tim").exits(5).logs("for tim: secret not found");
+    agree("auth users = joe:deny, *", "joe").exits(5).logs("for joe: denied by rule");
+    agree("auth users = @root", "root").exits(0);
+    agree("auth users = @root", "joe").exits(5);
+    agree("auth users = joe\nauth digest = sha512", "joe").exits(0);
+    agree("auth users = joe\nauth digest = none-such", "joe").exits(5);
+    agree("auth users = joe\nhosts allow = localhost", "joe").exits(0);
+    scene.agree(("", "auth users = joe"), &["joe@h::m/a", "dst"]).exits(5).logs("no secrets file");
+    for (mode, code) in [(0o640, 0), (0o604, 5), (0o602, 5)] {
+        scene.file("secrets", "joe:one\n", mode);
+        agree("auth users = joe", "joe").exits(code);
+        agree("auth users = joe\nstrict modes = no", "joe").exits(0);
+    }
+    scene.file("secrets", "joe:one\n", 0o600);
+    std::os::unix::fs::chown(scene.path("secrets"), Some(5), None).unwrap();
+    agree("auth users = joe", "joe").exits(5).logs("secrets file must be owned by root");
+}
+
+/// Sends lines to our daemon and returns what it answers, up to its end.
+fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
+    let config = scene.config(config.0, config.1);
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let theirs = std::os::fd::OwnedFd::from(theirs);
+    let mut daemon = Command::new(oracle::under_test())
+        .args(["--daemon", &format!("--config={}", config.display())])
+        .env("SPARSYNC_STOCK", "1")
+        .stdin(Stdio::from(theirs.try_clone().unwrap()))
+        .stdout(Stdio::from(theirs))
+        .spawn()
+        .unwrap();
+    (&ours).write_all(lines).unwrap();
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    // The end can be a reset.
+    let _ = (&ours).read_to_end(&mut answer);
+    daemon.wait().unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn all_digests_authenticate() {
+    use std::fmt::Write as _;
+    let scene = Scene::new();
+    scene.file("secrets", "joe:one\n", 0o600);
+    // Each challenge has the length of its digest.
+    for (greeting, len) in [
+        ("32.0 sha512 md5", 86),
+        ("32.0 sha256", 43),
+        ("31.0 sha1", 27),
+        ("30.0 md5", 22),
+        ("30.0 md4", 22),
+        ("31.0", 22),
+        ("29", 22),
+    ] {
+        let mut text = String::new();
+        write!(text, "@RSYNCD: {greeting}\nm\njoe wrong\n").unwrap();
+        let answer = conversation(&scene, ("", "auth users = joe\nsecrets file = DIR/secrets"), text.as_bytes());
+        let challenge = answer.lines().find_map(|line| line.strip_prefix("@RSYNCD: AUTHREQD "));
+        assert_eq!(challenge.map(str::len), Some(len), "{greeting}: {answer}");
+        assert!(answer.ends_with("@ERROR: auth failed on module m\n"), "{greeting}: {answer}");
+    }
+    let answer = conversation(&scene, ("", "auth users = joe"), b"@RSYNCD: 32.0 none\nm\n");
+    assert!(answer.contains("@ERROR: your client does not support one of our daemon-auth checksums: "), "{answer}");
+}
+
+#[test]
+fn invalid_conversations_are_rejected() {
+    let scene = Scene::new();
+    for (lines, words) in [
+        ("GET / HTTP/1.0\n", "@ERROR: protocol startup error\n"),
+        ("@RSYNCD: 30\n", "@ERROR: your client omitted the subprotocol value: @RSYNCD: 30\n"),
+        ("@RSYNCD: 32.0\n", "@ERROR: your client omitted the digest name list: @RSYNCD: 32.0\n"),
+        ("@RSYNCD: 31.0\n#foo\n", "@ERROR: Unknown command '#foo'\n"),
+        ("@RSYNCD: 31.0\n#early_input=0\n", "@ERROR: invalid early_input length\n"),
+        ("@RSYNCD: 31.0\n#early_input=6000\n", "@ERROR: invalid early_input length\n"),
+        ("@RSYNCD: 31.0\n../m\n", "@ERROR: Unknown module '../m'\n"),
+    ] {
+        let answer = conversation(&scene, ("", ""), lines.as_bytes());
+        assert!(answer.ends_with(words), "{lines:?}: {answer:?}");
+    }
+    for endless in [vec![b'x'; 100_000], [&b"@RSYNCD: 31.0\n"[..], &[b'm'; 100_000]].concat()] {
+        let answer = conversation(&scene, ("", ""), &endless);
+        assert!(!answer.contains("OK"), "{answer}");
+    }
+}
+
+#[test]
+fn paths_cannot_leave_the_module() {
+    needs_root();
+    let scene = Scene::new();
+    for module in ["", PLAIN] {
+        for path in ["h::m/../out/", "h::m/sub/../../out/secret", "h::m//etc/passwd", "h::m/./../../out"] {
+            let seen = scene.agree(("", module), &["-r", path, "dst"]);
+            assert!(!seen.trees[0].contains("secret") && !seen.trees[0].contains("passwd"), "{path}: {seen:?}");
+        }
+    }
+    for path in ["h::m/up/", "h::m/abs/", "h::m/up/secret", "h::m/abs/secret"] {
+        let seen = scene.agree(("", PLAIN), &["-r", path, "dst"]);
+        assert!(!seen.trees[0].contains("secret"), "{path}: {seen:?}");
+        seen.exits(23).prints("Too many levels of symbolic links");
+    }
+    // rsync shows the attributes of the directory behind a symlink.
+    let ours = scene.call(oracle::under_test(), ("", PLAIN), &["-rL", "h::m/", "dst"]);
+    assert!(!ours.trees[0].contains("secret") && ours.trees[0].contains("inside/d "), "{ours:?}");
+    ours.exits(23).prints("(in m)");
+    let chrooted = scene.call(oracle::under_test(), ("", ""), &["-rL", "h::m/", "dst"]);
+    assert!(!chrooted.trees[0].contains("secret"), "{chrooted:?}");
+    let listed = scene.call(oracle::under_test(), ("", PLAIN), &["-r", "--files-from=:/../out/secret", "h::m/", "dst"]);
+    assert!(listed.code != Some(0) && listed.trees[0].is_empty(), "{listed:?}");
+}
+
+#[test]
+fn symlinks_are_restored_when_they_are_sent() {
+    needs_root();
+    let scene = Scene::new();
+    symlink("/rsyncd-munged//etc/passwd", scene.path("mod/munged")).unwrap();
+    for module in ["", PLAIN, "munge symlinks = yes", "use chroot = no\nmunge symlinks = no"] {
+        scene.agree(("", module), &["-al", "h::m/", "dst"]);
+    }
+}
+
+#[test]
+fn refused_options_end_the_session() {
+    let scene = Scene::new();
+    for (list, args, option) in [
+        ("c delete", &["-ac"][..], "--checksum (-c)"),
+        ("a", &["-r"], "--recursive (-r)"),
+        ("* !a !v", &["-az"], "--compress (-z)"),
+        ("", &["-a", "--copy-devices"], "--copy-devices"),
+        ("", &["-a", "-M--log-file=x"], "--log-file"),
+        ("delete", &["-a", "--remove-source-files"], "--delete"),
+    ] {
+        let args = [args, &["h::m/", "dst"]].concat();
+        let words = format!("The server is configured to refuse {option}");
+        scene.call(oracle::rsync(), ("", &format!("refuse options = {list}")), &args).prints(&words);
+        let ours = scene.call(oracle::under_test(), ("", &format!("refuse options = {list}")), &args);
+        ours.prints(&words).exits(4).logs(&words);
+        assert!(ours.trees[0].is_empty(), "{ours:?}");
+    }
+    let ours = scene.call(oracle::under_test(), ("", ""), &["-a", "-M--bogus", "h::m/", "dst"]);
+    ours.prints("on remote machine: --bogus: unknown option").exits(4);
+    scene.agree(("", "refuse options = * !a !v !compress*"), &["-avz", "h::m/", "dst"]);
+}
+
+#[test]
+fn directions_are_restricted() {
+    let scene = Scene::new();
+    scene.agree(("", ""), &["a", "h::m/"]).exits(1).prints("ERROR: module is read only");
+    scene.agree(("", "write only = yes"), &["h::m/a", "dst"]).exits(1).prints("ERROR: module is write only");
+    scene.agree(("", ""), &["-r", "--remove-source-files", "h::m/", "dst"]);
+}
+
+#[test]
+fn parameters_change_a_pull() {
+    needs_root();
+    let scene = Scene::new();
+    scene.file("mod/odd", "x", 0o777);
+    std::os::unix::fs::chown(scene.path("mod/odd"), Some(5), Some(7)).unwrap();
+    for module in [
+        "outgoing chmod = Da+rx,F640",
+        "numeric ids = yes",
+        "numeric ids = no",
+        "fake super = yes",
+        "timeout = 60",
+        "max verbosity = 0",
+        "max verbosity = 3",
+        "dont compress = *",
+        "open noatime = yes\nuid = 0\ngid = 0",
+        "insecure links = no",
+        "temp dir = /tmp",
+        "READONLY = true",
+    ] {
+        scene.agree(("", module), &["-avvz", "--timeout=90", "h::m/", "dst"]);
+    }
+    scene.agree(("timeout = 5\nlist=no\n[global]\nlist=yes", ""), &["-a", "h::m/", "dst"]);
+}
+
+#[test]
+fn programs_are_run() {
+    let scene = Scene::new();
+    let hook = "sh -c 'env | grep ^RSYNC_ | grep -v RSYNC_PID | grep -v CONNECT | sort; echo from hook; exit 3'";
+    let args = ["-r", "h::m/a", "h::m/sub", "dst"];
+    let both = [oracle::rsync(), oracle::under_test()].map(|program| {
+        scene.file("hook", &format!("#!/bin/sh\n{}\n", &hook[7..hook.len() - 1]), 0o755);
+        let mut seen = scene.call(program, ("", "use chroot = no\npre-xfer exec = DIR/hook"), &args);
+        seen.prints("pre-xfer exec returned failure (768)").prints("RSYNC_REQUEST=m/a m/sub").prints("from hook");
+        seen.stderr.retain(|line| line.starts_with("RSYNC_"));
+        seen.stderr
+    });
+    assert_eq!(both[0], both[1]);
+    scene.agree_but_for_the_log(("", "early exec = exit 1"), &args).prints("@ERROR: early exec failed");
+    scene.agree(("", "early exec = true\npre-xfer exec = true"), &args).exits(0);
+    scene.file("input", "early words", 0o644);
+    let module = "use chroot = no\nearly exec = cat > DIR/early\npost-xfer exec = env | grep ^RSYNC_ | sort > DIR/post";
+    let posts = [oracle::rsync(), oracle::under_test()].map(|program| {
+        let _ = std::fs::remove_file(scene.path("post"));
+        scene.call(program, ("", module), &["-r", "--early-input=input", "h::m/a", "dst"]).exits(0);
+        assert_eq!(std::fs::read_to_string(scene.path("early")).unwrap(), "early words");
+        let is_written = || std::fs::read_to_string(scene.path("post")).is_ok_and(|text| text.contains("USER_NAME"));
+        until(is_written);
+        let text = std::fs::read_to_string(scene.path("post")).unwrap();
+        text.lines()
+            .filter(|line| !line.contains("PID") && !line.contains("CONNECT"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(posts[0], posts[1]);
+    assert!(posts[1].contains(&"RSYNC_EXIT_STATUS=0".to_owned()), "{posts:?}");
+    let ours =
+        scene.call(oracle::under_test(), ("", "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=DIR/a b"), &args);
+    assert_ne!(ours.code, Some(0), "{ours:?}");
+}
+
+#[test]
+fn configuration_is_checked() {
+    let scene = Scene::new();
+    let ours = scene.call(oracle::under_test(), ("bogus = 1\nread only = maybe", "port = 1"), &["h::"]);
+    ours.exits(0)
+        .logs("Unknown Parameter encountered: \"bogus\" (line 2 of ")
+        .logs("IGNORING unknown parameter \"bogus\"");
+    ours.logs("Badly formed boolean in configuration file: \"maybe\". (line 3 of ");
+    ours.logs("Global parameter port found in module section! (line 6 of ");
+    for (globals, words) in [
+        ("[m", "Badly formed line in config file: m (line 2 of "),
+        ("&include DIR/none", "unable to stat config file"),
+        ("name converter = x", "sparsync: the parameter \"name converter\" is not supported yet"),
+        ("charset = utf-8", "sparsync: the parameter \"charset\" is not supported yet"),
+        ("incoming chmod = x", "sparsync: invalid value of the parameter \"incoming chmod\""),
+    ] {
+        let seen = scene.call(oracle::under_test(), (globals, ""), &["h::"]);
+        assert_ne!(seen.code, Some(0), "{globals}");
+        seen.prints(words);
+    }
+}
+
+#[test]
+fn every_parameter_of_the_manual_is_known() {
+    let manual = Command::new("man").args(["-P", "cat", "rsyncd.conf"]).env("MANWIDTH", "200").output();
+    let Some(manual) = manual.ok().filter(|output| output.status.success()) else { skip("needs the manual of rsync") };
+    let text = String::from_utf8_lossy(&manual.stdout).into_owned();
+    let start = text.find("GLOBAL PARAMETERS").unwrap();
+    let end = text.find("CONFIG DIRECTIVES").unwrap();
+    let is_name =
+        |line: &&str| line.starts_with("       ") && line.as_bytes().get(7).is_some_and(u8::is_ascii_lowercase);
+    let names: Vec<_> = text[start..end]
+        .lines()
+        .filter(is_name)
+        // A short name has its description on the same line.
+        .flat_map(|line| line.trim().split("   ").next().unwrap().split(", ").map(str::to_owned).collect::<Vec<_>>())
+        .filter(|name| name.len() < 30 && !name.contains('.'))
+        .collect();
+    assert!(names.len() > 50, "{names:?}");
+    let scene = Scene::new();
+    let lines: String = names.iter().map(|name| format!("{name} =\n")).collect();
+    let seen = scene.call(oracle::under_test(), (&lines, ""), &["h::"]);
+    let unknown: Vec<_> = seen.log.iter().filter(|line| line.contains("Unknown Parameter")).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// A daemon that listens at a port of its own.
+struct Listening {
+    daemon: Child,
+    port: u16,
+}
+
+impl Listening {
+    fn start(scene: &Scene, config: (&str, &str), more: &[&str]) -> Listening {
+        let config = scene.config(config.0, config.1);
+        let mut daemon = Command::new(oracle::under_test())
+            .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
+            .arg(format!("--config={}", config.display()))
+            .args(more)
+            .env("SPARSYNC_STOCK", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        Listening { daemon, port }
+    }
+
+    fn get(&self, scene: &Scene, args: &[&str]) -> Seen {
+        let url = format!("rsync://127.0.0.1:{}/", self.port);
+        let args: Vec<_> = args.iter().map(|arg| arg.replace("URL", &url)).collect();
+        let mut client = Command::new(oracle::rsync());
+        client.args(args).current_dir(scene.dir.path()).env_remove("RSYNC_CONNECT_PROG");
+        scene.seen(&client.output().unwrap())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+#[test]
+fn daemon_listens_and_ends_at_a_signal() {
+    let scene = Scene::new();
+    let mut daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    daemon.get(&scene, &["URL"]).exits(0).prints("m ");
+    daemon.get(&scene, &["-a", "URLm/sub", "dst"]).exits(0);
+    let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
+    assert_eq!(pid.trim(), daemon.daemon.id().to_string());
+    let pid = rustix::process::Pid::from_child(&daemon.daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(daemon.daemon.wait().unwrap().code(), Some(20));
+    assert!(!scene.path("pid").exists());
+}
+
+#[test]
+fn busy_port_is_an_error() {
+    let scene = Scene::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = scene.config("", "");
+    let output = Command::new(oracle::under_test())
+        .args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--config={}", config.display())])
+        .arg(format!("--port={}", other.local_addr().unwrap().port()))
+        .env("SPARSYNC_STOCK", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(10));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Address already in use (98)"), "{output:?}");
+}
+
+#[test]
+fn half_open_connections_do_not_stop_others() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let count = if std::env::var("SPARSYNC_FAULTS").is_ok_and(|value| value == "all") { 10_000 } else { 40 };
+    let mut held: Vec<TcpStream> = Vec::new();
+    for index in 0..count {
+        let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+        if index % 2 == 0 {
+            stream.write_all(b"@RSYNCD: 31.0\n").unwrap();
+        }
+        held.push(stream);
+        // The test may not have as many descriptors as clients have connections.
+        if held.len() > 500 {
+            drop(held.drain(..250));
+        }
+    }
+    // Those that are held count, and those that are gone do not.
+    until(|| daemon.get(&scene, &["-a", "URLm/a", "dst"]).code == Some(0));
+}
+
+#[test]
+fn max_connections_are_counted() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", "use chroot = no\nmax connections = 1\nlock file = DIR/lock"), &[]);
+    let mut first = BufReader::new(TcpStream::connect(("127.0.0.1", daemon.port)).unwrap());
+    first.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
+    let mut line = String::new();
+    while !line.contains("@RSYNCD: OK") {
+        line.clear();
+        assert!(first.read_line(&mut line).unwrap() > 0, "the daemon has left");
+    }
+    daemon.get(&scene, &["URLm/a", "dst"]).exits(5).prints("max connections (1) reached -- try again later");
+    drop(first);
+    until(|| daemon.get(&scene, &["URLm/a", "dst"]).code == Some(0));
+}
+
+#[test]
+fn proxies_name_the_client() {
+    let scene = Scene::new();
+    let config =
+        ("proxy protocol = yes\nproxy protocol hosts = 127.0.0.1\nreverse lookup = no", "hosts deny = 10.1.2.3");
+    let daemon = Listening::start(&scene, config, &[]);
+    let answer = |header: &[u8]| {
+        let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+        stream.write_all(&[header, b"@RSYNCD: 31.0\nm\n"].concat()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let binary = |address: [u8; 4]| {
+        let head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c";
+        [&head[..], &address, &[1, 1, 1, 1, 0, 1, 0, 2]].concat()
+    };
+    let denied = "access denied to m from UNDETERMINED (10.1.2.3)";
+    assert!(answer(b"PROXY TCP4 10.1.2.3 1.1.1.1 5 6\r\n").contains(denied));
+    assert!(answer(&binary([10, 1, 2, 3])).contains(denied));
+    assert!(answer(b"PROXY TCP4 10.1.2.4 1.1.1.1 5 6\r\n").contains("@RSYNCD: OK"));
+    assert!(answer(b"PROXY UNKNOWN\r\n").contains("@RSYNCD: OK"));
+    for wrong in [
+        &b""[..],
+        b"PROXY TCP4 x 1.1.1.1 5 6\r\n",
+        b"PROXY TCP6 10.1.2.4 1.1.1.1 5 6\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\0",
+    ] {
+        assert_eq!(answer(wrong), "", "{}", wrong.escape_ascii());
+    }
+}
+
+#[test]
+fn sparsync_is_a_client_of_its_own_daemon() {
+    let scene = Scene::new();
+    let config = scene.config("", PLAIN);
+    let connect = format!("{} --daemon --config={}", oracle::under_test().display(), config.display());
+    let output = Command::new(oracle::under_test())
+        .args(["-a", "h::m/", "dst/"])
+        .current_dir(scene.dir.path())
+        .env("RSYNC_CONNECT_PROG", connect)
+        .env("SPARSYNC_STOCK", "1")
+        .output()
+        .unwrap();
+    let seen = scene.seen(&output);
+    seen.exits(0);
+    assert_eq!(seen.trees[0], seen.trees[1]);
+}
+
+#[test]
+fn daemon_runs_behind_a_remote_shell() {
+    let scene = Scene::new();
+    let config = scene.config("", PLAIN);
+    let program = oracle::under_test().display();
+    let script =
+        format!("#!/bin/sh\nshift\nshift\nSPARSYNC_STOCK=1 exec {program} --config={} \"$@\"\n", config.display());
+    scene.file("sh", &script, 0o755);
+    let output = Command::new(oracle::rsync())
+        .args(["-a", "-e", "./sh", "h::m/sub", "dst/"])
+        .current_dir(scene.dir.path())
+        .output()
+        .unwrap();
+    scene.seen(&output).exits(0).logs("rsync on m/sub from");
+}
