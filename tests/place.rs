@@ -75,6 +75,13 @@ synctest!(backup_of_another_users_special_file_on_another_file_system, as user, 
     w.stderr_unordered().once().agree(&options).exits(23).warns("Operation not permitted (1)");
 });
 
+synctest!(leftovers_do_not_prevent_backups_on_another_file_system, as root, |w: World| {
+    w.source("a->new").dest("a->old").tree("bk", "").mount_tmpfs("bk", 1 << 20);
+    // The temporary name of `a`.
+    std::os::unix::fs::symlink("half", w.tested().join("bk/.a.Auwq2e")).unwrap();
+    w.no_dry_run().once().agree(&["-aib", "--backup-dir={W}/bk"]).exits(0);
+});
+
 /// Declares a case with backups on another file system, where a hard link is not possible, of all kinds of entries.
 macro_rules! backups_elsewhere {
     ($name:ident, [$($option:expr),+]) => {

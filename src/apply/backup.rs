@@ -7,7 +7,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
-use crate::fs::write::Pending;
+use crate::fs::write::{self, Pending};
 use crate::fs::{errno, trusted_path};
 use crate::fs::{read, read::Incomplete, root::Root};
 use crate::options::LinkOwners;
@@ -220,16 +220,14 @@ fn copy_across(
         finish(pending.fd(), b"");
         pending.place(to, new_name)?;
     } else {
-        let temp = crate::fs::write::temp_name(new_name);
-        match Kind::of_mode(stat.mode) {
-            Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), &temp)?,
-            // Kept if its owner cannot be set.
-            _ => sys::mknod(to.fd(), &temp, stat.mode & !context.umask, stat.rdev)?,
-        }
-        finish(to.fd(), &temp);
-        sys::rename(to.fd(), &temp, to.fd(), new_name).inspect_err(|_| {
-            // The error of the rename is reported.
-            let _ = sys::unlink(to.fd(), &temp);
+        write::put_over(to, new_name, |temp| {
+            match Kind::of_mode(stat.mode) {
+                Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), temp)?,
+                // Kept if its owner cannot be set.
+                _ => sys::mknod(to.fd(), temp, stat.mode & !context.umask, stat.rdev)?,
+            }
+            finish(to.fd(), temp);
+            Ok(())
         })?;
     }
     events.extend(problems.into_iter().map(Event::Problem));
@@ -326,7 +324,7 @@ fn second_name(dir: &Dir, name: &[u8], to: &Dir, backup_name: &[u8]) -> io::Resu
                 sys::rmdir(to.fd(), backup_name)?;
                 return sys::link(dir.fd(), name, to.fd(), backup_name);
             }
-            crate::fs::write::link_over(dir, name, to, backup_name)
+            write::link_over(dir, name, to, backup_name)
         }
         Err(_) => sys::rename(dir.fd(), name, to.fd(), backup_name),
     }
