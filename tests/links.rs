@@ -138,8 +138,26 @@ synctest!(munged_links_are_restored_by_the_other_side, |w: World| {
 
 synctest!(keep_dirlinks_writes_through_a_link_inside, |w: World| {
     w.source("d/x d/y/z").dest("real/old d->real");
-    // With -O, because rsync 3.5.0 sets the directory's time on the symlink, where it has no effect.
-    w.agree(&["-aiKO"]).exits(0);
+    w.agree(&["-aiK"]).exits(0);
+});
+
+// The symlink gets the attributes, so the directory is reported by every run.
+synctest!(keep_dirlinks_sets_the_time_of_the_link, |w: World| {
+    w.source("d/%755@-5 d/x%644@-5 e/%755@-5 e/x%644@-5");
+    w.dest("real/%755@-7 real/x=d/x%644@-5 d->real dir/%755@-8 e->dir");
+    w.agree(&["-aiK"]).exits(0).prints(".d..t...... d/");
+});
+
+synctest!(keep_dirlinks_sets_the_owner_of_the_link, as root, |w: World| {
+    w.source("d/x d/y").dest("real/old d->real");
+    w.build("src", |t| drop(t.dir("d").owner(5, 6)));
+    w.agree(&["-aiK"]).exits(0);
+    w.agree_paths(&["-aiK", "--fake-super"], &["src/", "dst/"]).exits(0);
+});
+
+synctest!(keep_dirlinks_cannot_set_the_mode_of_a_link, |w: World| {
+    w.source("d/%750 d/x").dest("real/%700 real/old d->real");
+    w.needs_rsync("3.5.0").stderr_unordered().agree(&["-aiK"]).exits(23);
 });
 
 synctest!(without_keep_dirlinks_the_link_is_replaced, |w: World| {
@@ -151,7 +169,7 @@ synctest!(keep_dirlinks_with_delete, |w: World| {
     // The source must not contain both names of the directory. That is a race in rsync: entries listed under one name
     // may or may not have arrived through the other.
     w.source("d/x").dest("real/old d->real");
-    w.agree(&["-aiKO", "--delete", "--exclude=/real"]).prints("*deleting   d/old");
+    w.agree(&["-aiK", "--delete", "--exclude=/real"]).prints("*deleting   d/old");
 });
 
 synctest!(munged_targets_count_with_their_original_length, |w: World| {

@@ -250,6 +250,10 @@ impl Touch<'_, '_> {
         };
         let preserve = &self.context.policy.preserve;
         let done = self.subject.stat().map_err(fake_super::FakeError::Read).and_then(|real| {
+            if Kind::of_mode(real.mode) == Some(Kind::Symlink) {
+                // A symlink to a directory (`-K`), which cannot have such an attribute.
+                return Ok(false);
+            }
             let (has, _) = fake_super::stat_with_fake(self.subject.at(), real)?;
             let id = |is_kept: bool, id: u32, has: u32| if is_kept && id != NO_ID { id } else { has };
             let uid = id(preserve.owner, wanted.uid, has.uid);

@@ -39,6 +39,8 @@ pub struct Target {
     pub path: RelPath,
     /// Its absolute path, for messages.
     pub full: Vec<u8>,
+    /// The path is a symlink to the directory (`-K`). As in rsync, the symlink gets the attributes.
+    pub is_link: bool,
     /// The time to set.
     pub mtime: Option<Time>,
     /// The time is known to be wrong even if nothing is touched. Only then is an error on setting it reported: rsync
@@ -108,15 +110,17 @@ impl LastTouch {
 }
 
 impl Target {
-    /// Returns the directory with an empty name, or, if it cannot be opened, its parent and its name.
+    /// Returns the directory with an empty name, or, if it cannot be opened or is a symlink, its parent and its name.
     fn reach(&self) -> std::io::Result<(Dir, &[u8])> {
-        match (self.root.open_dir(&self.path), self.path.parent()) {
-            (Ok(dir), _) => Ok((dir, b"")),
-            (Err(_), Some(parent)) => {
+        let opened = self.root.open_dir(&self.path);
+        match (opened, self.path.parent()) {
+            (Ok(dir), _) if !self.is_link => Ok((dir, b"")),
+            (Err(error), None) => Err(error),
+            (_, parent) => {
+                let parent = parent.unwrap_or_default();
                 let dir = self.root.open_dir(&parent).or_else(|_| self.root.open_dir_to_search(&parent))?;
                 Ok((dir, self.path.name()))
             }
-            (Err(error), None) => Err(error),
         }
     }
 }

@@ -41,6 +41,8 @@ struct Model<'m> {
     path: &'m RelPath,
     /// The absolute path, for messages.
     full: &'m [u8],
+    /// See [`Target::is_link`].
+    is_link: bool,
     /// What it inherits from its parent.
     around: chmod::Parent,
 }
@@ -71,7 +73,7 @@ impl<'a> DirMaker<'a> {
             || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
         let default_acl_mode = if existing.is_none() { inherited() } else { None };
         let around = chmod::Parent { default_acl_mode, setgid: false };
-        let model = Model { source, existing, path: &path, full: &full, around };
+        let model = Model { source, existing, path: &path, full: &full, is_link: false, around };
         let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
         let window_secs = policy.check.window_secs;
         let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
@@ -131,8 +133,11 @@ impl<'a> DirMaker<'a> {
             head.extend(cannot_make(&full, &errno::outside()));
             return None;
         };
-        let model = Model { source: job.source(), existing, path: &job.path, full: &full, around: spot.passes_on() };
-        let is_new = existing.is_none();
+        let (is_new, around) = (existing.is_none(), spot.passes_on());
+        let is_link = context.policy.preserve.keep_dirlinks
+            && !is_new
+            && sys::stat(parent.fd(), job.name(), false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
+        let model = Model { source: job.source(), existing, path: &job.path, full: &full, is_link, around };
         if is_new {
             let mode = if is_bare { 0o777 & !context.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
             match sys::mkdir(parent.fd(), job.name(), mode) {
@@ -172,7 +177,7 @@ impl<'a> DirMaker<'a> {
             (self.finish_new(&dir, model, head), true, true)
         } else {
             // A directory that cannot be listed can only be changed by its name.
-            let at = if closed { (parent, job.name()) } else { (&dir, &b""[..]) };
+            let at = if closed || is_link { (parent, job.name()) } else { (&dir, &b""[..]) };
             let (mode, well) = self.prepare(at, model, changes, head);
             if closed && let Ok(readable) = open(false) {
                 dir = readable;
@@ -196,8 +201,9 @@ impl<'a> DirMaker<'a> {
         mode: Option<u32>,
     ) -> Arc<LastTouch> {
         let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(model.source.mtime);
-        let (root, path, full) = (dest.clone(), model.path.clone(), model.full.to_vec());
-        LastTouch::of(parent.cloned(), Target { root, path, full, mtime, always, mode }, self.context.late.clone())
+        let (root, path, full, is_link) = (dest.clone(), model.path.clone(), model.full.to_vec(), model.is_link);
+        let target = Target { root, path, full, is_link, mtime, always, mode };
+        LastTouch::of(parent.cloned(), target, self.context.late.clone())
     }
 
     fn wanted_mode(&self, model: Model<'_>) -> u32 {

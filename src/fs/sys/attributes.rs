@@ -31,7 +31,7 @@ pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
         let fd = fs::openat(at.dir(), &*at.name, flags, Mode::empty())?;
         let kind = fs::FileType::from_raw_mode(fs::fstat(&fd)?.st_mode);
         if kind == fs::FileType::Symlink {
-            return Err(Errno::OPNOTSUPP.into());
+            return Err(Errno::LOOP.into());
         }
         if !has_proc() {
             return chmod_without_proc(&at, kind, mode & 0o7777);
