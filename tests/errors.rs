@@ -68,6 +68,7 @@ const CASES: &[Case] = &[
     case(&["-aH", "--delay-updates", "--delete-after"]),
     case(&["-a", "--partial-dir=.part", "--no-whole-file"]),
     case(&["-a", "--fsync"]),
+    Case { build: linked, ..case(&["-a", "--size-only"]) },
 ];
 
 /// Option sets that read attributes for more than the comparison: for backups, and in alternate trees.
@@ -103,6 +104,14 @@ fn alike(top: &Path) {
         let content = if n % 2 == 0 { "source" } else { "target" };
         write(&top.join(format!("dst/{n}")), &format!("content {n} of the {content}"), 5);
     }
+}
+
+/// Creates files whose names at the destination belong to one file. The time of one name changes that of the other.
+fn linked(top: &Path) {
+    for (path, time) in [("src/a", 7), ("src/b", 5), ("dst/a", 5)] {
+        write(&top.join(path), "content", time);
+    }
+    std::fs::hard_link(top.join("dst/a"), top.join("dst/b")).expect("scratch supports hard links");
 }
 
 /// Creates files that are newer at the destination, and some that are missing there.

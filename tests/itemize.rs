@@ -380,3 +380,29 @@ synctest!(checksum_list_from_the_environment, |w: World| {
         show_sums(w.once().env("RSYNC_CHECKSUM_LIST", list), &["-a"], number);
     }
 });
+
+/// Names of one file at the destination whose sources are separate files.
+fn shared(w: &World, source: &str) {
+    w.source(source).dest("a=1@-9 b==a c==a d/e/f==a");
+}
+
+synctest!(a_second_name_of_a_changed_file_is_up_to_date, |w: World| {
+    shared(&w, "a=1 b=1 c=1 d/e/f=1");
+    w.agree(&["-iplrtc"]).exits(0);
+});
+
+synctest!(names_of_one_file_get_their_attributes_in_turn, |w: World| {
+    shared(&w, "a=1@-5 b=1@-9 c=1@-5%600 d/e/f=1@-8");
+    // Each run changes the file again; docs/DIFFERENCES.md has the exception.
+    w.once().agree(&["-ai", "--size-only"]).exits(0);
+});
+
+synctest!(changed_content_replaces_one_name_of_a_changed_file, |w: World| {
+    shared(&w, "a=1@-5 b=2@-5 c=1@-9 d/e/f=2@-5%600");
+    w.agree(&["-aic"]).exits(0);
+});
+
+synctest!(names_of_one_file_with_unchanged_entries_printed, |w: World| {
+    shared(&w, "a=1@-5 b=1@-5 c=1@-9 d/e/f=1");
+    w.agree(&["-aiic", "--stats"]).exits(0);
+});

@@ -2,8 +2,8 @@
 //!
 //! Everything that depends on order happens in this one thread, and only [`Generator`] knows the order. The steps are
 //! in its submodules: [`plan_queue`] supplies the plans, [`deletions`] removes extra entries, [`dirs`] creates directories,
-//! [`link_groups`] groups hard links, [`partials`] removes parts that earlier runs kept, and [`outbox`] sends work and events to the appliers as
-//! [`batch`]es.
+//! [`link_groups`] groups hard links, [`shared_files`] finds names whose file an earlier step changes, [`partials`] removes
+//! parts that earlier runs kept, and [`outbox`] sends work and events to the appliers as [`batch`]es.
 
 mod batch;
 mod deletions;
@@ -12,6 +12,7 @@ mod link_groups;
 mod outbox;
 mod partials;
 mod plan_queue;
+mod shared_files;
 
 pub use self::batch::Batch;
 use self::batch::{Member, Work};
@@ -22,6 +23,7 @@ pub use self::outbox::Appliers;
 use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans};
+use self::shared_files::SharedFiles;
 use crate::apply::entry;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
@@ -70,6 +72,7 @@ pub struct Generator<'a> {
     stock: PlanPool<'a>,
     deletions: Deletions<'a>,
     dirs: DirMaker<'a>,
+    shared: SharedFiles,
     links: LinkGroups,
     out: Outbox<'a>,
     /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
@@ -142,6 +145,7 @@ impl<'a> Generator<'a> {
             stock: PlanPool::new(plans, context),
             deletions: Deletions::new(context, plans.walk()),
             dirs: DirMaker::new(context),
+            shared: SharedFiles::default(),
             links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
             out: Outbox::new(context, appliers),
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
@@ -416,7 +420,8 @@ impl<'a> Generator<'a> {
             let name = plan.name_of(step);
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
-            if (lists_before || group.is_some()) && start < at {
+            let is_changed_before = self.shared.is_changed_before(self.context, plan, step);
+            if (lists_before || group.is_some() || is_changed_before) && start < at {
                 self.out.queue_work(steps(start..at))?;
                 (start, bytes) = (at, 0);
             }
@@ -428,6 +433,16 @@ impl<'a> Generator<'a> {
                 let work = self.links.add(inode, Member::new(plan, at, spot));
                 if !work.is_empty() {
                     self.out.queue_work(work)?;
+                }
+                continue;
+            }
+            if is_changed_before {
+                start = at + 1;
+                // The other name must have its attributes first.
+                self.out.wait();
+                match Member::new(plan, at, spot).decided_again(self.context) {
+                    Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
+                    Err(problem) => self.out.head.push(Event::Problem(problem)),
                 }
                 continue;
             }

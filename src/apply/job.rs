@@ -22,13 +22,15 @@ pub struct Job<'a> {
     pub spot: &'a Spot,
     /// Its own path.
     pub path: crate::path::RelPath,
+    /// The destination's entry, if it was examined again after the plan was made.
+    pub existing_now: Option<&'a Entry>,
 }
 
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
     pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
         let path = spot.path.join(plan.listing.source.name(&plan.listing.source.entries[step.source as usize]));
-        Job { plan, step, spot, path }
+        Job { plan, step, spot, path, existing_now: None }
     }
 
     /// Returns the entry of the source.
@@ -48,7 +50,7 @@ impl<'a> Job<'a> {
 
     /// Returns the destination's entry, whatever it is.
     pub fn any_dest(&self) -> Option<&'a Entry> {
-        (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize])
+        self.existing_now.or_else(|| (self.step.dest != NONE).then(|| &self.plan.dest.entries[self.step.dest as usize]))
     }
 
     /// Returns what an alternate tree has for it.

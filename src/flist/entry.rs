@@ -119,8 +119,8 @@ pub struct Entry {
     pub mtime: Time,
     /// Length; for a symlink, the length of its target.
     pub len_bytes: u64,
-    /// The file of which this is one of several names, under `-H`. Not in [`Extra`], because most entries may have it
-    /// then.
+    /// The file of which this is one of several names; in the source only under `-H`. Not in [`Extra`], because most
+    /// entries may have it.
     pub inode: Option<Box<Inode>>,
     /// Rare attributes; see [`Extra`].
     pub extra: Option<Box<Extra>>,

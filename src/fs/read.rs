@@ -135,7 +135,7 @@ impl Wanted<'_> {
         if kind == Kind::Device {
             entry.extra_mut().rdev = seen.rdev;
         }
-        if self.hard_links && kind != Kind::Dir && stat.nlink > 1 {
+        if (self.hard_links || end == TreeSide::Dest) && kind != Kind::Dir && stat.nlink > 1 {
             entry.inode = Some(Box::new(Inode { dev: stat.dev, ino: stat.ino, nlink: stat.nlink }));
         }
         if self.atimes {

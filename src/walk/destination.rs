@@ -337,13 +337,15 @@ impl DestWalk<'_> {
                     step.decision.action = Action::Refuse(Reason::Unknown);
                 }
                 self.search_alternates(plan, &mut alternates, &source, &dest, &mut step);
+                // A step for another name of the file may change it.
+                let is_shared = dest_at.is_some_and(|at| dest.entries[at].inode.is_some());
                 match source.entries[source_at].is_dir() {
                     true => {
                         let flags = subs.next().unwrap_or_default();
                         let task_id = flags.is_walked.then_some(TaskId::of(0));
                         plan.subdirs.push(SubDir { step, task_id, implied: flags.is_implied });
                     }
-                    false if step.decision.action == Action::Keep && !self.unchanged => {}
+                    false if step.decision.action == Action::Keep && !self.unchanged && !is_shared => {}
                     false => plan.steps.push(step),
                 }
             }
@@ -642,6 +644,6 @@ fn implied_dirs(source: &DirList, subs: &[SubdirFlags]) -> HashSet<u32> {
 }
 
 /// Returns the message for an entry of the destination that cannot be examined.
-fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
+pub fn cannot_stat(full: &[u8], error: &io::Error) -> Problem {
     Problem::about(ErrorRole::Generator, "recv_generator: failed to stat", full, error)
 }

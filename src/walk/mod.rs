@@ -17,6 +17,7 @@ mod source_dir;
 mod source_task;
 
 use self::destination::DestWalk;
+pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
     DestState, DirPlan, Findings, ListedDir, NONE, SenderDir, Step, SubDir, report_unreadable_attribute,
     unreadable_attribute,

@@ -1,14 +1,15 @@
 //! Batches: numbered pieces of work that the generator makes and appliers carry out.
 
 use crate::apply::entry;
+use crate::apply::generator::shared_files::{self, Renewed};
 use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, Spot};
 use crate::plan::Action;
-use crate::report::event::Event;
+use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
-use crate::walk::DirPlan;
+use crate::walk::{DirPlan, Step};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,28 +30,40 @@ pub struct Batch {
 pub(super) enum Work {
     /// Steps of one directory.
     Steps(Arc<DirPlan>, Range<usize>, Arc<Spot>),
+    /// A step that was decided again.
+    Step(Member),
     /// The step of the first name of a file that has several.
     Lead(Member, Leading),
     /// Another name of a file whose leader comes earlier.
     Follow(Member, Arc<Leader>),
 }
 
-/// A name in a hard-link group.
+/// A name in a hard-link group, or of a file of which the destination has several names.
 pub(super) struct Member {
     plan: Arc<DirPlan>,
     step: usize,
     spot: Arc<Spot>,
+    renewed: Option<Box<Renewed>>,
 }
 
 impl Member {
     /// Creates the member for a step of a plan.
     pub(super) fn new(plan: &Arc<DirPlan>, step: usize, spot: &Arc<Spot>) -> Member {
-        Member { plan: plan.clone(), step, spot: spot.clone() }
+        Member { plan: plan.clone(), step, spot: spot.clone(), renewed: None }
+    }
+
+    /// Examines the destination's entry again and decides.
+    pub(super) fn decided_again(self, context: &Context<'_>) -> Result<Member, Problem> {
+        let renewed = shared_files::decided_again(context, &self.plan, &self.plan.steps[self.step], &self.spot)?;
+        Ok(Member { renewed: renewed.map(Box::new), ..self })
     }
 
     /// Returns the job of its step.
     pub(super) fn job(&self) -> Job<'_> {
-        Job::new(&self.plan, self.plan.steps[self.step], &self.spot)
+        let job = Job::new(&self.plan, self.plan.steps[self.step], &self.spot);
+        let Some(renewed) = &self.renewed else { return job };
+        let step = Step { decision: renewed.decision, ..job.step };
+        Job { step, existing_now: Some(&renewed.existing), ..job }
     }
 
     /// Makes this member the leader of its group.
@@ -92,6 +105,11 @@ impl Work {
                     go_on(context, out)?;
                     entry::perform(context, applier, &Job::new(&plan, *step, &spot), out);
                 }
+                go_on(context, out)
+            }
+            Work::Step(member) => {
+                go_on(context, out)?;
+                entry::perform(context, applier, &member.job(), out);
                 go_on(context, out)
             }
             Work::Lead(member, leading) => {

@@ -89,7 +89,7 @@ impl<'a> Outbox<'a> {
                         self.request_content_of(Job::new(plan, *step, spot))?;
                     }
                 }
-                Work::Lead(member, _) => self.request_content_of(member.job())?,
+                Work::Step(member) | Work::Lead(member, _) => self.request_content_of(member.job())?,
                 Work::Follow(..) => {}
             }
         }

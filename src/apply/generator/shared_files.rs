@@ -1,0 +1,82 @@
+//! Names of one file at the destination (without `-H`): a step for one of them changes what the others have.
+//!
+//! The plan does not know that. So after a step has changed a file, its other names are examined and decided again at
+//! their turn, as in rsync.
+
+use crate::apply::{Context, Spot};
+use crate::flist::{DirList, Entry};
+use crate::fs::{errno, sys};
+use crate::plan::{self, Action, Decision, Subject};
+use crate::report::event::{Problem, Weight};
+use crate::walk::{DirPlan, NONE, Step, cannot_stat, unreadable_attribute};
+use std::collections::BTreeSet;
+
+/// The files with several names whose attributes this run changes.
+#[derive(Default)]
+pub(super) struct SharedFiles {
+    /// Their device and inode numbers.
+    changed: BTreeSet<(u64, u64)>,
+}
+
+/// What the destination has at the turn of a step, and what to do.
+pub(super) struct Renewed {
+    /// The destination's entry.
+    pub(super) existing: Entry,
+    /// The new decision.
+    pub(super) decision: Decision,
+}
+
+impl SharedFiles {
+    /// Returns whether an earlier step changes the file that a step is about, which must be examined again. Otherwise
+    /// notes whether this step changes it.
+    pub(super) fn is_changed_before(&mut self, context: &Context<'_>, plan: &DirPlan, step: &Step) -> bool {
+        let is_alone = step.dest == NONE || context.is_dry() || context.policy.preserve.hard_links;
+        if is_alone || plan.hits.contains_key(&step.source) {
+            return false;
+        }
+        let existing = &plan.dest.entries[step.dest as usize];
+        let Some(inode) = existing.inode.as_ref().map(|inode| (inode.dev, inode.ino)) else { return false };
+        match step.decision.action {
+            Action::Adjust(_) => !self.changed.insert(inode),
+            Action::Keep | Action::Transfer(_) => self.changed.contains(&inode),
+            Action::Create(_)
+            | Action::Refuse(_)
+            | Action::Link
+            | Action::Copy(_)
+            | Action::Elsewhere
+            | Action::AskDigest => false,
+        }
+    }
+}
+
+/// Examines the file of a step again and decides. Content that was equal still is. `None`: the earlier decision stays,
+/// because the file is gone or is another one now.
+pub(super) fn decided_again(
+    context: &Context<'_>,
+    plan: &DirPlan,
+    step: &Step,
+    spot: &Spot,
+) -> Result<Option<Renewed>, Problem> {
+    let name = plan.name_of(step);
+    let (Some(dir), Some(before)) = (&spot.dir, &plan.dest.entries[step.dest as usize].inode) else { return Ok(None) };
+    let path = spot.path.join(name);
+    let full = || context.full(path.as_bytes());
+    let stat = match errno::if_there(sys::stat(dir.fd(), name, false)) {
+        Ok(Some(stat)) if (stat.dev, stat.ino) == (before.dev, before.ino) => stat,
+        Ok(_) => return Ok(None),
+        Err(error) => return Err(cannot_stat(&full(), &error)),
+    };
+    let mut list = DirList::default();
+    let existing = list.push(name, &stat);
+    context
+        .wanted
+        .complete_dest(existing, &stat, (dir, name), &full, &|| path.as_bytes().to_vec())
+        .map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
+    let Some(existing) = list.entries.pop() else { return Ok(None) };
+    let source = &plan.listing.source.entries[step.source as usize];
+    let is_transferred = |action| matches!(action, Action::Transfer(_));
+    let same_content = Some(!is_transferred(step.decision.action));
+    let decision = plan::decide(source, Some(&existing), same_content, Subject::Included, context.policy);
+    let is_as_before = is_transferred(decision.action) == is_transferred(step.decision.action);
+    Ok(is_as_before.then_some(Renewed { existing, decision }))
+}
