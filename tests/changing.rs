@@ -275,6 +275,34 @@ fn delete_spares_temporary_files_of_other_runs() {
     }
 }
 
+#[test]
+fn delete_keeps_an_extra_directory_in_which_another_run_writes() {
+    for options in [&["-a", "--delete-before"][..], &["-a", "--delete"], &["-a", "--delete-delay"]] {
+        let stage = Stage::new(&Scene { options, build: small, backups: &[] });
+        let extra = stage.top.join("dst/extra/deep");
+        std::fs::create_dir_all(&extra).unwrap();
+        // The temporary names of `left` and `gone`.
+        let left = extra.join(".left.AAPjDf");
+        std::fs::write(&left, "").unwrap();
+        std::fs::write(extra.join("old"), "").unwrap();
+        let locked = std::fs::File::create(extra.join(".gone.AoFtbV")).unwrap();
+        rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        for options in [&[options, &["-n"]].concat()[..], options] {
+            let output = stage.run_program(oracle::under_test(), &[options, &["-i"]].concat(), &[]);
+            let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let all = format!("{options:?}: exit {}, {printed}{told}", output.exit);
+            assert!(printed.contains("*deleting   extra/deep/old") && !printed.contains(".gone.AoFtbV"), "{all}");
+            assert_eq!(output.exit, 0, "{all}");
+            assert!(format!("{printed}{told}").contains("cannot delete non-empty directory: extra\n"), "{all}");
+        }
+        let names: Vec<_> = std::fs::read_dir(&extra).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [".gone.AoFtbV"], "{options:?}");
+        drop(locked);
+        assert_eq!(stage.run_program(oracle::under_test(), options, &[]).exit, 0);
+        assert!(!stage.top.join("dst/extra").exists(), "{options:?}");
+    }
+}
+
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 
 /// Runs the scene repeatedly, with the change before call 1, then before call 2, and so on.

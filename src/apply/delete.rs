@@ -315,6 +315,7 @@ impl<'a> Remover<'a> {
                 _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => Removed::Stays,
                 true => self.remove_dir(&mut parent, &below, chain, true, events),
                 false => match parent.dir(self.context.dest) {
+                    Ok(dir) if leftover(dir, list.name(entry)) == Leftover::InUse => Removed::Stays,
                     Ok(dir) => self.remove_other(dir, &below, events),
                     Err(error) => {
                         events.push(self.failed("delete_file: unlink", &below, &error));
