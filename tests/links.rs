@@ -257,6 +257,23 @@ synctest!(hard_links_of_which_one_name_is_new, |w: World| {
     w.once().agree(&["-aiH", "--delete-delay"]).exits(0);
     w.agree(&["-aiH", "--delete-after"]).exits(0);
 });
+
+// Over a network, the directories between the names are not listed, because nothing is to be done in them.
+synctest!(hard_links_below_unchanged_directories, |w: World| {
+    w.source("p/a/x=new p/b/c/y==p/a/x p/u q/r/s/z==p/a/x q/r/t q/v/w q/v/o/k k/l/m/n==q/v/w k/l/o");
+    w.dest("p/a/x=old! p/b/c/y p/u q/r/s/z==p/a/x q/r/t q/v/w q/v/o/k k/l/m/n k/l/o");
+    w.once().agree(&["-aiH", "--delete"]).exits(0).prints("q/r/s/z");
+    w.agree(&["-aH", "--delete"]).exits(0);
+});
+
+synctest!(more_hard_links_below_an_unchanged_directory_than_are_examined_ahead, |w: World| {
+    let names = |content: &str| -> String {
+        (0..1100).map(|n| format!("p/d{n}/f={content}{n} q/{}/y{n}==p/d{n}/f ", n % 3)).collect()
+    };
+    w.source(&names("new")).dest(&names("old!"));
+    w.once().agree(&["-aH"]).exits(0);
+});
+
 macro_rules! hard_links {
     ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {

@@ -159,11 +159,28 @@ fn an_idle_push_is_one_exchange_after_the_greeting() {
 #[test]
 fn an_idle_push_with_acls_and_attributes_sends_digests() {
     let trees = Trees::wide();
-    let push = || trees.run(&["-aAX", "--delete"], ["src/", "far:dst"]);
+    for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+        trees.run(&["-aHAX", "--delete"], operands);
+        let cost = trees.run(&["-aHAX", "--delete"], operands);
+        cost.pinned(&[("sent-Dir", 0), ("received-Dir", 0)]);
+        assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+    }
+}
+
+/// A directory is listed if one of its files has several names, because the receiver must know them all.
+#[test]
+fn an_idle_push_lists_directories_with_hard_links() {
+    let trees = Trees::wide();
+    for name in ["d3/f3", "d7/f7"] {
+        let linked = trees.path("src").join(format!("{name}-again"));
+        fs::hard_link(trees.path("src").join(name), linked).expect("scratch can be written");
+    }
+    fs::hard_link(trees.path("src/d3/f3"), trees.path("src/d5/f3-again")).expect("scratch can be written");
+    let push = || trees.run(&["-aH", "--delete"], ["src/", "far:dst"]);
     push();
-    let cost = push();
-    cost.pinned(&[("sent-Dir", 0), ("sent-Roots", 1), ("received-Digests", 1)]);
-    assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{cost:#?}");
+    // Names that only the destination has do not matter.
+    fs::hard_link(trees.path("dst/d1/f1"), trees.path("outside")).expect("scratch can be written");
+    push().pinned(&[("sent-Dir", 3), ("received-Want", 0)]);
 }
 
 #[test]

@@ -314,8 +314,11 @@ impl<'a> Generator<'a> {
             self.leave_out(&path, sub.task_id)?;
         }
         let spot = &frame.spot;
-        let stray = if frame.has_plan { None } else { self.stock.stray(&spot.path)? };
-        let Some(mut plan) = stray else { return Ok(None) };
+        if frame.has_plan {
+            return Ok(None);
+        }
+        self.look_ahead(PlanPool::hold_more)?;
+        let Some(mut plan) = self.stock.stray(&spot.path)? else { return Ok(None) };
         // The plan holds a single entry, but not because an argument named it.
         plan.listing.is_named = false;
         let dir = self.context.dest.map(|dest| errno::if_there(dest.open_dir_to_search(&plan.listing.path)));
@@ -487,6 +490,7 @@ impl<'a> Generator<'a> {
             self.out.head.extend(item);
             return Ok(None);
         };
+        self.look_ahead(PlanPool::hold_more)?;
         let below = self.stock.take(task_id, &job.path, &parent.dest_state(&sub))?;
         let spot = Arc::new(Spot::new(job.path, dir, last));
         let Some(mut below) = below else {

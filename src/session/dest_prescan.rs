@@ -337,7 +337,7 @@ impl Guess<'_> {
                     threads: self.terms.threads,
                     is_over: is_over.clone(),
                 },
-                digester: Digester { key: self.key, options, owners: is_super, ids: &ids },
+                digester: Digester { key: self.key, options, is_sender: false, owners: is_super, ids: &ids },
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));

@@ -19,6 +19,8 @@ pub struct Digester<'a> {
     pub key: [u8; 16],
     /// The options.
     pub options: &'a Options,
+    /// These are the sender's digests.
+    pub is_sender: bool,
     /// The receiver may change owners, so they are compared.
     pub owners: bool,
     /// The user and group names of this machine.
@@ -54,7 +56,9 @@ impl Digester<'_> {
             Kind::Device => preserve.devices,
             Kind::Special => preserve.specials,
         };
-        if !is_kept || entry.is_unsettled() {
+        // Other names of the file may be in directories that are listed.
+        let is_in_group = self.is_sender && preserve.hard_links && entry.inode.is_some();
+        if !is_kept || entry.is_unsettled() || is_in_group {
             return None;
         }
         let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(kind, preserve);
@@ -168,7 +172,7 @@ fn put_number(text: &mut Vec<u8>, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flist::entry::{Stat, Time};
+    use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
     use crate::options::{CheckMode, IdFrom, IdMap, IdTo, Preserve, Recurse};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
@@ -237,22 +241,29 @@ mod tests {
 
     /// Two entries that differ in at most two attributes, so that their digests are often equal.
     fn pair() -> impl Strategy<Value = (Entry, Entry)> {
-        (entry(), entry(), 0..8, 0..8, 0..12u32).prop_map(|(source, other, first, second, bit)| {
-            let mut dest = source.clone();
-            for attribute in [first, second] {
-                match attribute {
-                    0 => dest.mode = other.mode,
-                    1 => dest.uid = other.uid,
-                    2 => dest.gid = other.gid,
-                    3 => dest.mtime = other.mtime,
-                    4 => dest.len_bytes = other.len_bytes,
-                    5 => dest.extra.clone_from(&other.extra),
-                    6 => dest.mode ^= 1u32 << bit,
-                    _ => {}
+        let inode = || {
+            prop::bool::weighted(0.05)
+                .prop_map(|is_linked| is_linked.then(|| Box::new(Inode { dev: 1, ino: 1, nlink: 2 })))
+        };
+        (entry(), entry(), 0..8, 0..8, 0..12u32, inode(), inode()).prop_map(
+            |(mut source, other, first, second, bit, of_source, of_dest)| {
+                let mut dest = source.clone();
+                for attribute in [first, second] {
+                    match attribute {
+                        0 => dest.mode = other.mode,
+                        1 => dest.uid = other.uid,
+                        2 => dest.gid = other.gid,
+                        3 => dest.mtime = other.mtime,
+                        4 => dest.len_bytes = other.len_bytes,
+                        5 => dest.extra.clone_from(&other.extra),
+                        6 => dest.mode ^= 1u32 << bit,
+                        _ => {}
+                    }
                 }
-            }
-            (source, dest)
-        })
+                (source.inode, dest.inode) = (of_source, of_dest);
+                (source, dest)
+            },
+        )
     }
 
     /// Two listings: in most, all names are on both sides.
@@ -277,8 +288,8 @@ mod tests {
 
     fn options() -> impl Strategy<Value = Options> {
         let rare = || prop::bool::weighted(0.05);
-        let rare = (rare(), rare(), rare(), rare(), rare());
-        (any::<[bool; 13]>(), -1..1i64, 0..3u8, rare).prop_map(|(on, window_secs, mode, rare)| {
+        let rare = (rare(), rare(), rare(), rare());
+        (any::<[bool; 14]>(), -1..1i64, 0..3u8, rare).prop_map(|(on, window_secs, mode, rare)| {
             let mut options = Options::default();
             options.select.recurse = Recurse::Full;
             let preserve = &mut options.preserve;
@@ -295,15 +306,16 @@ mod tests {
                 preserve.specials,
                 preserve.acls,
                 preserve.numeric_ids,
+                preserve.hard_links,
                 _,
             ] = on;
-            preserve.xattrs = u8::from(on[12]);
+            preserve.xattrs = u8::from(on[13]);
             // No digests are used under these options.
             let map = |is_given: bool| {
                 Vec::from_iter(is_given.then_some(IdMap { from: IdFrom::Range(0, 1), to: IdTo::Id(7) }))
             };
-            (preserve.hard_links, preserve.atimes, preserve.keep_dirlinks) = (rare.0, rare.1, rare.2);
-            (preserve.usermap, preserve.groupmap) = (map(rare.3), map(rare.4));
+            (preserve.atimes, preserve.keep_dirlinks) = (rare.0, rare.1);
+            (preserve.usermap, preserve.groupmap) = (map(rare.2), map(rare.3));
             options.check.window_secs = window_secs;
             options.check.mode =
                 [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest][usize::from(mode)];
@@ -323,9 +335,11 @@ mod tests {
                 return Ok(());
             }
             let ids = Ids::new();
-            let digester = Digester { key: [7; 16], options: &options, owners, ids: &ids };
-            let digest = |list: &DirList| digester.digest(&RelPath::root(), list, &|_| true);
-            let (one, other) = (digest(&source), digest(&dest));
+            let digest = |list: &DirList, is_sender| {
+                let digester = Digester { key: [7; 16], options: &options, is_sender, owners, ids: &ids };
+                digester.digest(&RelPath::root(), list, &|_| true)
+            };
+            let (one, other) = (digest(&source, true), digest(&dest, false));
             if one.is_none() || one != other {
                 return Ok(());
             }
@@ -347,6 +361,7 @@ mod tests {
                     return Err(TestCaseError::fail(format!("{pair:?} in {source:?} and {dest:?}")));
                 };
                 let (source, dest) = (&source.entries[at], &dest.entries[dest_at]);
+                prop_assert!(!options.preserve.hard_links || source.inode.is_none(), "{source:?} has other names");
                 let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
                 let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
                 prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
@@ -354,11 +369,11 @@ mod tests {
         }
 
         /// The options for which the digest does not cover what is compared use no digests: each side would have to
-        /// know the other's ids or inodes.
+        /// know the other's ids or access times.
         #[test]
         fn options_beyond_the_digest_use_no_digests(options in options()) {
             let preserve = &options.preserve;
-            let is_beyond = preserve.hard_links || preserve.atimes || preserve.keep_dirlinks
+            let is_beyond = preserve.atimes || preserve.keep_dirlinks
                 || !preserve.usermap.is_empty() || !preserve.groupmap.is_empty();
             let is_compared = Shortcuts::of(&options, Wants::default()).compare;
             prop_assert_eq!(is_compared, !is_beyond && options.check.mode != CheckMode::Digest);

@@ -235,6 +235,7 @@ impl SourcePlans for PeerSource<'_> {
         let digester = Digester {
             key: self.receiver.key,
             options: self.receiver.terms.options,
+            is_sender: false,
             owners: walk.policy.may_make_devices,
             ids: &self.accounts.ids,
         };

@@ -90,8 +90,7 @@ fn by_check(check: &Check) -> Shortcuts {
 
 fn by_preserve(preserve: &Preserve) -> Shortcuts {
     let Preserve {
-        // Only one of several names of a file is requested, and the generator looks ahead for the other names only in
-        // directories whose parents are listed.
+        // Only one of several names of a file is requested. A directory with such a file has no digest.
         hard_links,
         atimes,
         usermap,
@@ -124,7 +123,7 @@ fn by_preserve(preserve: &Preserve) -> Shortcuts {
         link_owners: _,
     } = preserve;
     Shortcuts {
-        compare: !hard_links && !atimes && usermap.is_empty() && groupmap.is_empty() && !keep_dirlinks && !munge_links,
+        compare: !atimes && usermap.is_empty() && groupmap.is_empty() && !keep_dirlinks && !munge_links,
         unrequested: !hard_links,
     }
 }

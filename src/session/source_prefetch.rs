@@ -92,7 +92,7 @@ impl<'a> PrefetchParams<'a> {
                 is_over: Some(&is_over),
                 ..self.terms.source_walk(wanted())
             };
-            let digester = Digester { key: self.key, options, owners: false, ids: &ids };
+            let digester = Digester { key: self.key, options, is_sender: true, owners: false, ids: &ids };
             let look = SourceLook { walk, digester, scan_terms: Mutex::new(self.scan_terms) };
             look.set_scan_terms(self.scan_terms);
             let scanner = if self.early.is_some() { Scanner::early(look) } else { Scanner::new(look, false) };

@@ -10,7 +10,7 @@ use crate::report::event::Event;
 use crate::report::progress::ListTotal;
 use crate::walk::destination::DestWalk;
 use crate::walk::{DestState, DirPlan, Findings, NONE, TaskId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
 pub type Left<'l> = dyn FnMut(Findings) -> Result<(), Error> + 'l;
@@ -58,11 +58,15 @@ const OPEN_PARTS: usize = 16;
 pub(super) struct PlanPool<'a> {
     plans: &'a dyn Plans,
     context: &'a Context<'a>,
+    /// Plans are examined ahead of their turn, so all are taken from the held ones.
+    is_ahead: bool,
     held: HashMap<TaskId, DirPlan>,
     /// Entries of both sides in the held plans.
     held_entries: usize,
-    /// Directories below the held ones whose plans are not held yet. The next one is last.
-    to_come: Vec<UpcomingDir>,
+    /// What was found below directories without a plan, in order.
+    strays: VecDeque<HeldStray>,
+    /// What is examined next, last first.
+    to_come: Vec<Upcoming>,
     /// How many plans may be held ahead of their turn.
     ahead_max: usize,
     /// How many held plans may hold descriptors.
@@ -73,21 +77,45 @@ pub(super) struct PlanPool<'a> {
     listed: (u64, u64),
 }
 
-/// A directory whose plan is not taken yet.
-struct UpcomingDir {
-    task_id: TaskId,
+/// What [`Plans::stray`] returned for a directory without a plan.
+struct HeldStray {
+    below: RelPath,
+    plan: Option<DirPlan>,
+}
+
+/// A directory that is examined when the plans before it are held.
+struct Upcoming {
     path: RelPath,
-    dest_state: DestState,
+    what: UpcomingPlan,
     /// Whether the generator will enter it: not if it, or a directory above it, is left alone.
     is_entered: bool,
+}
+
+/// What is taken of an upcoming directory.
+enum UpcomingPlan {
+    /// Its own plan.
+    Own(TaskId, DestState),
+    /// It has none: the next plan below it.
+    Stray,
 }
 
 impl<'a> PlanPool<'a> {
     /// Creates a stock without plans.
     pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> PlanPool<'a> {
         let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
-        let (held, to_come, ahead_max) = (HashMap::new(), Vec::new(), ahead_max.max(1));
-        PlanPool { plans, context, held, held_entries: 0, to_come, ahead_max, open_max, unnamed: 0, listed: (0, 0) }
+        PlanPool {
+            plans,
+            context,
+            is_ahead: false,
+            held: HashMap::new(),
+            held_entries: 0,
+            strays: VecDeque::new(),
+            to_come: Vec::new(),
+            ahead_max: ahead_max.max(1),
+            open_max,
+            unnamed: 0,
+            listed: (0, 0),
+        }
     }
 
     /// Counts one more entry that no plan contains.
@@ -111,24 +139,38 @@ impl<'a> PlanPool<'a> {
         path: &RelPath,
         dest_state: &DestState,
     ) -> Result<Option<DirPlan>, Error> {
-        let mut plan = match self.let_go(task_id) {
-            Some(plan) => Some(plan),
-            None => self.plans.take(task_id, path, dest_state)?,
+        let plan = match self.is_ahead {
+            true => self.let_go(task_id),
+            false => self.plans.take(task_id, path, dest_state)?,
         };
+        Ok(self.reopened(plan))
+    }
+
+    /// See [`Plans::stray`].
+    pub(super) fn stray(&mut self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
+        let plan = match self.is_ahead {
+            true => self.held_stray(below).and_then(|stray| stray.plan),
+            false => self.plans.stray(below)?,
+        };
+        Ok(self.reopened(plan))
+    }
+
+    fn held_stray(&mut self, below: &RelPath) -> Option<HeldStray> {
+        let is_next = self.strays.front().is_some_and(|stray| stray.below == *below);
+        if is_next { self.strays.pop_front() } else { None }
+    }
+
+    fn reopened(&self, mut plan: Option<DirPlan>) -> Option<DirPlan> {
         if let Some(plan) = &mut plan {
             let walk = self.plans.walk();
             plan.reopen_dirs(walk.dest, walk.alternates);
         }
-        Ok(plan)
+        plan
     }
 
-    /// See [`Plans::stray`].
-    pub(super) fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
-        self.plans.stray(below)
-    }
-
-    fn next_index(&self, task_id: TaskId) -> Option<usize> {
-        self.to_come.iter().rposition(|dir| dir.task_id == task_id)
+    fn remove_upcoming(&mut self, is_it: impl Fn(&Upcoming) -> bool) -> bool {
+        let at = self.to_come.iter().rposition(is_it);
+        at.map(|at| self.to_come.remove(at)).is_some()
     }
 
     fn let_go(&mut self, task_id: TaskId) -> Option<DirPlan> {
@@ -139,18 +181,28 @@ impl<'a> PlanPool<'a> {
 
     /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
     pub(super) fn skip(&mut self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
-        let is_ours = |task_id: &TaskId| self.held.contains_key(task_id) || self.next_index(*task_id).is_some();
-        let mut task_ids = Vec::from_iter(task_id.filter(is_ours));
-        if task_ids.is_empty() {
+        if !self.is_ahead {
             return self.plans.skip(task_id, path, left);
         }
-        while let Some(task_id) = task_ids.pop() {
+        // `None`: what is left below a directory without a plan.
+        let mut dirs = vec![(task_id, path.clone())];
+        while let Some((task_id, path)) = dirs.pop() {
+            let Some(task_id) = task_id else {
+                self.remove_upcoming(|dir| matches!(dir.what, UpcomingPlan::Stray) && dir.path == path);
+                self.plans.skip(None, &path, left)?;
+                continue;
+            };
             if let Some(mut plan) = self.let_go(task_id) {
-                task_ids.extend(plan.below().rev());
+                dirs.extend(dirs_below(&plan).rev());
                 left(Findings::of(&mut plan))?;
-            } else if let Some(at) = self.next_index(task_id) {
-                let dir = self.to_come.remove(at);
-                self.plans.skip(Some(task_id), &dir.path, left)?;
+            } else if self.remove_upcoming(|dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id)) {
+                self.plans.skip(Some(task_id), &path, left)?;
+            } else {
+                let strays = Vec::from_iter(std::iter::from_fn(|| self.held_stray(&path)));
+                dirs.push((None, path));
+                dirs.extend(
+                    strays.iter().rev().filter_map(|stray| stray.plan.as_ref()).flat_map(|plan| dirs_below(plan).rev()),
+                );
             }
         }
         Ok(())
@@ -171,12 +223,17 @@ impl<'a> PlanPool<'a> {
 
     /// Holds more plans after one was taken.
     pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
-        while self.held.is_empty() || (self.held_entries < ENTRIES_AHEAD && self.held.len() < self.ahead_max) {
+        // At least the next plan is held.
+        while self.held_dirs() == 0 || (self.held_entries < ENTRIES_AHEAD && self.held_dirs() < self.ahead_max) {
             if !self.hold_next(see)? {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn held_dirs(&self) -> usize {
+        self.held.len() + self.strays.len()
     }
 
     /// Returns whether every plan was held or taken.
@@ -185,32 +242,53 @@ impl<'a> PlanPool<'a> {
     }
 
     fn begin(&mut self) {
-        let (task_id, dest_state) = (self.plans.root(), self.root_state());
-        self.to_come.push(UpcomingDir { task_id, path: RelPath::root(), dest_state, is_entered: true });
+        self.is_ahead = true;
+        let what = UpcomingPlan::Own(self.plans.root(), self.root_state());
+        self.to_come.push(Upcoming { path: RelPath::root(), what, is_entered: true });
     }
 
     /// Returns `false` if there is no next plan.
     fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
-        let Some(UpcomingDir { task_id, path, dest_state, is_entered }) = self.to_come.pop() else { return Ok(false) };
+        let Some(Upcoming { path, what, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
-        let Some(mut plan) = self.plans.take(task_id, &path, &dest_state)? else { return Ok(true) };
+        let plan = match &what {
+            UpcomingPlan::Own(task_id, dest_state) => self.plans.take(*task_id, &path, dest_state)?,
+            UpcomingPlan::Stray => self.plans.stray(&path)?,
+        };
+        let next_stray = || Upcoming { path: path.clone(), what: UpcomingPlan::Stray, is_entered };
+        match &what {
+            UpcomingPlan::Own(..) if plan.is_none() => self.to_come.push(next_stray()),
+            UpcomingPlan::Stray if plan.is_some() => self.to_come.push(next_stray()),
+            UpcomingPlan::Own(..) | UpcomingPlan::Stray => {}
+        }
+        let plan = plan.map(|plan| self.examined(plan, is_entered, see)).transpose()?;
+        match (what, plan) {
+            (UpcomingPlan::Own(task_id, _), Some(plan)) => _ = self.held.insert(task_id, plan),
+            (UpcomingPlan::Own(..), None) => {}
+            (UpcomingPlan::Stray, plan) => self.strays.push_back(HeldStray { below: path, plan }),
+        }
+        Ok(true)
+    }
+
+    /// Examines a plan that is held from now on.
+    fn examined(&mut self, mut plan: DirPlan, is_entered: bool, see: &mut See<'_>) -> Result<DirPlan, Error> {
         if let Some(error) = plan.listing.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
             let Some(task_id) = sub.task_id else { continue };
             let (path, dest_state) = (plan.listing.path.join(plan.name_of(&sub.step)), plan.dest_state(sub));
-            self.to_come.push(UpcomingDir { task_id, path, dest_state, is_entered: is_entered && !sub.is_left() });
+            let what = UpcomingPlan::Own(task_id, dest_state);
+            self.to_come.push(Upcoming { path, what, is_entered: is_entered && !sub.is_left() });
         }
         see(&plan, is_entered);
         let (entries, bytes) = plan.listed();
         self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
-        if self.held.len() >= self.open_max {
+        if self.held_dirs() >= self.open_max {
             plan.park();
         }
         self.held_entries += entries_of(&plan);
-        self.held.insert(task_id, plan);
-        Ok(true)
+        Ok(plan)
     }
 
     /// Returns the length of the list once all plans are held.
@@ -277,6 +355,12 @@ impl<'a> PlanPool<'a> {
         }
         order
     }
+}
+
+/// Returns the subdirectories of a plan that have plans of their own.
+fn dirs_below(plan: &DirPlan) -> impl DoubleEndedIterator<Item = (Option<TaskId>, RelPath)> {
+    let subdirs = plan.subdirs.iter().filter(|sub| sub.task_id.is_some());
+    subdirs.map(|sub| (sub.task_id, plan.listing.path.join(plan.name_of(&sub.step))))
 }
 
 fn entries_of(plan: &DirPlan) -> usize {
