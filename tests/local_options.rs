@@ -45,3 +45,23 @@ synctest!(ordinary_user_cannot_copy_as_another, as user, |w: World| {
     w.mask_with(|line| (!line.contains("Receiver")).then(|| line.to_owned()));
     w.agree(&["-a", "--copy-as=daemon"]);
 });
+
+synctest!(options_of_the_receiver_alone, as root, |w: World| {
+    w.only_local(LOCAL).source("a b%600 c->a d/e").no_dry_run();
+    w.agree(&["-ai", "-M--fake-super"]);
+    w.agree(&["-aiH", "--delete", "-M--fake-super", "--super", "--numeric-ids"]);
+    w.agree(&["-ai", "-M--super", "--fake-super", "--list-only"]);
+    w.dest(OLD).agree(&["-ai", "--delete", "--remote-option=--fake-super"]);
+    w.alone(&["-a", "-M--bogus"]).warns("rsync: on remote machine: --bogus: unknown option");
+});
+
+synctest!(copy_as_another_user_at_the_destination, as root, |w: World| {
+    w.only_local(LOCAL).source("a b d/c").stderr_unordered().tree(".", "dst/%777").no_dry_run().once();
+    w.agree(&["-ai", "--omit-dir-times", "--no-perms", "-M--copy-as=nobody"]);
+    w.alone(&["-a", "-M--copy-as=nosuch"]).exits(1).warns("Invalid copy-as user: nosuch").warns("[Receiver=");
+});
+
+synctest!(copy_as_another_user_at_one_end, as root, |w: World| {
+    w.source("a b d/c d/secret%600 closed/%700 closed/f").stderr_unordered().tree(".", "dst/%777").no_dry_run();
+    w.agree(&["-a", "--omit-dir-times", "--no-perms", "--copy-as=nobody"]);
+});

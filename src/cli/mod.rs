@@ -210,15 +210,22 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     let operands = std::mem::take(&mut walked.operands);
+    let is_child = !is_far && !walked.args.remote_options.is_empty();
+    if is_child && walked.args.append == 0 {
+        // The default of a local copy.
+        walked.args.whole_file.get_or_insert(true);
+    }
     let Some(resolved) = resolve::resolve(&walked.args, operands, call.vars)? else {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
+    let peer = peer.or_else(|| is_child.then(remote_args::RemoteOperand::default));
     let far = peer.map(|remote_args::RemoteOperand { user, host, server, daemon, server_sends }| Far {
         user,
         host,
         server,
         daemon,
+        is_child,
         server_sends,
         words: remote_args::words(&walked.given, &walked.args, &options, sums),
         remote_words: walked.args.remote_options.clone(),

@@ -19,6 +19,9 @@ pub struct Far {
     pub server: Option<Option<u16>>,
     /// `Some` if the operands name a daemon. Holds the port of the URL; 0: none.
     pub daemon: Option<i32>,
+    /// Whether the server is a process that this one starts without a remote shell: a local copy in which only the
+    /// receiver has some options (`--remote-option`). `host` is empty.
+    pub is_child: bool,
     /// Whether the server sends (a pull): the sources are there, else the destination is.
     pub server_sends: bool,
     /// The options that concern both sides, as arguments; see [`super::settle`].
@@ -41,7 +44,7 @@ pub struct PlacedOperands {
 }
 
 /// The other machine, as the operands name it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RemoteOperand {
     /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
@@ -195,6 +198,10 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
     // As rsync does: send --super if it is in force, and never --no-super.
     let may_do_more = args.super_user == Some(true);
     words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
+    let is_whole_by_default = !given.iter().any(|given| given.flag.long == "whole-file");
+    if is_whole_by_default && args.whole_file == Some(true) {
+        words.push(b"--whole-file".to_vec());
+    }
     let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
     match &options.select.files_from {
         Some(FilesFrom::Far(path)) => add(b"--files-from=", path),
@@ -459,7 +466,6 @@ mod tests {
             "a h::m",
             "rsync://h/m h:x",
             "--bogus a h:b",
-            "--copy-as=x a h:b",
             "--iconv=utf8 h:a b",
             "--files-from=:l a h:b",
             "-M--log-file=x a h:b",

@@ -228,17 +228,18 @@ fn carry_out(
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
-    let ended = copy_as(options).and_then(|()| local.run(&mut reporter, &mut tally));
+    let ended = copy_as(options, "sender").and_then(|()| local.run(&mut reporter, &mut tally));
     close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| None), "sender")
 }
 
-/// Makes this process copy as the user that `--copy-as` names. All files that options name are open.
-fn copy_as(options: &Options) -> Result<(), Error> {
+/// Makes this process copy as the user that `--copy-as` names. All files that options name are open. `role`: the one
+/// of this process in errors.
+pub fn copy_as(options: &Options, role: &'static str) -> Result<(), Error> {
     let Some(spec) = &options.copy_as else { return Ok(()) };
-    let (uid, groups) = ids::copy_as(spec).map_err(|line| Error::usage(line).by("sender"))?;
+    let (uid, groups) = ids::copy_as(spec).map_err(|line| Error::usage(line).by(role))?;
     sys::become_user(uid, &groups).map_err(|(call, error)| {
-        let start = format!("rsync: [sender] {call} failed: ").into_bytes();
-        Error::usage([start, errno_words(&error)].concat()).by("sender")
+        let start = format!("rsync: [{role}] {call} failed: ").into_bytes();
+        Error::usage([start, errno_words(&error)].concat()).by(role)
     })
 }
 

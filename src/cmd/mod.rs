@@ -33,6 +33,7 @@ mod server_session;
 mod shell_keepalive;
 mod stock_server;
 mod systemd_unit;
+mod via_child;
 mod via_daemon;
 mod via_ephemeral;
 mod via_server;

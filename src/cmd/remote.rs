@@ -10,6 +10,7 @@ use super::live_display::{self, LiveDisplay};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
+use super::via_child;
 use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
@@ -189,6 +190,9 @@ impl RemoteCopy {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
             && !input_files::name_files(&self.options)
+            // Another user may see less.
+            && self.options.copy_as.is_none()
+            && !self.far.is_child
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.
         let read = may_look.then(|| input_files::rules(env, &self.options)).and_then(Result::ok)?;
@@ -306,6 +310,11 @@ impl RemoteCopy {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
         env.handle_signals().map_err(no_signals)?;
+        if self.far.is_child {
+            *prepared = Some(copy::prepare(env, &self.options, self.far.server_sends)?);
+            let (shell, link) = via_child::start(self, env)?;
+            return Ok(ReachedProgram::Native(Carrier::Shell(shell), link, None));
+        }
         let places = Places::of(env);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
@@ -434,6 +443,7 @@ impl RemoteCopy {
             repeats: false,
             interrupted: &env.stop_requested,
             is_net: false,
+            is_local: self.far.is_child,
             gauge: None,
         }
     }
@@ -483,6 +493,11 @@ impl RemoteCopy {
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
     fn converse(&self, env: &mut Env, begun: OpenedSession, early: Option<Early<'_>>, since: Since) -> Exit {
+        if !self.far.is_child
+            && let Err(error) = copy::copy_as(&self.options, self.role())
+        {
+            return fail(env, &error);
+        }
         let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
         let is_stock = matches!(opened, Opened::Stock(..));
@@ -577,6 +592,7 @@ impl RemoteCopy {
         let chosen = self.route.lock().clone();
         let reached = match carrier {
             Carrier::Daemon => "an rsync daemon".to_owned(),
+            Carrier::Shell(_) if self.far.is_child => return "local copy".to_owned(),
             Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
             Carrier::EphemeralServer(_) | Carrier::Net(_) => chosen.unwrap_or_default(),

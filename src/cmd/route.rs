@@ -117,6 +117,7 @@ mod tests {
             host: host.as_bytes().to_vec(),
             server,
             daemon: None,
+            is_child: false,
             server_sends: false,
             words: Vec::new(),
             remote_words: Vec::new(),

@@ -264,6 +264,9 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         }
         Authority::CommandLine(_) | Authority::Nothing(_) => Ceiling::default(),
     };
+    if matches!(authority, Authority::CommandLine(_)) {
+        copy::copy_as(&options, if setup.server_sends { "sender" } else { "Receiver" })?;
+    }
     let server_stops = Arc::default();
     Ok(SettledSetup { options, rules, operands, listed, repeats, server_stops, ceiling, beyond })
 }
@@ -290,6 +293,10 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
         let words =
             "sparsync: --insecure-links is not supported by a server: it follows no symlinks of untrusted users";
         return Err(Error::new(Exit::Unsupported, words));
+    }
+    if options.copy_as.is_some() {
+        let words = "sparsync: --remote-option=--copy-as is not supported by a server: its grant selects the user";
+        return Err(Error::new(Exit::Unsupported, words).with_hint("use --transport=ssh"));
     }
     let device = match setup.server_sends {
         true => options.select.copy_devices.then_some("--copy-devices"),

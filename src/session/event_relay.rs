@@ -49,6 +49,8 @@ impl EventSink for RemoteReporter<'_> {
 pub(super) struct EventQueue {
     state: Mutex<EventQueueState>,
     changed: Condvar,
+    /// See [`Client::is_local`](crate::session::Client::is_local).
+    is_local: bool,
 }
 
 #[derive(Default)]
@@ -59,6 +61,11 @@ struct EventQueueState {
 }
 
 impl EventQueue {
+    /// Creates the queue of a client that sends.
+    pub(super) fn of(is_local: bool) -> EventQueue {
+        EventQueue { is_local, ..EventQueue::default() }
+    }
+
     pub(super) fn push(&self, event: Event, cost: u64) {
         let mut state = self.state.lock();
         state.events.push_back((event, cost));
@@ -93,6 +100,7 @@ impl EventQueue {
             for (mut event, cost) in events {
                 if let Event::Item(item) = &mut event
                     && item.update == Update::Received
+                    && !self.is_local
                 {
                     // Received by the server means sent by us.
                     item.update = Update::Sent;

@@ -103,6 +103,8 @@ pub struct Client<'a> {
     /// The connection goes over the network without a shell. A user who watches the progress is informed if no data
     /// arrives.
     pub is_net: bool,
+    /// Both trees are on this machine, so what the server receives is not sent to another one.
+    pub is_local: bool,
     /// See [`Terms::gauge`].
     pub gauge: Option<&'a Arc<Gauge>>,
 }
@@ -371,7 +373,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = sender::SenderInbox::default();
-        let events = EventQueue::default();
+        let events = EventQueue::of(self.is_local);
         let handler = SenderHandler { inbox: &inbox, events: &events };
         let report = |event: Event| {
             events.push(event, 0);

@@ -203,7 +203,7 @@ impl Client<'_> {
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
-        let queue = Arc::<EventQueue>::default();
+        let queue = Arc::new(EventQueue::of(self.is_local));
         let problems = Mutex::<Tally>::default();
         let (encoder, intake) =
             push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;

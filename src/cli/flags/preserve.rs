@@ -363,7 +363,7 @@ pub const FLAGS: &[Flag] = &[
         long: "copy-as",
         arity: Arity::Value("USER[:GROUP]"),
         help: "run the copy as USER",
-        man: "In a copy to or from another machine, the installed rsync does the run.",
+        man: "In a copy to or from another machine, only this end is concerned; -M--copy-as=USER is for the other end.",
         set: |args, given| {
             args.copy_as = Some(given.value.to_vec());
             Ok(())

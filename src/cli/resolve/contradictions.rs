@@ -4,7 +4,7 @@ use super::environment::Environment;
 use super::policies::{self, recurse};
 use crate::cli::args::Args;
 use crate::cli::remote_args::RemoteOperand;
-use crate::cli::value::{names, printable, refuse};
+use crate::cli::value::{names, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Checksums, Recurse};
@@ -117,16 +117,12 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
         (args.read_batch, "--read-batch"),
         (args.only_write_batch, "--only-write-batch"),
         (args.write_batch, "--write-batch"),
-        (args.copy_as.is_some() && far, "--copy-as with a remote host"),
         (args.confine_root.is_some(), "--confine-root"),
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),
     ];
     if let Some((_, name)) = conflicts.into_iter().find(|(is_given, _)| *is_given) {
         return Some(name.to_string());
-    }
-    if let Some(option) = args.remote_options.first().filter(|_| !far) {
-        return Some(format!("--remote-option={} on a local copy", String::from_utf8_lossy(&printable(option))));
     }
     if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
         return Some("--remote-option=--log-file".to_string());

@@ -276,7 +276,7 @@ fn unsupported_options_are_handed_over_by_name() {
         ("--only-write-batch=x", "--only-write-batch"),
         ("--confine-root=/x", "--confine-root"),
         ("--iconv=utf8", "--iconv"),
-        ("-M--fake-super", "--remote-option=--fake-super on a local copy"),
+        ("-M--log-file=x", "--remote-option=--log-file"),
         ("--protocol=28", "--protocol=28 on a local copy"),
     ] {
         let Ok(Request::Handover(Some(error))) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };

@@ -29,6 +29,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         repeats: false,
         interrupted: stop,
         is_net: false,
+        is_local: false,
         gauge: None,
     }
 }

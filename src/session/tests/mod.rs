@@ -420,6 +420,7 @@ impl TestClient<'_> {
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
                 is_net: false,
+                is_local: false,
                 gauge: None,
             };
             let mut tally = Tally::default();

@@ -152,6 +152,7 @@ pub fn converse(
         repeats: false,
         interrupted: &stop,
         is_net: false,
+        is_local: false,
         gauge: None,
     };
     let operand = if is_pull { &source } else { &dest };

@@ -1,0 +1,40 @@
+//! The server of a local copy: this program once more, connected by pipes, without a remote shell.
+
+use super::copy;
+use super::remote_copy::RemoteCopy;
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::event::errno_words;
+use crate::transport::Link;
+use crate::transport::link::FAREWELL;
+use crate::transport::shell::{Shell, ShellAnswer, ShellExit, Stderr};
+
+/// This program. The kernel finds it also if its path cannot be searched by the user of `--copy-as`.
+const OWN_PROGRAM: &[u8] = b"/proc/self/exe";
+
+/// Starts the server, and returns its link once it has sent its first bytes. From then on, this process has the user of
+/// `--copy-as`. All files that options name are open.
+pub fn start(side: &RemoteCopy, env: &Env) -> Result<(Shell, Link), Error> {
+    copy::copy_as(&side.options, side.role())?;
+    let words = [&[OWN_PROGRAM.to_vec(), b"--server".to_vec()][..], &side.far.server_words, &side.far.remote_words];
+    let paths = side
+        .far_paths()
+        .iter()
+        .map(|path| if path.starts_with(b"-") { [b"./", &path[..]].concat() } else { path.clone() });
+    let argv: Vec<_> = words.concat().into_iter().chain([b".".to_vec()]).chain(paths).collect();
+    let failed = |error: &std::io::Error| {
+        let start = &b"sparsync: cannot start a process for the destination: "[..];
+        Error::new(Exit::Ipc, [start, &errno_words(error)].concat()).by(side.role())
+    };
+    let mut shell = Shell::start(&argv, env.umask, Stderr::Inherited).map_err(|error| failed(&error))?;
+    match shell.answer(&side.patience(env), &mut std::io::sink()) {
+        Ok(ShellAnswer::Native(link)) => Ok((shell, link)),
+        Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::TooNoisy) => {
+            let ended = shell.wait(Some(FAREWELL), &env.stop).unwrap_or(ShellExit::Killed);
+            let words = format!("rsync: connection unexpectedly closed (0 bytes received so far) [{}]", side.role());
+            Err(Error::new(ended.exit(), words).by(side.role()))
+        }
+        Ok(ShellAnswer::GaveUp(error)) | Err(error) => Err(failed(&error)),
+    }
+}
