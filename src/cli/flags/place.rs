@@ -21,7 +21,8 @@ pub const FLAGS: &[Flag] = &[
         help: "append data to destination files that are shorter than the source",
         man: "With --sparse, rsync 3.5.0 replaces existing data by a hole; sparsync writes the whole file again.",
         set: |args, _| {
-            args.append = 1;
+            // A server gets it twice for --append-verify.
+            args.append = if args.server { args.append.saturating_add(1) } else { 1 };
             Ok(())
         },
         unset: |args| args.append = 0,
