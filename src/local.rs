@@ -172,6 +172,10 @@ impl Plans for LocalPlans<'_> {
         self.scanner.listed()
     }
 
+    fn will_come(&self) -> bool {
+        true
+    }
+
     fn is_unbounded(&self) -> bool {
         self.scanner.is_unbounded()
     }

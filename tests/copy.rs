@@ -356,7 +356,7 @@ synctest!(path_close_to_path_max, |w: World| {
 
 // rsync opens each file by its whole path and fails on this one with exit 23.
 synctest!(path_longer_than_path_max, |w: World| {
-    w.not_with_stock("rsync cannot send such a path");
+    w.not_with_stock("rsync cannot send such a path").not_served_push("rsync cannot send such a path");
     let deep = ["component".repeat(20).as_str(); 25].join("/");
     w.build("src", |t| drop(t.file(format!("{deep}/leaf"), "deep")));
     w.copies_all(&["-a"]);

@@ -1,5 +1,5 @@
-//! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The route
-//! `served-pull` of `SPARSYNC_TEST_ROUTES` runs all other cases, too.
+//! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The routes
+//! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
 use crate::stock::{acls, attributes};
@@ -83,6 +83,14 @@ synctest!(many_unchanged_directories, with client, |w: World| {
         });
     }
     w.once().no_dry_run().agree(&["-ai"]).exits(0);
+});
+
+// A list is open as long as a name in it waits for another one, and the client lists about 1,000 entries ahead of it.
+synctest!(hard_link_names_around_a_long_directory, with client, |w: World| {
+    let files = (0..1500).map(|n| format!("b/{n}")).chain((0..1200).map(|n| format!("c/{n}/f")));
+    let unchanged = Vec::from_iter(files).join(" ");
+    w.source(&format!("a/x b/y==a/x {unchanged}")).dest(&unchanged).no_dry_run();
+    w.once().agree(&["-aiH"]).exits(0);
 });
 
 synctest!(removed_sources, with client, |w: World| {
@@ -172,6 +180,33 @@ fn hostile_client_is_rejected() {
         ([data(&no_rules), data(&item(2, 0x8000)), data(&[0xff; 16])].concat(), "protocol error"),
     ] {
         let output = serve(&SENDS, &[VERSION, &sent].concat(), Then::WaitForServer);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().unwrap_or(-1);
+        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn hostile_client_that_sends_is_rejected() {
+    // A file of 1 byte: flags, name, size, time, mode.
+    let file = |name: &[u8]| {
+        let mode = 0o100_644_u32.to_le_bytes();
+        [&[0x18, name.len() as u8][..], name, &[0, 1, 0], &[0; 4], &mode, &[0]].concat()
+    };
+    let item = |index: u8| [&[index][..], &[0, 0x80], &[0; 16]].concat();
+    for (sent, what) in [
+        (data(&[0xff; 64]), "protocol error"),
+        (data(&file(b"../x")), "protocol error"),
+        (data(&file(b"a/../../x")), "protocol error"),
+        (data(&file(b"no/such/parent")), "protocol error"),
+        // Content and items that were not requested.
+        (data(&[file(b"x"), item(100)].concat()), "protocol error"),
+        // A message that only a receiver sends.
+        (vec![4, 0, 0, 107, 0, 0, 0, 0], "protocol error"),
+        (vec![0, 0, 0, 99], "protocol error"),
+    ] {
+        let output = serve(&["-re.LsfxCI", ".", "dst"], &[VERSION, &sent].concat(), Then::WaitForServer);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap_or(-1);
         assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");

@@ -53,21 +53,12 @@ pub fn transfer(
     context: &Context<'_>,
     applier: &mut ApplierState,
     job: &Job<'_>,
-    mut changes: Changes,
+    changes: Changes,
     out: &mut Outcome<'_>,
 ) -> bool {
-    if !context.is_dry()
-        && context.finds_differences()
-        && let Some(error) = cannot_read_old(context, job)
-    {
-        // Without a readable basis, the file counts as new.
-        let full = context.full(job.path.as_bytes());
-        let words = crate::report::event::errno_words(&error);
-        let start = b"rsync: [generator] failed to open \"";
-        let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
-        out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
-        changes = Changes::NEW;
-    }
+    let is_announced = context.is_reported_by_peer() && !context.is_dry();
+    let (changes, warning) = changes_of_transfer(context, job, changes);
+    out.events.extend(warning.filter(|_| !is_announced));
     let similar = context.chosen.take(&job.path);
     out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
     let mut item = job.item(context, Update::Received, changes);
@@ -95,6 +86,26 @@ pub fn transfer(
     }
 }
 
+/// Returns how a file is reported that is about to be requested from a peer that reports all items, and a warning.
+pub fn announced(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
+    let (changes, warning) = changes_of_transfer(context, job, changes);
+    let mut item = job.item(context, Update::Received, changes);
+    item.transfer = true;
+    (item, warning)
+}
+
+/// Returns the changes that are reported for a file that is transferred. Without a readable basis it counts as new, with
+/// a warning.
+fn changes_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Changes, Option<Event>) {
+    let needs_basis = !context.is_dry() && context.finds_differences();
+    let Some(error) = needs_basis.then(|| cannot_read_old(context, job)).flatten() else { return (changes, None) };
+    let full = context.full(job.path.as_bytes());
+    let words = crate::report::event::errno_words(&error);
+    let start = b"rsync: [generator] failed to open \"";
+    let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
+    (Changes::NEW, Some(Event::Problem(Problem::new(line, Weight::Warning))))
+}
+
 /// Transfers the content, and reports and counts it. `item`: how the file is reported, with `changes`.
 fn bring(
     context: &Context<'_>,
@@ -107,7 +118,7 @@ fn bring(
     let opened = open_content(context, job);
     let mut content = opened.inspect_err(|failure| count_unsent(context, job, changes, failure, out))?;
     out.begun.clear();
-    if context.wants.items && !context.wants.after_transfer {
+    if context.wants.items && !context.wants.after_transfer && !context.is_reported_by_peer() {
         out.begun.push(Event::Item(item.clone()));
     }
     if context.wants.begin {

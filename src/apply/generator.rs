@@ -28,7 +28,7 @@ use crate::apply::entry;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
 use crate::error::Error;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, FileId, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
@@ -195,6 +195,7 @@ impl<'a> Generator<'a> {
         for work in self.links.close() {
             self.out.queue_work(work)?;
         }
+        self.out.settle_followers()?;
         self.out.queue_work(Vec::new())
     }
 
@@ -317,6 +318,7 @@ impl<'a> Generator<'a> {
         if frame.has_plan {
             return Ok(None);
         }
+        self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
         let Some(mut plan) = self.stock.stray(&spot.path)? else { return Ok(None) };
         // The plan holds a single entry, but not because an argument named it.
@@ -337,7 +339,7 @@ impl<'a> Generator<'a> {
     fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<(), Error> {
         let Generator { context, stock, deletions, out, .. } = self;
         stock.skip(task_id, path, &mut |findings| report_findings(context, deletions, out, findings))?;
-        self.look_ahead(PlanPool::hold_more)
+        self.look_ahead(PlanPool::hold_coming)
     }
 
     /// Processes the entries of a directory. `itself` is set if the root is an entry of the source; `item` reports the
@@ -350,8 +352,9 @@ impl<'a> Generator<'a> {
         item: Option<Event>,
     ) -> Result<Frame, Error> {
         self.context.go_on()?;
+        self.out.settle_followers()?;
         report_findings(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
-        self.look_ahead(PlanPool::hold_more)?;
+        self.look_ahead(PlanPool::hold_coming)?;
         self.report_list_total();
         let head = &mut self.out.head;
         self.deletions.note_file_systems(&plan, head);
@@ -410,6 +413,7 @@ impl<'a> Generator<'a> {
         }
         if self.context.wants.line_for(changes) {
             let mut item = item_of(plan, &top.source, b"", b"", update, changes);
+            item.file = self.context.wire.map(|_| FileId::ROOT);
             item.sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
             self.out.head.push(Event::Item(item));
         }
@@ -488,8 +492,10 @@ impl<'a> Generator<'a> {
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.
             self.out.head.extend(item);
+            self.out.send_items()?;
             return Ok(None);
         };
+        self.out.settle_followers()?;
         self.look_ahead(PlanPool::hold_more)?;
         let below = self.stock.take(task_id, &job.path, &parent.dest_state(&sub))?;
         let spot = Arc::new(Spot::new(job.path, dir, last));

@@ -96,6 +96,7 @@ impl<'a> Job<'a> {
     /// Returns the item that reports it.
     pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
         let mut item = item_of(self.plan, self.source(), self.reported_path(), self.source_name(), update, changes);
+        item.file = self.file_id();
         let lists_digests = context.options.check.mode == CheckMode::Digest;
         if lists_digests && context.wants.digest && item.kind == Kind::File {
             item.digest = self.listed_digest(context);
@@ -148,5 +149,6 @@ pub fn item_of(
         moved_bytes: 0,
         digest: None,
         transfer: false,
+        file: None,
     })
 }

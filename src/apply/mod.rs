@@ -37,7 +37,7 @@ use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::{Basis, ContentDigest, FileId};
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Item, Problem, Weight};
 use crate::report::format::Format;
 use crate::report::gauge::{FileMark, Gauge};
 use crate::report::tally::Tally;
@@ -202,6 +202,11 @@ impl Context<'_> {
         if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
     }
 
+    /// Returns whether the generator reports items to the peer in list order; see [`Wire::reports_items`].
+    pub fn is_reported_by_peer(&self) -> bool {
+        self.wire.is_some_and(Wire::reports_items)
+    }
+
     /// Returns whether files are updated by delta transfer.
     pub fn finds_differences(&self) -> bool {
         self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
@@ -271,6 +276,13 @@ pub trait Wire: Sync {
     fn block_sums(&self) -> BlockSums;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
     fn placed(&self, file: FileId) -> Result<(), Error>;
+    /// Returns whether the peer is a client that reports all items, so it gets each in list order: those of requested
+    /// files just before the request, all others when they are done.
+    fn reports_items(&self) -> bool;
+    /// Waits until the item of an entry can be sent to such a peer.
+    fn await_number(&self, file: FileId) -> Result<(), Error>;
+    /// Sets how such a peer reports a file whose next request follows.
+    fn announce(&self, item: Box<Item>) -> Result<(), Error>;
 }
 
 /// The sums of the blocks of a basis.

@@ -665,7 +665,7 @@ impl<'a> Connection<'a> {
         let announced = self.apply(values, &path, munges, sends, &mut options);
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
-            .or_else(|| stock_server::lacking(&request))
+            .or_else(|| stock_server::lacking(&request, true))
             .map(|error| error.by(if sends { "sender" } else { "Receiver" }));
         request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
         let idle = Some(options.connect.timeout_secs).filter(|&secs| secs > 0);

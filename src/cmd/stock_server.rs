@@ -13,8 +13,8 @@ use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::Wants;
-use crate::session::stock;
 use crate::session::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
+use crate::session::stock::{self, SUMS};
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::walk::arg_path::listed_names;
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Serves a stock rsync if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed rsync serves it.
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     let has_rsync = !RsyncSearch::of(env).finds_none();
-    let lacking = lacking(&request);
+    let lacking = lacking(&request, false);
     let hands_over = match remote_copy::stock_choice(env) {
         Some(is_own) => !is_own || has_rsync && lacking.is_some(),
         None => has_rsync,
@@ -46,14 +46,16 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     }
 }
 
-/// Returns the error that names what only the installed rsync can do.
-pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
+/// Returns the error that names what only the installed rsync can do. `is_daemon`: for a client of a daemon.
+pub(super) fn lacking(request: &cli::ServeStock, is_daemon: bool) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
         // rsync 3.1 is the first with this capability.
         () if is_old => Some("a protocol before 31"),
-        () if !request.serve.sends => Some("receiving"),
+        () if !request.serve.sends && is_daemon => Some("receiving"),
+        () if !request.serve.sends && request.has_confine_root => Some("receiving with --confine-root"),
+        () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
         () if server_args::is_secluded(&request.serve.words) => Some("--secluded-args"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };
@@ -79,6 +81,8 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
     let link = crate::transport::Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut options = options.clone();
+    let flags = Capabilities::parse(&request.capabilities).flags;
+    options.select.no_inc_recursive |= !flags.has(CompatFlags::INC_RECURSE);
     let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
     let mut tally = Tally::default();
@@ -86,12 +90,14 @@ fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
     match ended {
         Ok(()) => tally.exit_of_server(),
         // An error without a role is one of this end.
-        Err(error) if error.role == Error::new(error.exit, "").role => fail(env, &error.by("sender")),
+        Err(error) if error.role == Error::new(error.exit, "").role => {
+            fail(env, &error.by(if request.serve.sends { "sender" } else { "Receiver" }))
+        }
         Err(error) => fail(env, &error),
     }
 }
 
-/// Sends to the client. `daemon`: what a daemon adds.
+/// Serves the client. `daemon`: what a daemon adds.
 pub(super) fn serve_over(
     env: &mut Env,
     request: &cli::ServeStock,
@@ -102,7 +108,7 @@ pub(super) fn serve_over(
     let listed = match &options.select.files_from {
         Some(from @ FilesFrom::File(_)) => {
             let list = input_files::files_from(env, from, options.preserve.link_owners)?;
-            Some(listed_names(&list, options.select.from0, true))
+            Some(listed_names(&list, options.select.from0, request.serve.sends))
         }
         _ => None,
     };
@@ -110,12 +116,15 @@ pub(super) fn serve_over(
     let own = input_files::rules(env, options)?;
     let complete_rules = |parsed: Vec<_>| {
         let own = own.clone();
-        let parsed = parsed.into_iter().chain(own.parsed).collect();
+        // A client that sends has completed them.
+        let of_this_end = own.parsed.into_iter().filter(|_| request.serve.sends);
+        let parsed = parsed.into_iter().chain(of_this_end).collect();
         input_files::InputFiles { parsed, ..own }.rules(options)
     };
+    let known = if request.serve.sends { &SERVER_SUMS[..] } else { &SUMS };
     let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
-        Some(listed) => SERVER_SUMS.into_iter().filter(|sum| listed.contains(sum)).collect(),
-        None => SERVER_SUMS.to_vec(),
+        Some(listed) => known.iter().copied().filter(|sum| listed.contains(sum)).collect(),
+        None => known.to_vec(),
     };
     let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
@@ -151,7 +160,8 @@ pub(super) fn serve_over(
     };
     match daemon.and_then(|daemon| daemon.refusal) {
         Some(refusal) => server.refuse(link, &refusal).and(Err(Error::new(refusal.exit, "").by(""))),
-        None => server.send(link, tally),
+        None if request.serve.sends => server.send(link, tally),
+        None => server.receive(link, tally),
     }
 }
 

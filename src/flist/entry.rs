@@ -313,6 +313,23 @@ impl DirList {
     }
 }
 
+/// The number of a sent directory listing, counted from 0 in the order of sending.
+pub type DirId = u64;
+
+/// An entry of a sent directory listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// The directory listing.
+    pub dir: DirId,
+    /// The index in the sorted list.
+    pub entry: u32,
+}
+
+impl FileId {
+    /// The root of the transfer.
+    pub const ROOT: FileId = FileId { dir: DirId::MAX, entry: 0 };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -588,5 +588,6 @@ fn get_item(r: &mut Reader) -> Result<Item> {
         moved_bytes,
         digest,
         transfer,
+        file: None,
     })
 }

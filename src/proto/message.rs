@@ -5,7 +5,7 @@
 
 use crate::exit::Exit;
 use crate::filter::Parsed;
-use crate::flist::DirList;
+use crate::flist::{DirId, DirList, FileId};
 use crate::path::RelPath;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
@@ -146,9 +146,6 @@ pub enum DestDirState {
 /// Length of a directory digest. Only pairs are compared, so 96 bits of a keyed digest are plenty.
 pub const DIGEST_LEN_BYTES: usize = 12;
 
-/// The number of a sent directory listing, counted from 0 in the order of sending.
-pub type DirId = u64;
-
 /// The listing of a source directory that differs from the destination, or that could not be compared.
 #[derive(Debug, Clone, Default)]
 pub struct DirListing {
@@ -189,15 +186,6 @@ pub struct SubdirFlags {
     pub is_walked: bool,
     /// It is only a leading path element under `-R`.
     pub is_implied: bool,
-}
-
-/// A file of a sent directory listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId {
-    /// The directory listing.
-    pub dir: DirId,
-    /// The index in the sorted list.
-    pub entry: u32,
 }
 
 /// The digest that verifies the content of a file: 128 bits of BLAKE3 or XXH3 (see [`crate::digest::By`]).

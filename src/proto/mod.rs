@@ -14,6 +14,7 @@ pub mod native;
 #[allow(dead_code, reason = "the server's end, daemons, batch files and older protocols are not used yet")]
 pub mod rsync;
 
+pub use crate::flist::{DirId, FileId};
 pub use dialect::{Dialect, Encoder, ProtocolSupport};
 pub use fragment::{Joiner, cut};
 #[allow(unused_imports, reason = "for code that reads first bytes without `sniff`")]
@@ -25,8 +26,8 @@ pub use message_kinds::{class_of, name_of};
 pub use native::Native;
 
 pub use message::{
-    Basis, Class, ContentDigest, DestDirState, DirId, DirListing, FileId, Greeting, IdName, Lane, Meeting, Message,
-    Roots, Setup, SubdirFlags,
+    Basis, Class, ContentDigest, DestDirState, DirListing, Greeting, IdName, Lane, Meeting, Message, Roots, Setup,
+    SubdirFlags,
 };
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use super::enum_values::{Role, basis};
 use super::greeting::VERSIONS;
 use super::limits::{BASIS_MAX_BYTES, DATA_MAX_BYTES, FILE_MAX_BYTES, FRAME_MAX_BYTES};
 use super::limits::{GRANT_MAX_BYTES, WHOLE_MAX_BYTES};
-use super::message::{Basis, FileId, Lane, Message};
+use super::message::{Basis, Lane, Message};
 use super::message_kinds::{self, Row, row_of};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::flist::FileId;
 
 /// The native encoding of one protocol version.
 pub struct Native {

@@ -1,6 +1,6 @@
 //! The events of a run, as values.
 
-use crate::flist::{Kind, Time};
+use crate::flist::{FileId, Kind, Time};
 use crate::plan::changes::Changes;
 
 /// How an entry was, or would be, updated: the first column of itemized output.
@@ -53,6 +53,8 @@ pub struct Item {
     pub digest: Option<Vec<u8>>,
     /// Whether file data was (or in a dry run would be) transferred.
     pub transfer: bool,
+    /// The entry at the peer that has the source. It is not sent between two sparsyncs.
+    pub file: Option<FileId>,
 }
 
 /// The process that rsync would name in an error line.

@@ -410,6 +410,7 @@ pub(super) mod tests {
             moved_bytes: 1_234_758,
             digest: None,
             transfer: true,
+            file: None,
         }
     }
 
@@ -422,6 +423,7 @@ pub(super) mod tests {
             len_bytes: 3,
             moved_bytes: 0,
             transfer: false,
+            file: None,
             ..item(name)
         }
     }

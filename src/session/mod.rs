@@ -350,6 +350,7 @@ impl Client<'_> {
             dest: self.dest.clone(),
             wants,
             is_client: true,
+            listing_client: None,
             awaits_bye: self.setup.profile || self.options.select.remove_source != RemoveSource::No,
             profile: false,
         };
@@ -689,6 +690,7 @@ pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: us
             dest,
             wants: setup.wants,
             is_client: false,
+            listing_client: None,
             awaits_bye: false,
             profile: setup.profile,
         };

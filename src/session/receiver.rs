@@ -5,7 +5,6 @@ mod inbox;
 mod late_xattrs;
 
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
-pub use self::late_xattrs::ROOT_LISTING;
 
 use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
@@ -25,7 +24,7 @@ use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
 use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
-use crate::report::event::{ErrorRole, Event, Problem, Wants, Weight};
+use crate::report::event::{ErrorRole, Event, Item, Problem, Wants, Weight};
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::{DestPrescan, DigestScan, ScannedDest};
 use crate::session::digest_exchange::{Half, Known, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
@@ -72,6 +71,8 @@ pub struct Receiver<'a> {
     pub wants: Wants,
     /// This end is the client, which reports for itself.
     pub is_client: bool,
+    /// Set if the sender is a client that reports all items.
+    pub listing_client: Option<&'a dyn ListingClient>,
     /// The sender may report something after our last message, so its final message is awaited.
     pub awaits_bye: bool,
     /// Whether to report the costs of this end.
@@ -302,6 +303,14 @@ struct WalkPosition {
     listed: (u64, u64),
 }
 
+/// A client that sends, and reports all items. It lists directories piecewise.
+pub trait ListingClient: Sync {
+    /// Returns whether an entry has its number in the protocol.
+    fn has_number(&self, file: FileId) -> bool;
+    /// Returns whether more lists come although none of those that came is done any more.
+    fn owes_lists(&self) -> bool;
+}
+
 /// Makes the sender keep its copy of a directory until no more of its files are requested.
 struct SenderHold {
     connection: Arc<Connection>,
@@ -525,6 +534,12 @@ impl Plans for PeerPlans<'_> {
         (position.listed.0 + entries, position.listed.1 + bytes, state.dirs_ended.is_some())
     }
 
+    fn will_come(&self) -> bool {
+        let Some(client) = self.peer.receiver.listing_client else { return true };
+        let state = self.inbox().lock();
+        state.dirs.first().is_some() || state.dirs_ended.is_some() || client.owes_lists()
+    }
+
     fn is_unbounded(&self) -> bool {
         self.whole_list_first
     }
@@ -698,6 +713,19 @@ impl Wire for Receiver<'_> {
 
     fn placed(&self, file: FileId) -> Result<(), Error> {
         self.connection.send_later(&Message::Placed(file))
+    }
+
+    fn reports_items(&self) -> bool {
+        self.listing_client.is_some()
+    }
+
+    fn announce(&self, item: Box<Item>) -> Result<(), Error> {
+        self.connection.send(&Message::Event(Event::Item(item)))
+    }
+
+    fn await_number(&self, file: FileId) -> Result<(), Error> {
+        let Some(client) = self.listing_client else { return Ok(()) };
+        self.inbox.wait(|_| client.has_number(file).then_some(()))
     }
 }
 

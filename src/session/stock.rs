@@ -10,7 +10,9 @@ mod controls;
 pub mod daemon;
 pub mod pull;
 pub mod push;
+mod receive;
 pub mod serve;
+mod served_items;
 mod support;
 
 use self::support::SHA1;
@@ -124,11 +126,7 @@ impl Client<'_> {
         reporter.traffic(sent, received);
         ended.map_err(|error| {
             let error = if error.role == Error::new(error.exit, "").role { error.by(role) } else { error };
-            if !error.message.starts_with(ENDED) {
-                return error;
-            }
-            let words = format!("rsync: connection unexpectedly closed ({received} bytes received so far) [{role}]");
-            Error { message: words.into_bytes(), ..error.by(role) }
+            in_words_of_rsync(error, &traffic, role)
         })
     }
 
@@ -162,6 +160,7 @@ impl Client<'_> {
             dest: self.dest.clone(),
             wants,
             is_client: true,
+            listing_client: None,
             awaits_bye: true,
             profile: false,
         };
@@ -298,6 +297,16 @@ fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Resul
     Ok(out)
 }
 
+/// Returns the error in rsync's words if it reports a connection that was closed too early.
+fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str) -> Error {
+    if !error.message.starts_with(ENDED) {
+        return error;
+    }
+    let received_bytes = traffic[1].load(Ordering::Relaxed);
+    let words = format!("rsync: connection unexpectedly closed ({received_bytes} bytes received so far) [{role}]");
+    Error { message: words.into_bytes(), ..error.by(role) }
+}
+
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
 
@@ -352,7 +361,7 @@ fn too_old(protocol: u8) -> Error {
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
-const SUMS: [Checksum; 6] =
+pub const SUMS: [Checksum; 6] =
     [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
 /// The compressions that are offered. `zlib` needs the content of the basis for decoding.
 const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];

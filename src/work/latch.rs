@@ -16,6 +16,11 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Returns whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        *self.is_open.lock()
+    }
+
     /// Blocks until the gate is open.
     pub fn wait(&self) {
         let mut is_open = self.is_open.lock();

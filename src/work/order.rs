@@ -54,6 +54,11 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         None
     }
 
+    /// Passes a value without a number to the consumer at once.
+    pub fn put_now(&self, value: T) {
+        (self.state.lock().consumer)(value);
+    }
+
     /// Passes the remaining values to the consumer, in order, although numbers before them never arrived.
     pub fn finish(self) {
         let OrderState { early, mut consumer, .. } = self.state.into_inner();

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 ///   case that does not run over QUIC uses the script in both directions;
 /// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
 /// - `stock-push`, `stock-pull`: through the script, with rsync as the peer of both programs;
-/// - `served-pull`: through the script, with the program under test as the peer of an rsync;
+/// - `served-push`, `served-pull`: through the script, with the program under test as the peer of an rsync;
 /// - `sshd`: through a real sshd, for the few cases that use one.
 ///
 /// The default is `local,mixed,sshd`: options and decisions do not depend on the transport, so each case runs once in each
@@ -54,7 +54,7 @@ pub enum Shell {
 }
 
 /// The words of `SPARSYNC_TEST_ROUTES`.
-const ROUTE_WORDS: [&str; 14] = [
+const ROUTE_WORDS: [&str; 15] = [
     "local",
     "push",
     "pull",
@@ -67,6 +67,7 @@ const ROUTE_WORDS: [&str; 14] = [
     "once-pull",
     "stock-push",
     "stock-pull",
+    "served-push",
     "served-pull",
     "sshd",
 ];
@@ -85,6 +86,7 @@ impl Route {
         Route::Pull(Shell::Once),
         Route::Push(Shell::Stock),
         Route::Pull(Shell::Stock),
+        Route::Push(Shell::Served),
         Route::Pull(Shell::Served),
     ];
     /// The routes of cases that need a peer.
@@ -96,7 +98,7 @@ impl Route {
     pub const STOCK: &[Route] = &[Route::Push(Shell::Stock), Route::Pull(Shell::Stock)];
 
     /// The routes of the cases about serving a stock rsync, which run whatever is chosen.
-    pub const SERVED: &[Route] = &[Route::Pull(Shell::Served)];
+    pub const SERVED: &[Route] = &[Route::Push(Shell::Served), Route::Pull(Shell::Served)];
 
     /// The routes of the cases about daemons, which run whatever is chosen.
     pub const DAEMON: &[Route] = &[Route::Push(Shell::Daemon), Route::Pull(Shell::Daemon)];
@@ -123,9 +125,8 @@ impl Route {
             Route::Pull(Shell::Once) => "once-pull",
             Route::Push(Shell::Stock) => "stock-push",
             Route::Pull(Shell::Stock) => "stock-pull",
+            Route::Push(Shell::Served) => "served-push",
             Route::Pull(Shell::Served) => "served-pull",
-            // A push is served by the installed rsync.
-            Route::Push(Shell::Served) => return false,
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
             Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon) => return true,
         };

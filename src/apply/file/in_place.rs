@@ -133,7 +133,7 @@ fn appended_from(
         let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
         out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
     }
-    record_retry(context, job);
+    record_retry(context, job).map_err(Failure::Fatal)?;
     if let Content::Stream { wire, file, incoming } = content {
         *incoming = wire.again(*file).map_err(Failure::Fatal)?;
     }

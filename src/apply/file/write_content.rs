@@ -5,6 +5,7 @@ use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget,
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome};
+use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::sys;
@@ -30,7 +31,7 @@ pub(super) fn fill(
             report_mismatch(job, (target.verified_bytes > 0, true), &mut out.events);
         }
         if target.verified_bytes > 0 {
-            record_retry(context, job);
+            record_retry(context, job).map_err(Failure::Fatal)?;
         }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
         if target.fresh {
@@ -51,16 +52,21 @@ pub(super) fn fill(
     })
 }
 
-/// Records that a file is transferred a second time because the first attempt failed. Reported at the end.
-pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) {
-    if context.wants.items {
-        // The first attempt would have left it with the current time.
-        let changes = attributes::left_as_new(context, job.source());
-        let mut item = job.item(context, Update::Received, changes);
-        item.transfer = true;
-        let mut again = context.again.lock();
-        again.push((job.path.clone(), Event::Item(item)));
+/// Records that a file is transferred a second time because the first attempt failed. Reported at the end, or by the
+/// peer.
+pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) -> Result<(), Error> {
+    if !context.wants.items {
+        return Ok(());
     }
+    // The first attempt would have left it with the current time.
+    let changes = attributes::left_as_new(context, job.source());
+    let mut item = job.item(context, Update::Received, changes);
+    item.transfer = true;
+    if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
+        return wire.announce(item);
+    }
+    context.again.lock().push((job.path.clone(), Event::Item(item)));
+    Ok(())
 }
 
 /// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go

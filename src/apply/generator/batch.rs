@@ -98,12 +98,17 @@ impl Batch {
 
 impl Work {
     /// Does the work, or breaks if the run ends.
-    fn carry_out(self, context: &Context<'_>, applier: &mut ApplierState, out: &mut Outcome<'_>) -> ControlFlow<()> {
+    pub(super) fn carry_out(
+        &self,
+        context: &Context<'_>,
+        applier: &mut ApplierState,
+        out: &mut Outcome<'_>,
+    ) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
-                for step in &plan.steps[range] {
+                for step in &plan.steps[range.clone()] {
                     go_on(context, out)?;
-                    entry::perform(context, applier, &Job::new(&plan, *step, &spot), out);
+                    entry::perform(context, applier, &Job::new(plan, *step, spot), out);
                 }
                 go_on(context, out)
             }
@@ -120,7 +125,7 @@ impl Work {
             Work::Follow(member, leader) => {
                 leader.is_placed.wait();
                 go_on(context, out)?;
-                hard_links::follow(context, applier, &member.job(), &leader, out);
+                hard_links::follow(context, applier, &member.job(), leader, out);
                 if let (Some(gauge), Action::Transfer(_)) = (context.gauge, member.job().step.decision.action) {
                     gauge.pass(0, member.job().source().len_bytes);
                 }

@@ -3,7 +3,7 @@
 use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Batch, Work};
 use crate::apply::job::Job;
-use crate::apply::{Context, content};
+use crate::apply::{ApplierState, Context, Outcome, content, file};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -25,6 +25,8 @@ pub struct Appliers<'a> {
     pub barrier: &'a dyn Fn(u64),
     /// Returns whether any source error was reported so far.
     pub source_failed: &'a dyn Fn() -> bool,
+    /// Reports events at once, before those of unfinished batches.
+    pub report_now: &'a dyn Fn(Vec<Event>),
 }
 
 /// The events to report next, and the batches that carry them.
@@ -38,13 +40,24 @@ pub(super) struct Outbox<'a> {
     /// Counts that go with `head`.
     pub(super) tally: Tally,
     fuzzy_search: FuzzySearch,
+    /// Names of files whose leaders were not placed yet, if the peer reports all items.
+    followers: Vec<Work>,
+    applier: ApplierState,
 }
 
 impl<'a> Outbox<'a> {
     /// Creates an empty outbox.
     pub(super) fn new(context: &'a Context<'a>, appliers: Appliers<'a>) -> Outbox<'a> {
-        let (head, tally, fuzzy_search) = (Vec::new(), Tally::default(), FuzzySearch::default());
-        Outbox { context, appliers, number: 0, head, tally, fuzzy_search }
+        Outbox {
+            context,
+            appliers,
+            number: 0,
+            head: Vec::new(),
+            tally: Tally::default(),
+            fuzzy_search: FuzzySearch::default(),
+            followers: Vec::new(),
+            applier: ApplierState::default(),
+        }
     }
 
     /// Reports that this many more entries were checked (`--progress`).
@@ -55,8 +68,12 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues work together with all pending events.
-    pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<(), Error> {
-        self.request_content(&work)?;
+    pub(super) fn queue_work(&mut self, mut work: Vec<Work>) -> Result<(), Error> {
+        if self.context.is_reported_by_peer() {
+            work = self.work_in_order(work)?;
+        } else {
+            self.request_content(&work)?;
+        }
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
         let batch = Batch { number: self.number, head, tally, work };
         self.number += 1;
@@ -68,6 +85,79 @@ impl<'a> Outbox<'a> {
     pub(super) fn send_events(&mut self) -> Result<(), Error> {
         // Counts alone can wait for the next batch.
         if self.head.is_empty() { Ok(()) } else { self.queue_work(Vec::new()) }
+    }
+
+    /// Sends the pending events if the peer reports all items.
+    pub(super) fn send_items(&mut self) -> Result<(), Error> {
+        if self.context.is_reported_by_peer() { self.send_events() } else { Ok(()) }
+    }
+
+    /// Reports the pending events, and does what needs no content, so that the peer gets all items in list order. Returns
+    /// the rest of the work, whose content was requested.
+    fn work_in_order(&mut self, work: Vec<Work>) -> Result<Vec<Work>, Error> {
+        self.report_head()?;
+        let mut rest = Vec::new();
+        for work in work {
+            match &work {
+                Work::Steps(plan, range, spot) => {
+                    for at in range.clone() {
+                        let job = Job::new(plan, plan.steps[at], spot);
+                        let step = Work::Steps(plan.clone(), at..at + 1, spot.clone());
+                        if self.is_requested(&job) {
+                            self.request_content_of(job)?;
+                            rest.push(step);
+                        } else {
+                            self.do_now(step)?;
+                        }
+                    }
+                }
+                Work::Step(member) | Work::Lead(member, _) if self.is_requested(&member.job()) => {
+                    self.request_content_of(member.job())?;
+                    rest.push(work);
+                }
+                // The leader's own work may not be queued yet, so this must not wait for it.
+                Work::Follow(_, leader) if !leader.is_placed.is_open() => self.followers.push(work),
+                Work::Step(_) | Work::Lead(..) | Work::Follow(..) => self.do_now(work)?,
+            }
+        }
+        Ok(rest)
+    }
+
+    fn is_requested(&self, job: &Job<'_>) -> bool {
+        matches!(job.step.decision.action, Action::Transfer(_)) && !self.context.is_dry()
+    }
+
+    /// Does work on this thread, and reports its events.
+    fn do_now(&mut self, work: Work) -> Result<(), Error> {
+        let mut out = Outcome::default();
+        // If the run ends, the next call of `go_on` notices.
+        let _ = work.carry_out(self.context, &mut self.applier, &mut out);
+        self.tally.merge(&out.tally);
+        self.head.append(&mut out.events);
+        self.report_head()?;
+        // Only now: its listing is held until its items were sent.
+        drop(work);
+        out.fatal.map_or(Ok(()), Err)
+    }
+
+    /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
+    /// may come only once the listings that it holds are done.
+    pub(super) fn settle_followers(&mut self) -> Result<(), Error> {
+        let followers = std::mem::take(&mut self.followers);
+        followers.into_iter().try_for_each(|follower| self.do_now(follower))
+    }
+
+    /// Reports the pending events at once.
+    fn report_head(&mut self) -> Result<(), Error> {
+        let events = std::mem::take(&mut self.head);
+        let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
+        if let Some(wire) = self.context.wire {
+            files.into_iter().try_for_each(|file| wire.await_number(file))?;
+        }
+        if !events.is_empty() {
+            (self.appliers.report_now)(events);
+        }
+        Ok(())
     }
 
     /// Waits until everything queued is done.
@@ -99,8 +189,15 @@ impl<'a> Outbox<'a> {
     fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
         let context = self.context;
         let is_unrequested = job.plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
-        if is_unrequested || !matches!(job.step.decision.action, Action::Transfer(_)) {
+        let Action::Transfer(changes) = job.step.decision.action else { return Ok(()) };
+        if is_unrequested {
             return Ok(());
+        }
+        if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
+            let (item, warning) = file::announced(context, &job, changes);
+            self.head.extend(warning);
+            self.report_head()?;
+            wire.announce(item)?;
         }
         let similar = self.fuzzy_search.choose(context, &job);
         let wire = context.wire.filter(|_| !context.is_dry());

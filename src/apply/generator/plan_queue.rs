@@ -28,6 +28,8 @@ pub trait Plans: Sync {
     /// Skips the plan of a directory and everything below it. The task number is `None` if nothing below it was walked.
     /// `left` receives the findings there, in order.
     fn skip(&self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
+    /// Returns whether the next plan is there, or comes although earlier ones are held.
+    fn will_come(&self) -> bool;
     /// Returns how the destination is listed.
     fn walk(&self) -> &DestWalk<'_>;
     /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
@@ -46,6 +48,8 @@ pub(super) type See<'s> = dyn FnMut(&DirPlan, bool) + 's;
 
 /// How many entries of both sides are examined ahead of their turn. They take about 200 bytes each.
 const ENTRIES_AHEAD: usize = 10_000;
+/// The same for a client that is an rsync. It lists 1000 entries of its side ahead of those that are done, and then waits.
+const ENTRIES_AHEAD_OF_CLIENT: usize = 500;
 /// How many directories are examined ahead of their turn. A name that waits for one holds two descriptors of its own
 /// directory.
 const DIRS_AHEAD: usize = 1000;
@@ -224,12 +228,28 @@ impl<'a> PlanPool<'a> {
     /// Holds more plans after one was taken.
     pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
         // At least the next plan is held.
-        while self.held_dirs() == 0 || (self.held_entries < ENTRIES_AHEAD && self.held_dirs() < self.ahead_max) {
+        while self.held_dirs() == 0 || (self.has_room() && self.plans.will_come()) {
             if !self.hold_next(see)? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Holds more plans, but does not wait for one that comes only once earlier ones are done.
+    pub(super) fn hold_coming(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+        while (self.held_dirs() == 0 || self.has_room()) && self.plans.will_come() {
+            if !self.hold_next(see)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        let is_client = self.context.is_reported_by_peer();
+        let entries_max = if is_client { ENTRIES_AHEAD_OF_CLIENT } else { ENTRIES_AHEAD };
+        self.held_entries < entries_max && self.held_dirs() < self.ahead_max
     }
 
     fn held_dirs(&self) -> usize {

@@ -73,7 +73,14 @@ pub(super) fn run(
         for further in [&mut applies as &mut dyn Iterator<Item = Result<(), Error>>, &mut scans] {
             further.take_while(Result::is_ok).for_each(drop);
         }
-        let appliers = Appliers { queue: &queue, pace: &pace, barrier: &barrier, source_failed: &source_failed };
+        let report_now = |events: Vec<Event>| order.put_now(events);
+        let appliers = Appliers {
+            queue: &queue,
+            pace: &pace,
+            barrier: &barrier,
+            source_failed: &source_failed,
+            report_now: &report_now,
+        };
         let ended = lead(&mut Generator::new(plans, context, appliers));
         if let (Err(error), Some(wire)) = (&ended, context.wire) {
             wire.give_up(error);

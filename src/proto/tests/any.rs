@@ -339,6 +339,7 @@ fn item() -> impl Strategy<Value = Item> {
                 moved_bytes,
                 digest,
                 transfer,
+                file: None,
             }
         },
     )

@@ -185,6 +185,7 @@ fn item() -> Item {
         moved_bytes: 0,
         digest: Some(vec![0xaa, 0xbb]),
         transfer: true,
+        file: None,
     }
 }
 

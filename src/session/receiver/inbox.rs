@@ -95,6 +95,13 @@ impl ReceiverInbox {
         self.changed.notify_all();
     }
 
+    /// Wakes the threads that wait for something besides messages.
+    pub(in crate::session) fn wake(&self) {
+        // Under the lock, so that no thread misses it.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
     /// Records that no more messages will come, and why.
     pub(super) fn handle_end(&self, error: Error) {
         let mut state = self.lock();

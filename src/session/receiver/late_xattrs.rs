@@ -13,9 +13,6 @@ use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The number of the listing that stands for the root of the transfer.
-pub const ROOT_LISTING: DirId = DirId::MAX;
-
 /// Returns whether the attributes of an entry are set.
 fn sets_attributes(action: Action) -> bool {
     match action {
@@ -68,7 +65,7 @@ impl Receiver<'_> {
         if self.never_sets_attributes() || !has_abbreviated(root) {
             return Ok(());
         }
-        self.request_missing(FileId { dir: ROOT_LISTING, entry: 0 }, root, None, &mut HashSet::new())?;
+        self.request_missing(FileId::ROOT, root, None, &mut HashSet::new())?;
         self.fill(root, None)
     }
 

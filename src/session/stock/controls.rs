@@ -6,7 +6,7 @@ use crate::flist::Kind;
 use crate::fs::sys;
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
-use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
@@ -194,6 +194,25 @@ fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) 
         _ => Event::Problem(Problem::new(line, Weight::Warning)),
     };
     report(event, len_bytes, to)
+}
+
+/// Appends an event of a server for its client, if that is text.
+pub fn encode_text(event: &Event, out: &mut Vec<u8>) {
+    let (tag, line) = match event {
+        Event::Note(line) => (Tag::Info, line),
+        Event::Problem(Problem { line, weight: Weight::Warning }) => (Tag::Warning, line),
+        Event::Problem(Problem { line, .. }) => (Tag::ErrorXfer, line),
+        Event::Item(_)
+        | Event::Deleted { .. }
+        | Event::Missing(_)
+        | Event::Listed { .. }
+        | Event::Checked(_)
+        | Event::Begin(_)
+        | Event::Progress { .. } => return,
+    };
+    if !line.is_empty() || tag == Tag::Info {
+        mux::encode_control(&Control::Text(tag, [line, &b"\n"[..]].concat()), out);
+    }
 }
 
 /// Returns whether a stock peer learns the exit code with which this end gives up.

@@ -7,6 +7,7 @@
 
 use super::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use super::controls::{self, Controls, PeerRole, is_reported};
+use super::served_items::{Served, deletions_of, head_of};
 use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
@@ -14,7 +15,7 @@ use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
 use crate::fs::sys;
-use crate::options::{Compression, Options, Recurse, When};
+use crate::options::{Compression, Options, Preserve, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
@@ -31,9 +32,9 @@ use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{Token, TokenDecoder};
 use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message, Roots, SubdirFlags};
 use crate::report::Tally;
-use crate::report::event::{Problem, Weight};
+use crate::report::event::{Event, Item, Problem, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
-use crate::session::receiver::{ROOT_LISTING, ReceiverInbox};
+use crate::session::receiver::{ListingClient, ReceiverInbox};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
@@ -44,8 +45,11 @@ use std::sync::Arc;
 struct Shared {
     /// By number of the listing.
     listings: Vec<ListingIndex>,
-    /// For each list of the sender, whether nothing more of it is needed.
-    lists_done: Vec<bool>,
+    lists: Vec<List>,
+    /// For how many lists the sender was informed that nothing more of them is needed.
+    ended: usize,
+    /// The index of the first entry of the next list.
+    next_index: i32,
     /// The requested files that were not answered, by index. A file can be requested twice.
     requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
     /// The requested values of extended attributes, by index: the number of the list, and those in it.
@@ -58,6 +62,16 @@ struct Shared {
     unsent: u64,
     /// The sender had no entry, and leaves without reading anything more.
     has_left: bool,
+    /// Set if the sender is the client.
+    served: Option<Served>,
+}
+
+/// A list of the sender.
+struct List {
+    /// The index of its first entry.
+    first: i32,
+    /// Nothing more of it is needed.
+    is_done: bool,
 }
 
 /// How the entries of a listing are numbered.
@@ -68,15 +82,20 @@ struct ListingIndex {
     places: Option<Vec<u32>>,
     /// The list that contains it, if its end is reported as soon as its files were received.
     list: Option<usize>,
+    /// Of a piecewise list at the server: the place of the first directory, and the numbers of the directories.
+    dirs: (u32, Vec<u32>),
 }
 
 impl Shared {
     fn index(&self, file: FileId) -> Result<i32> {
-        if file.dir == ROOT_LISTING {
+        if file == FileId::ROOT {
             return Ok(self.root);
         }
         let listing = usize::try_from(file.dir).ok().and_then(|at| self.listings.get(at));
         let index = listing.and_then(|listing| {
+            if let Some(number) = listing.number_of_dir(file.entry) {
+                return self.served.as_ref()?.own_index(number);
+            }
             let place = match &listing.places {
                 Some(places) => *places.get(file.entry as usize)?,
                 None => file.entry,
@@ -87,16 +106,29 @@ impl Shared {
     }
 }
 
+impl ListingIndex {
+    /// Returns the number of the directory at a place of the listing, if directories have numbers.
+    fn number_of_dir(&self, entry: u32) -> Option<u32> {
+        let (first, numbers) = &self.dirs;
+        numbers.get(entry.checked_sub(*first)? as usize).copied()
+    }
+}
+
 /// Encodes the messages of the receiver.
 pub struct PullEncoder {
     protocol: u8,
+    /// Items have a part about extended attributes.
+    has_xattrs: bool,
+    /// Items of hard links do not have that part.
+    has_shortcut: bool,
+    dry_run: bool,
+    /// Deletions are counted at the end.
+    counts_deletions: bool,
     sums: Sums,
     /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
     takes_blocks: bool,
     shared: Arc<Mutex<Shared>>,
     indices: NdxEncoder,
-    /// For how many lists the sender was informed that nothing more of them is needed.
-    ended: usize,
     /// What is sent first.
     opening: Vec<u8>,
 }
@@ -121,12 +153,15 @@ pub fn directions<'a>(
     let StockTerms { protocol, sums, compression, .. } = terms;
     let encoder = PullEncoder {
         protocol,
+        has_xattrs: options.preserve.xattrs > 0 && !options.dry_run,
+        has_shortcut: !terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM),
+        dry_run: options.dry_run,
+        counts_deletions: options.delete.when.is_some() || options.delete.force,
         sums,
         // A sender that appends reads no sums.
         takes_blocks: compression != Compression::Zlib && options.place.append.is_none(),
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
-        ended: 0,
         opening,
     };
     (encoder, PullIntake { terms, options, inbox, shared })
@@ -135,20 +170,35 @@ pub fn directions<'a>(
 impl PullEncoder {
     /// Appends the ends of the lists of which nothing more is needed, in order.
     fn end_lists(&mut self, out: &mut Vec<u8>) {
-        let shared = self.shared.lock();
-        while shared.lists_done.get(self.ended) == Some(&true) {
+        let mut shared = self.shared.lock();
+        while shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
             self.indices.encode(Ndx::Done, out);
-            self.ended += 1;
+            shared.ended += 1;
         }
     }
 
-    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends an item, which the sender returns. Returns its index.
+    fn item_head(&mut self, file: FileId, head: &ItemHead, out: &mut Vec<u8>) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
-        shared.requested.entry(index).or_default().push_back((file, lane));
+        let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
+        if has_xattrs {
+            shared.requested_xattrs.entry(index).or_default().push_back((0, Vec::new()));
+        }
         drop(shared);
         self.indices.encode(Ndx::Entry(index), out);
-        ItemHead { flags: ItemFlags::TRANSFER, ..ItemHead::default() }.encode(self.protocol, out);
+        head.encode(self.protocol, out);
+        if has_xattrs {
+            encode_xattr_request(&[], out);
+        }
+        Ok(index)
+    }
+
+    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
+        let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
+        let flags = announced.unwrap_or(ItemFlags::TRANSFER);
+        let index = self.item_head(file, &ItemHead { flags, ..ItemHead::default() }, out)?;
+        self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
         match basis {
             Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
             // The head alone says how long the prefix is.
@@ -159,6 +209,34 @@ impl PullEncoder {
             Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
         }
         Ok(())
+    }
+
+    /// Appends the item of an entry for a client that reports it. The item of a file that will be requested waits for
+    /// the request.
+    fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
+        let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
+        let head = head_of(item);
+        if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run {
+            if let Some(served) = &mut self.shared.lock().served {
+                served.announce(file, head.flags);
+            }
+            return Ok(());
+        }
+        let index = self.item_head(file, &head, out)?;
+        if let Some(served) = &mut self.shared.lock().served {
+            served.expect_return(index);
+        }
+        Ok(())
+    }
+
+    /// Appends the ends of retries, of delayed updates, and of deletions.
+    fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
+        (0..2).for_each(|_| self.indices.encode(Ndx::Done, out));
+        if self.counts_deletions && self.shared.lock().served.is_some() {
+            self.indices.encode(Ndx::Deletions, out);
+            deletions_of(counted).encode(out);
+        }
+        self.indices.encode(Ndx::Done, out);
     }
 
     /// Requests values of extended attributes.
@@ -187,17 +265,25 @@ impl Encoder for PullEncoder {
                 let mut shared = self.shared.lock();
                 let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
                 if let Some(list) = listing.and_then(|listing| listing.list) {
-                    shared.lists_done[list] = true;
+                    shared.lists[list].is_done = true;
+                }
+                if let Some(served) = &mut shared.served {
+                    served.forget(*dir);
                 }
                 drop(shared);
                 self.end_lists(&mut data);
             }
-            Message::WantsEnd(_) => {
-                self.shared.lock().lists_done.fill(true);
+            Message::WantsEnd(counted) => {
+                self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
                 self.end_lists(&mut data);
-                // The ends of retries, of delayed updates, and of deletions.
-                (0..3).for_each(|_| self.indices.encode(Ndx::Done, &mut data));
+                self.end_phases(counted, &mut data);
             }
+            Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
+            Message::Event(Event::Deleted { name, kind, .. }) => {
+                let deleted = Control::Deleted { path: name.clone(), is_dir: *kind == Kind::Dir };
+                mux::encode_control(&deleted, out);
+            }
+            Message::Event(event) => controls::encode_text(event, out),
             // The goodbye.
             Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
             Message::Placed(file) => {
@@ -205,7 +291,7 @@ impl Encoder for PullEncoder {
                 mux::encode_control(&Control::Success(index), out);
             }
             // As in rsync, no keep-alive is sent before the first list has come.
-            Message::Ping if !self.shared.lock().lists_done.is_empty() => {
+            Message::Ping if !self.shared.lock().lists.is_empty() => {
                 mux::encode_control(&Control::KeepAlive, out);
             }
             Message::Fail { exit, .. } if is_reported(*exit) => {
@@ -256,6 +342,34 @@ impl Intake for PullIntake<'_> {
 impl PullIntake<'_> {
     fn is_incremental(&self) -> bool {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
+    }
+
+    fn is_served(&self) -> bool {
+        self.shared.lock().served.is_some()
+    }
+
+    /// Makes the sender a client that reports all items.
+    pub(super) fn serving(&self) -> impl ListingClient + use<> {
+        self.shared.lock().served = Some(Served::default());
+        ServedClient(self.shared.clone())
+    }
+}
+
+/// How many entries a client lists at least, of those in lists after the first one that is not done. rsync lists 1000.
+const LISTED_AHEAD: i32 = 500;
+
+/// The client of a served push.
+struct ServedClient(Arc<Mutex<Shared>>);
+
+impl ListingClient for ServedClient {
+    fn has_number(&self, file: FileId) -> bool {
+        self.0.lock().index(file).is_ok()
+    }
+
+    fn owes_lists(&self) -> bool {
+        let shared = self.0.lock();
+        let second = shared.lists.get(shared.ended + 1);
+        second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
     }
 }
 
@@ -326,7 +440,8 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if has_all_lists {
             self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
         }
-        // How many lists and phases the sender has ended. Without any entry it leaves at once.
+        // How many lists and phases the sender has ended. A server without any entry leaves at once.
+        let is_empty = is_empty && !self.intake.is_served();
         let mut ended = 0;
         while !has_all_lists || !is_empty && ended < self.list_count() + PHASES {
             let ndx = match &self.read_ahead {
@@ -380,12 +495,16 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     }
 
     fn list_count(&self) -> usize {
-        self.intake.shared.lock().lists_done.len()
+        self.intake.shared.lock().lists.len()
     }
 
     /// Reads what follows the last item: the statistics, and the answer to the end of deletions.
     fn goodbye(&mut self) -> decode_error::Result<Tally> {
-        let stats = Stats::decode(self.input, self.intake.terms.protocol)?;
+        // A client sends no statistics.
+        let stats = match self.intake.is_served() {
+            true => Stats::default(),
+            false => Stats::decode(self.input, self.intake.terms.protocol)?,
+        };
         let mut ndx = self.indices.decode(self.input)?;
         if ndx == Ndx::Deletions {
             Deletions::decode(self.input)?;
@@ -504,7 +623,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let mut list = self.list()?;
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
-        self.intake.shared.lock().has_left = is_empty;
+        self.intake.shared.lock().has_left = is_empty && !self.intake.is_served();
         let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
         let mut others = list.entries.iter().flatten();
         let (first, is_more) = (others.next(), others.next().is_some());
@@ -524,7 +643,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
         if let Some(entry) = &top {
-            self.intake.shared.lock().root = list.first;
+            // The own index of a directory is the one before its list.
+            let is_before = is_incremental && self.intake.is_served();
+            self.intake.shared.lock().root = list.first - i32::from(is_before);
             let mut top = DirList::default();
             top.push_entry(b".", self.entry(entry)?);
             roots.top = Some(top);
@@ -562,11 +683,16 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             Some((_, list)) => list,
             None => self.list()?,
         };
+        if let Some(served) = &mut self.intake.shared.lock().served {
+            served.number(dir, list.first);
+        }
+        // A thread may wait for that number.
+        self.intake.inbox.wake();
         if !is_walked {
             if list.entries.iter().flatten().next().is_some() {
                 return Err(violation(format!("unrequested content of directory {dir}")));
             }
-            self.intake.shared.lock().lists_done.push(true);
+            self.add_list(list.first, true);
             return Ok(());
         }
         self.pass_on_listing(path, list, has_content)
@@ -576,6 +702,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
         let SortedList { first, entries, dropped_dirs, named_dirs, ids, problems } = list;
         let mut listing = Listing::new(path, first, has_content);
+        let mut numbers = Vec::new();
         listing.message.ids = ids;
         problems.iter().for_each(|problem| self.counted.problem(problem.weight));
         listing.message.problems = problems;
@@ -593,19 +720,29 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let sub = self.sub(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry)?;
             listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
+            numbers.extend(sub.iter().map(|_| self.dirs.len() as u32));
             self.dirs.extend(sub.map(|(_, dir)| Some(dir)));
         }
-        let mut shared = self.intake.shared.lock();
-        let list = shared.lists_done.len();
-        shared.lists_done.push(false);
-        drop(shared);
+        if self.intake.is_served() {
+            let first_dir = listing.message.list.len() - numbers.len();
+            listing.dirs = (first_dir as u32, numbers);
+        }
+        let list = self.add_list(first, false);
         self.deliver(listing, Some(list))
+    }
+
+    /// Counts one more list. Returns its number.
+    fn add_list(&self, first: i32, is_done: bool) -> usize {
+        let mut shared = self.intake.shared.lock();
+        shared.lists.push(List { first, is_done });
+        shared.next_index = self.next_index;
+        shared.lists.len() - 1
     }
 
     /// Passes on a list that contains the whole tree, as one listing for each directory.
     fn pass_on_tree(&mut self, list: SortedList, has_content: bool) -> decode_error::Result<()> {
         let SortedList { first, entries, named_dirs, .. } = list;
-        self.intake.shared.lock().lists_done.push(false);
+        self.add_list(first, false);
         let mut listings = vec![Listing::new(RelPath::root(), first, has_content)];
         let mut at: HashMap<RelPath, usize> = HashMap::from([(RelPath::root(), 0)]);
         for (place, entry) in (0..).zip(entries) {
@@ -640,7 +777,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
         let is_implied = entry.is_top_dir && !entry.has_content;
         let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
-        let is_walked = (entry.has_content || is_implied) && recurses;
+        // At the server, a directory without content is walked as well: its item needs the index of its list.
+        let is_numbered = self.intake.is_incremental() && self.intake.is_served();
+        let is_walked = (entry.has_content || is_implied || is_numbered) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
             SubdirFlags { is_walked, is_implied },
@@ -678,8 +817,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn deliver(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
         let mut shared = self.intake.shared.lock();
         listing.message.id = shared.listings.len() as DirId;
-        let places = listing.has_gaps().then_some(listing.places);
-        shared.listings.push(ListingIndex { first: listing.first, places, list });
+        let has_dirs = shared.served.is_some() && !self.intake.is_incremental();
+        let places = listing.has_gaps(has_dirs).then_some(listing.places);
+        shared.listings.push(ListingIndex { first: listing.first, places, list, dirs: listing.dirs });
         drop(shared);
         // The reader must not wait for the generator, which may wait for content that comes later.
         if !self.connection.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
@@ -715,10 +855,21 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn item(&mut self, index: i32) -> decode_error::Result<()> {
         let protocol = self.intake.terms.protocol;
         let head = ItemHead::decode(self.input, protocol)?;
-        if head.flags == ItemFlags::REPORT_XATTR {
+        let is_served = self.intake.is_served();
+        if !is_served && head.flags == ItemFlags::REPORT_XATTR {
             return self.requested_xattrs(index);
         }
-        if !head.flags.has(ItemFlags::TRANSFER) {
+        let Preserve { xattrs, .. } = &self.intake.options.preserve;
+        let is_dry = self.intake.options.dry_run;
+        let has_shortcut = !self.intake.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM);
+        if is_served && *xattrs > 0 && !is_dry && head.has_xattrs(has_shortcut) {
+            self.requested_xattrs(index)?;
+        }
+        let has_content = head.flags.has(ItemFlags::TRANSFER) && !is_dry;
+        if !has_content && let Some(served) = &mut self.intake.shared.lock().served {
+            return served.take_returned(index);
+        }
+        if !has_content {
             return Err(violation("an item without content"));
         }
         let sums = SumHead::decode(self.input, protocol)?;
@@ -784,12 +935,14 @@ struct Listing {
     places: Vec<u32>,
     /// The memory that it takes, in bytes.
     cost: u64,
+    /// See [`ListingIndex::dirs`].
+    dirs: (u32, Vec<u32>),
 }
 
 impl Listing {
     fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
         let message = DirListing { path, may_delete: has_content, is_named: !has_content, ..DirListing::default() };
-        Listing { message, first, places: Vec::new(), cost: size_of::<DirListing>() as u64 }
+        Listing { message, first, places: Vec::new(), cost: size_of::<DirListing>() as u64, dirs: Default::default() }
     }
 
     fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {
@@ -802,13 +955,14 @@ impl Listing {
         self.message.subs.extend(sub);
     }
 
-    /// Moves the index of the first entry here, and returns whether the others do not count up from it.
-    fn has_gaps(&mut self) -> bool {
+    /// Moves the index of the first entry here, and returns whether the others do not count up from it. `has_dirs`:
+    /// directories have items.
+    fn has_gaps(&mut self, has_dirs: bool) -> bool {
         let Some(&first) = self.places.first() else { return false };
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
         // Directories are requested only for their attributes.
-        let is_requested = |entry: &Entry| !entry.is_dir() || has_abbreviated(entry);
+        let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || has_abbreviated(entry);
         let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
         entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
     }

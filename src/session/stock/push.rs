@@ -25,7 +25,7 @@ use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message};
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
+use crate::report::event::{Event, Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
 use crate::session::sender::SenderInbox;
@@ -604,14 +604,7 @@ impl Encoder for PushEncoder {
                     mux::encode_control(&report, out);
                 }
             }
-            Message::Event(Event::Note(line)) => {
-                let text = [line, &b"\n"[..]].concat();
-                mux::encode_control(&Control::Text(Tag::Info, text), out);
-            }
-            Message::Event(Event::Problem(Problem { line, weight })) if !line.is_empty() => {
-                let tag = if *weight == Weight::Warning { Tag::Warning } else { Tag::ErrorXfer };
-                mux::encode_control(&Control::Text(tag, [line, &b"\n"[..]].concat()), out);
-            }
+            Message::Event(event) => controls::encode_text(event, out),
             Message::Ping => mux::encode_control(&Control::KeepAlive, out),
             Message::Fail { exit, .. } if is_reported(*exit) => {
                 mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
@@ -848,6 +841,7 @@ impl PushIntake<'_> {
             moved_bytes: 0,
             digest: None,
             transfer: flags.has(ItemFlags::TRANSFER),
+            file: None,
         }))))
     }
 

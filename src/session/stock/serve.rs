@@ -2,7 +2,9 @@
 
 use super::controls::is_reported;
 use super::push::{self, ServingSender};
-use super::{Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, StockTerms, failed, io_error_of, negotiate, send};
+use super::{
+    Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, send,
+};
 use crate::apply::BlockSums;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
@@ -77,9 +79,10 @@ pub struct DaemonTerms<'a> {
     pub log: &'a (dyn Fn(&[u8]) + Sync),
 }
 
-/// What a client sends before it waits for the file list.
-struct Opening {
-    rules: Vec<Parsed>,
+/// What a client sends first.
+#[derive(Default)]
+pub(super) struct Opening {
+    pub(super) rules: Vec<Parsed>,
     listed: Option<Vec<Vec<u8>>>,
 }
 
@@ -87,43 +90,22 @@ impl StockServer<'_> {
     /// Sends to the client. Problems with single entries are reported and counted in the tally; an error ends the run.
     pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
+        let ended = self.send_over(link, &traffic, tally);
+        ended.map_err(|error| in_words_of_rsync(error, &traffic, "sender"))
+    }
+
+    fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
         let mut link = Link { reader, ..link };
         let stock = self.greet(&mut link)?;
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
-        let opened = read_opening(link.reader, stock.protocol, reads_names);
-        let (opening, reader) = opened.and_then(|opened| self.check(opened)).map_err(|error| {
-            let mut frame = Vec::new();
-            let error = match &self.daemon {
-                Some(daemon) => {
-                    error_lines(&error).iter().for_each(|line| daemon.put(line, &mut frame));
-                    Error::new(error.exit, "").by("")
-                }
-                None => self.print_early(error),
-            };
-            if is_reported(error.exit) {
-                mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
-            }
-            // The client is gone if this cannot be sent.
-            let _ = link.writer.write_all(&frame).and_then(|()| link.writer.flush());
-            error
-        })?;
+        let (opening, link) = self.open(link, stock, reads_names, "sender")?;
         let is_over = Arc::<AtomicBool>::default();
-        let link = Link { reader: Box::new(EndingReader { inner: reader, is_over: is_over.clone() }), ..link };
+        let link = Link { reader: Box::new(EndingReader { inner: link.reader, is_over: is_over.clone() }), ..link };
         let listed = opening.listed.or_else(|| self.listed.clone());
         let rules = (self.complete_rules)(opening.rules);
         let interrupted = AtomicBool::new(false);
-        let terms = Terms {
-            options: self.options,
-            rules: &rules,
-            cwd: self.cwd,
-            umask: self.umask,
-            stop: self.stop,
-            threads: self.threads,
-            repeats: false,
-            interrupted: &interrupted,
-            gauge: None,
-        };
+        let terms = self.terms(&rules, &interrupted);
         let io_error = Arc::<AtomicI32>::default();
         let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
         // The client reports all items.
@@ -159,21 +141,58 @@ impl StockServer<'_> {
             profile: false,
             report: &report,
         };
-        let session_io = self.session_io(&connection, Box::new(EndingIntake { intake, is_over }), link, traffic);
+        let session_io =
+            self.session_io(&connection, Box::new(EndingIntake { intake, is_over }), link, traffic.clone());
         let ended = session_io.hold(&*inbox, || {
             let ended = sender.run(self.operands, listed.as_deref(), tally);
-            ended.map_err(|error| {
-                if self.daemon.is_some() {
-                    for line in error_lines(&error) {
-                        // The session ends with the error in any case.
-                        let _ = self.report(Event::Problem(Problem::new(line, Weight::Warning)), &connection);
-                    }
-                }
-                self.print_early(error)
-            })
+            ended.map_err(|error| self.end_early(error, "sender", &connection))
         });
         tally.merge(&problems.lock());
         ended
+    }
+
+    /// Reads what the client sends first. `role`: the one of this end.
+    pub(super) fn open(
+        &self,
+        link: Link,
+        stock: StockTerms,
+        reads_names: bool,
+        role: &'static str,
+    ) -> Result<(Opening, Link), Error> {
+        let Link { reader, mut writer, parting, leave, moved } = link;
+        let opened = read_opening(reader, stock.protocol, reads_names).and_then(|opened| self.check(opened));
+        let (opening, reader) = opened.map_err(|error| {
+            let mut frame = Vec::new();
+            let error = match &self.daemon {
+                Some(daemon) => {
+                    error_lines(&error, role).iter().for_each(|line| daemon.put(line, &mut frame));
+                    Error::new(error.exit, "").by("")
+                }
+                None => self.print_early(error, role),
+            };
+            if is_reported(error.exit) {
+                mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
+            }
+            // The client is gone if this cannot be sent.
+            let _ = writer.write_all(&frame).and_then(|()| writer.flush());
+            error
+        })?;
+        Ok((opening, Link { reader, writer, parting, leave, moved }))
+    }
+
+    /// Returns the context of the run.
+    pub(super) fn terms<'t>(&'t self, rules: &'t Rules, interrupted: &'t AtomicBool) -> Terms<'t> {
+        Terms {
+            options: self.options,
+            rules,
+            cwd: self.cwd,
+            umask: self.umask,
+            stop: self.stop,
+            threads: self.threads,
+            repeats: false,
+            interrupted,
+            gauge: None,
+        }
     }
 
     /// Rejects a client whose rules this end must not read.
@@ -192,7 +211,7 @@ impl StockServer<'_> {
     pub fn refuse(&self, mut link: Link, error: &Error) -> Result<(), Error> {
         self.greet(&mut link)?;
         let mut frames = Vec::new();
-        for line in error_lines(error) {
+        for line in error_lines(error, "sender") {
             self.daemon.iter().for_each(|daemon| daemon.put(&line, &mut frames));
         }
         mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frames);
@@ -206,15 +225,26 @@ impl StockServer<'_> {
 
     /// Prints an error whose exit code the client learns. It may end this process once it has learned it. Returns an
     /// error of which nothing is left to print.
-    fn print_early(&self, error: Error) -> Error {
+    pub(super) fn print_early(&self, error: Error, role: &'static str) -> Error {
         if !is_reported(error.exit) {
             return error;
         }
-        error_lines(&error).iter().for_each(|line| (self.print_error)(line));
+        error_lines(&error, role).iter().for_each(|line| (self.print_error)(line));
         Error::new(error.exit, "").by("")
     }
 
-    fn session_io<'s>(
+    /// Reports the error that ends a session; see [`StockServer::print_early`].
+    pub(super) fn end_early(&self, error: Error, role: &'static str, connection: &Connection) -> Error {
+        if self.daemon.is_some() {
+            for line in error_lines(&error, role) {
+                // The session ends with the error in any case.
+                let _ = self.report(Event::Problem(Problem::new(line, Weight::Warning)), connection);
+            }
+        }
+        self.print_early(error, role)
+    }
+
+    pub(super) fn session_io<'s>(
         &self,
         connection: &'s Arc<Connection>,
         intake: Box<dyn Intake + 's>,
@@ -226,7 +256,7 @@ impl StockServer<'_> {
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
-    fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
+    pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
         let mode = self.options.output.stderr;
         let event = match (event, &self.daemon) {
             (Event::Problem(problem), Some(daemon)) => {
@@ -262,7 +292,7 @@ impl StockServer<'_> {
     }
 
     /// Completes the handshake.
-    fn greet(&self, link: &mut Link) -> Result<StockTerms, Error> {
+    pub(super) fn greet(&self, link: &mut Link) -> Result<StockTerms, Error> {
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
             None => self.exchange_versions(link)?,
@@ -314,10 +344,10 @@ impl DaemonTerms<'_> {
     }
 }
 
-/// Returns the lines that report an error: its message, its hint, and the closing line.
-fn error_lines(error: &Error) -> Vec<Vec<u8>> {
+/// Returns the lines that report an error: its message, its hint, and the closing line. `role`: the one of this end.
+fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
     // An error without a role is one of this end.
-    let role = if error.role == Error::new(error.exit, "").role { "sender" } else { error.role };
+    let role = if error.role == Error::new(error.exit, "").role { role } else { error.role };
     let hint = error.hint_line().map(String::into_bytes);
     let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
     let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);

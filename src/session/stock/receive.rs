@@ -1,0 +1,171 @@
+//! The server's end of a push of a stock rsync: the client sends, and reports all items.
+
+use super::pull;
+use super::serve::{Opening, StockServer};
+use super::{READ_BYTES, StockTerms, in_words_of_rsync, send};
+use crate::apply::BlockSums;
+use crate::apply::pipeline::EventSink;
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::Rules;
+use crate::flist::Kind;
+use crate::proto::Message;
+use crate::proto::rsync::filter_list;
+use crate::proto::rsync::mux;
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Wants};
+use crate::report::format::Format;
+use crate::report::line_filter::{Choice, LineKind};
+use crate::report::list::{self, ListStyle};
+use crate::report::times::LocalTimes;
+use crate::session::connection::Connection;
+use crate::session::io_threads::{SessionIo, counted};
+use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::receiver_handler;
+use crate::session::response_validation::ResponseValidator;
+use crate::transport::Link;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+impl StockServer<'_> {
+    /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
+    /// run.
+    pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
+        let (link, traffic) = counted(link);
+        let ended = self.receive_over(link, &traffic, tally);
+        ended.map_err(|error| in_words_of_rsync(error, &traffic, "Receiver"))
+    }
+
+    fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
+        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+        let mut link = Link { reader, ..link };
+        let stock = self.greet(&mut link)?;
+        if let Some(listed) = &self.listed {
+            send(&mut link, &names(listed))?;
+        }
+        // A receiver needs rules only if it deletes.
+        let has_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
+        let (Opening { rules, .. }, link) = match has_rules {
+            true => self.open(link, stock, false, "Receiver")?,
+            false => (Opening::default(), link),
+        };
+        let rules = (self.complete_rules)(rules);
+        self.receive_with(&rules, stock, link, traffic, tally)
+    }
+
+    fn receive_with(
+        &self,
+        rules: &Rules,
+        stock: StockTerms,
+        link: Link,
+        traffic: &Arc<[AtomicU64; 2]>,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let interrupted = AtomicBool::new(false);
+        let (terms, wants) = (self.terms(rules, &interrupted), self.wants_of_receiver());
+        let lists = self.options.select.list_only;
+        let inbox = ReceiverInbox::default();
+        let (encoder, intake) = pull::directions(stock, Vec::new(), self.options, &inbox);
+        let client = intake.serving();
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
+        let digested_by = By::Negotiated(stock.sums.checksum);
+        let receiver = Receiver {
+            request: ResponseValidator::anything(&terms),
+            terms,
+            connection: &connection,
+            inbox: &inbox,
+            key: [0; 16],
+            plain_by: digested_by,
+            blocks_by: digested_by,
+            compared_by: Comparison::Negotiated(stock.listed),
+            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
+            supports_large: false,
+            prescan: None,
+            // Wildcards may have expanded to several names; rsync uses the first.
+            dest: self.operands.first().filter(|_| !lists).cloned(),
+            wants,
+            is_client: false,
+            listing_client: Some(&client),
+            awaits_bye: true,
+            profile: false,
+        };
+        let session_io: SessionIo<'_> = self.session_io(&connection, Box::new(intake), link, traffic.clone());
+        let times = lists.then(LocalTimes::local);
+        let mut reporter = ReceiverReporter { server: self, connection: &connection, times, lost: None };
+        session_io.hold(&handler, || {
+            let ended = receiver.run(&mut reporter, tally);
+            ended.map_err(|error| self.end_early(error, "Receiver", &connection))
+        })
+    }
+
+    /// Returns the events that a receiver needs for its client.
+    fn wants_of_receiver(&self) -> Wants {
+        let output = &self.options.output;
+        let has_unchanged =
+            output.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"));
+        let is_loud = output.info.name >= 2 || output.itemize >= 2 || self.options.select.list_only;
+        Wants { items: true, unchanged: is_loud || has_unchanged, ..Wants::default() }
+    }
+}
+
+/// Returns the names of `--files-from`, as frames.
+fn names(listed: &[Vec<u8>]) -> Vec<u8> {
+    let (mut data, mut out) = (Vec::new(), Vec::new());
+    listed.iter().for_each(|name| filter_list::encode_name(name, &mut data));
+    filter_list::encode_names_end(&mut data);
+    mux::encode_data(&data, &mut out);
+    out
+}
+
+/// Passes the events of a receiver to its client.
+struct ReceiverReporter<'a> {
+    server: &'a StockServer<'a>,
+    connection: &'a Connection,
+    /// Set with `--list-only`.
+    times: Option<LocalTimes>,
+    /// The exit code once events can no longer be sent.
+    lost: Option<Exit>,
+}
+
+impl ReceiverReporter<'_> {
+    fn send(&mut self, event: &Event) -> Result<(), Error> {
+        let style = ListStyle { human: self.server.options.output.human, atimes: self.server.options.preserve.atimes };
+        match (event, &mut self.times) {
+            (Event::Item(item), Some(times)) => {
+                let mut line = Vec::new();
+                list::put_entry(&mut line, item, style, times);
+                self.server.report(Event::Note(line), self.connection)
+            }
+            (Event::Item(item), None) => {
+                self.connection.send(&Message::Event(event.clone()))?;
+                self.note_unchanged(item).map_or(Ok(()), |note| self.server.report(note, self.connection))
+            }
+            (Event::Deleted { .. }, _) => self.connection.send(&Message::Event(event.clone())),
+            (event, _) => self.server.report(event.clone(), self.connection),
+        }
+    }
+
+    /// Unless the client itemizes, the receiver reports what is up to date.
+    fn note_unchanged(&self, item: &Item) -> Option<Event> {
+        let output = &self.server.options.output;
+        let itemizes = output.out_format.as_deref().is_some_and(|format| Format::parse(format).has_itemize());
+        let line = Choice::of(output, output.itemize > 0 || itemizes).line(item);
+        let slash: &[u8] = if item.kind == Kind::Dir { b"/" } else { b"" };
+        (line == LineKind::UpToDate).then(|| Event::Note([&item.name[..], slash, b" is uptodate"].concat()))
+    }
+}
+
+impl EventSink for ReceiverReporter<'_> {
+    fn report(&mut self, event: &Event) {
+        if let Err(error) = self.send(event) {
+            self.lost.get_or_insert(error.exit);
+        }
+    }
+
+    fn delivery_failure(&self) -> Option<Exit> {
+        self.lost
+    }
+}
