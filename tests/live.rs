@@ -1,6 +1,7 @@
 //! The live display of `--ui`, on a pseudo-terminal.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, until};
+use crate::server::Scene;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
@@ -239,4 +240,69 @@ fn route_is_shown_with_its_reason() {
         assert!(shown.contains(", box, by a remote shell: the host is not enrolled\r\n"), "{shown:?}");
         assert!(shown.contains("3 of 3 files copied, "), "{shown:?}");
     }
+}
+
+/// A client's copy over an enrolled route on a terminal. The `ssh` of the scene is first in `PATH`.
+fn enrolled(granted: &str) -> (Scene, String) {
+    let scene = Scene::new();
+    scene.enroll(granted);
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).expect("scratch supports symlinks");
+    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").expect("a test has a PATH"));
+    (scene, path)
+}
+
+#[test]
+fn route_follows_a_change_during_the_run() {
+    const BYTES: usize = 8 << 20;
+    let (scene, path) = enrolled("--root TOP --no-munge");
+    std::fs::write(scene.path("src/big"), vec![b'x'; BYTES]).expect("scratch can be written");
+    let mut terminal = Terminal::new(120);
+    let child = terminal.start(
+        scene.command("client", "-a --ui --bwlimit=2m src/big host:TOP/in/big").env("PATH", path).env("TERM", "xterm"),
+    );
+    let shown = terminal.until(", port ");
+    assert!(shown.contains("  host, by "), "{shown:?}");
+    until(|| scene.status("bytes_in").parse::<usize>().expect("a number") >= BYTES / 8);
+    scene.well("stop --now");
+    terminal.until("  host, by a remote shell: its server was stopped");
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(0), "{shown:?}");
+    let last = remaining(&shown).pop().unwrap_or_default();
+    assert!(
+        last.ends_with(" s, host, by a remote shell: its server was stopped")
+            || last.contains("B/s, host, by a remote shell: its server was stopped"),
+        "{last}"
+    );
+}
+
+#[test]
+fn route_is_the_one_that_a_grant_leaves() {
+    let (scene, path) = enrolled("--root TOP/in --read-only");
+    let terminal = Terminal::new(120);
+    let child =
+        terminal.start(scene.command("client", "-a --ui src/ host:TOP/in/").env("PATH", path).env("TERM", "xterm"));
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(0), "{shown:?}");
+    assert!(shown.contains(", host, by a remote shell: its server denies access\r\n"), "{shown:?}");
+}
+
+#[test]
+fn large_copy_shows_that_it_continues_over_tls() {
+    let (scene, path) = enrolled("--root TOP --no-munge");
+    // QUIC is tried first, so that TLS cannot win.
+    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).expect("the host is enrolled");
+    let last = format!("{hosts}last_route = \"quic\"\nlast_until = \"2100-01-01T00:00:00Z\"\n");
+    std::fs::write(scene.path("client/hosts.toml"), last).expect("scratch can be written");
+    std::fs::write(scene.path("src/big"), vec![b'x'; 64 << 20]).expect("scratch can be written");
+    let terminal = Terminal::new(120);
+    let child = terminal
+        .start(scene.command("client", "-a -vv --ui src/big host:TOP/in/big").env("PATH", path).env("TERM", "xterm"));
+    let (code, shown) = terminal.end(child);
+    assert_eq!(code, Some(0), "{shown:?}");
+    let lines = remaining(&shown);
+    let last = lines.last().map(String::as_str).unwrap_or_default();
+    // On a busy machine the path may not look clean, and the session stays on QUIC.
+    let has_moved = lines.iter().any(|line| line.contains(": using TLS after "));
+    assert!(last.contains(", host, by QUIC, port ") || !shown.contains("using QUIC"), "{shown:?}");
+    assert_eq!(last.ends_with(": the host is enrolled, then TLS"), has_moved, "{shown:?}");
 }

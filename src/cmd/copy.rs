@@ -3,7 +3,7 @@
 
 use super::command_end::{self, fail};
 use super::input_files;
-use super::live_display::{self, LiveDisplay};
+use super::live_display::{self, LiveDisplay, LiveRoute};
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -210,7 +210,7 @@ fn carry_out(
 ) -> Exit {
     let Prepared { rules, listed, log } = prepared;
     let list_only = dest.is_none() || options.select.list_only;
-    let display = LiveDisplay::start(env, options, "local copy");
+    let display = LiveDisplay::start(env, options, LiveRoute::local());
     let mut reporter = reporter(env, options, log, list_only, Some(&sources));
     let rules = rules.rules(options);
     let terms = Terms {

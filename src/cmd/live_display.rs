@@ -5,6 +5,7 @@ use crate::options::Options;
 use crate::report::escape::Charset;
 use crate::report::live::{self, Moment, Rates};
 use crate::report::{Gauge, Tally};
+use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::{Condvar, Mutex};
@@ -31,18 +32,38 @@ pub fn settle(env: &Env, options: &mut Options, no_dest: bool) {
     }
 }
 
+/// How the data of a run travels.
+#[derive(Debug, Clone, Default)]
+pub struct LiveRoute {
+    /// The route, and the reason for it.
+    pub text: String,
+    /// Whether the session has moved to TLS since; `None` if it cannot.
+    pub upgrade: Option<Arc<Progress>>,
+}
+
+impl LiveRoute {
+    /// A copy on this machine.
+    pub fn local() -> LiveRoute {
+        LiveRoute { text: "local copy".to_owned(), upgrade: None }
+    }
+
+    fn shown(&self) -> String {
+        let has_moved = self.upgrade.as_ref().is_some_and(|upgrade| upgrade.moved_after().is_some());
+        format!("{}{}", self.text, if has_moved { ", then TLS" } else { "" })
+    }
+}
+
 /// The display of a run.
 pub struct LiveDisplay {
     screen: Arc<SharedScreen>,
     gauge: Arc<Gauge>,
     thread: Mutex<Option<JoinHandle<()>>>,
     dry_run: bool,
-    route: String,
 }
 
 impl LiveDisplay {
     /// Starts the display and places it between this process and its streams; `None` if the run has no display.
-    pub fn start(env: &mut Env, options: &Options, route: &str) -> Option<LiveDisplay> {
+    pub fn start(env: &mut Env, options: &Options, route: LiveRoute) -> Option<LiveDisplay> {
         if !options.output.ui {
             return None;
         }
@@ -54,19 +75,24 @@ impl LiveDisplay {
             std::mem::replace(&mut env.stdout, Box::new(io::sink())),
             std::mem::replace(&mut env.stderr, Box::new(io::sink())),
         ];
-        let state = ScreenState { streams, waiting: Vec::new(), waiting_bytes: 0, has_ended: false };
+        let state = ScreenState { streams, waiting: Vec::new(), waiting_bytes: 0, has_ended: false, route };
         let screen = Arc::new(SharedScreen { state: Mutex::new(state), ended: Condvar::new(), bar });
         env.stdout = Box::new(ScreenWriter { screen: screen.clone(), stream: 0 });
         env.stderr = Box::new(ScreenWriter { screen: screen.clone(), stream: 1 });
         let gauge = Arc::new(Gauge::default());
         let charset = Charset::of(super::copy::utf8_locale(env), options.output.eight_bit);
         let thread = {
-            let (screen, gauge, route) = (screen.clone(), gauge.clone(), route.to_owned());
-            Builder::new().name("display".into()).spawn(move || screen.draw_until_end(&gauge, &route, charset))
+            let (screen, gauge) = (screen.clone(), gauge.clone());
+            Builder::new().name("display".into()).spawn(move || screen.draw_until_end(&gauge, charset))
         };
         // Without the thread, lines wait until the end or until there are many.
         let thread = Mutex::new(thread.ok());
-        Some(LiveDisplay { screen, gauge, thread, dry_run: options.dry_run, route: route.to_owned() })
+        Some(LiveDisplay { screen, gauge, thread, dry_run: options.dry_run })
+    }
+
+    /// Shows another route from now on.
+    pub fn set_route(&self, route: LiveRoute) {
+        self.screen.state.lock().route = route;
     }
 
     /// Returns the counters that the display shows.
@@ -90,9 +116,9 @@ impl LiveDisplay {
 
     /// Prints the summary of a completed run.
     pub fn summarize(&self, tally: &Tally, traffic: Option<(u64, u64)>, elapsed: Duration) {
-        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &self.route);
-        let text = lines.map(|line| line + "\n").concat().into_bytes();
-        self.screen.state.lock().write(vec![(1, text)]);
+        let mut state = self.screen.state.lock();
+        let lines = live::summary(tally, traffic, elapsed, self.dry_run, &state.route.shown());
+        state.write(vec![(1, lines.map(|line| line + "\n").concat().into_bytes())]);
     }
 }
 
@@ -110,6 +136,7 @@ struct ScreenState {
     waiting: Vec<(usize, Vec<u8>)>,
     waiting_bytes: usize,
     has_ended: bool,
+    route: LiveRoute,
 }
 
 impl ScreenState {
@@ -123,12 +150,14 @@ impl ScreenState {
 }
 
 impl SharedScreen {
-    fn draw_until_end(&self, gauge: &Gauge, route: &str, charset: Charset) {
+    fn draw_until_end(&self, gauge: &Gauge, charset: Charset) {
         let (since, mut rates) = (Since::now(), Rates::default());
         loop {
+            let route = self.state.lock().route.shown();
             let counts = gauge.counts(live::FILES_SHOWN);
             let elapsed = since.elapsed();
-            let moment = Moment { counts: &counts, rates: rates.measure(elapsed, &counts), elapsed, route, charset };
+            let moment =
+                Moment { counts: &counts, rates: rates.measure(elapsed, &counts), elapsed, route: &route, charset };
             self.bar.set_message(live::lines(&moment, env::terminal_columns()).join("\n"));
             let mut state = self.state.lock();
             self.write_waiting(&mut state);

@@ -4,6 +4,7 @@
 //! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
 //! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
 
+use super::live_display::LiveDisplay;
 use super::remote_copy::RemoteCopy;
 use super::via_server::Redial;
 use crate::env::Env;
@@ -75,6 +76,8 @@ pub struct Attempts<'a> {
     pub near: &'a Client<'a>,
     /// The option that forbids repeating the run, from [`forbids_repeat`].
     pub forbids: Option<&'static str>,
+    /// The live display, which shows the route.
+    pub display: Option<&'a LiveDisplay>,
 }
 
 impl Attempts<'_> {
@@ -114,6 +117,7 @@ impl Attempts<'_> {
             let first = self.near.first_words(None);
             match redial.link(self.side, self.env, &first, &mut |waited| self.report(reporter, &name, waited)) {
                 Ok(Some(link)) => {
+                    self.display.iter().for_each(|display| display.set_route(redial.live_route(self.side)));
                     let earlier = problems_so_far(reporter.problems(), self.side.far.server_sends);
                     *tally = Tally::default();
                     made = Since::now();

@@ -6,7 +6,7 @@
 
 use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
-use super::live_display::{self, LiveDisplay};
+use super::live_display::{self, LiveDisplay, LiveRoute};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
@@ -378,6 +378,7 @@ impl RemoteCopy {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {words}");
         }
+        *self.route.lock() = Some("a remote shell: its server denies access".to_owned());
         self.connect_by_shell(env, Some(peer)).map_err(|error| match error.exit {
             Exit::Signal => error,
             _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },
@@ -501,7 +502,7 @@ impl RemoteCopy {
         let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
         let is_stock = matches!(opened, Opened::Stock(..));
-        let display = LiveDisplay::start(env, &self.options, &self.route(&carrier, is_stock));
+        let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
         let mut tally = Tally::default();
@@ -521,7 +522,7 @@ impl RemoteCopy {
         };
         let outcome = match &mut carrier {
             Carrier::Net(redial) => {
-                let attempts = Attempts { side: self, env, near: &near, forbids };
+                let attempts = Attempts { side: self, env, near: &near, forbids, display: display.as_ref() };
                 attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
             }
             Carrier::Shell(_) | Carrier::EphemeralServer(_) | Carrier::Daemon => RunOutcome::Ended(first),
@@ -536,6 +537,8 @@ impl RemoteCopy {
                         let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
                         let near = Client { gauge, ..near };
                         carrier = shell;
+                        *self.route.lock() = Some("a remote shell: its server was stopped".to_owned());
+                        display.iter().for_each(|display| display.set_route(self.live_route(&carrier, false)));
                         tally = Tally::default();
                         let ended = near.run(link, (None, None), &mut reporter, &mut tally);
                         tally.merge(&earlier);
@@ -588,18 +591,19 @@ impl RemoteCopy {
     }
 
     /// Returns the route for the live display, with the reason for it.
-    fn route(&self, carrier: &Carrier, is_stock: bool) -> String {
+    fn live_route(&self, carrier: &Carrier, is_stock: bool) -> LiveRoute {
         let chosen = self.route.lock().clone();
         let reached = match carrier {
             Carrier::Daemon => "an rsync daemon".to_owned(),
-            Carrier::Shell(_) if self.far.is_child => return "local copy".to_owned(),
+            Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
-            Carrier::EphemeralServer(_) | Carrier::Net(_) => chosen.unwrap_or_default(),
+            Carrier::Net(redial) => return redial.live_route(self),
+            Carrier::EphemeralServer(_) => chosen.unwrap_or_default(),
         };
         let host = route::named(&self.far);
         let stock = if is_stock { ", stock rsync" } else { "" };
-        format!("{host}{stock}, by {reached}")
+        LiveRoute { text: format!("{host}{stock}, by {reached}"), upgrade: None }
     }
 
     fn setup(

@@ -1,7 +1,9 @@
 //! Connects to the server of an enrolled host, or falls back to a remote shell if the server does not answer soon.
 
 use super::enroll::other_key;
+use super::live_display::LiveRoute;
 use super::remote_copy::RemoteCopy;
+use super::route;
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -138,7 +140,7 @@ pub fn reach(
                 remember(places, server.peer, route_of(kind));
             }
             let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
-            let redial = Redial { identity, peer, kinds, or_shell, lanes, is_refused: false };
+            let redial = Redial { identity, peer, kinds, or_shell, kind, lanes, is_refused: false };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, held) => {
@@ -272,6 +274,8 @@ pub struct Redial {
     peer: Peer,
     kinds: Vec<Route>,
     or_shell: bool,
+    /// The protocol of the current link.
+    kind: NetTransport,
     /// The lanes of the current link.
     lanes: Option<Arc<Progress>>,
     /// Whether the server has rejected this machine's key since.
@@ -282,6 +286,13 @@ impl Redial {
     /// The host.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Returns the current route for the live display.
+    pub fn live_route(&self, side: &RemoteCopy) -> LiveRoute {
+        let why = if self.kinds.len() > 1 { "the host is enrolled" } else { "as requested" };
+        let text = format!("{}, by {}, port {}: {why}", route::named(&side.far), self.kind, self.peer.port);
+        LiveRoute { text, upgrade: self.lanes.clone() }
     }
 
     /// Returns how many bytes had passed when the session moved from QUIC to TLS; `None` if it did not move.
@@ -325,7 +336,7 @@ impl Redial {
             };
             match dial_all(&self.peer, &self.kinds, &dial) {
                 Ok(linked) => {
-                    self.lanes = linked.lanes;
+                    (self.kind, self.lanes) = (linked.kind, linked.lanes);
                     return Ok(Some(linked.link));
                 }
                 Err(Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Busy | Trouble::Broken(_)) => {}
