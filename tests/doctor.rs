@@ -69,6 +69,25 @@ fn checks_of_this_machine_change_nothing() {
     assert!(text.starts_with("ok    program           sparsync "), "{text}");
 }
 
+/// Kills doctor at each of its system calls on files in turn.
+#[test]
+fn killed_probe_leaves_no_file() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("empty")).expect("scratch can be written");
+    let run = |call: usize| {
+        let mut command = scene.command("client", "doctor --path=TOP/empty");
+        command.env("SPARSYNC_KILL_AT", call.to_string()).output().expect("a program can be started")
+    };
+    let mut killed = 0;
+    while run(killed + 1).status.code().is_none() {
+        killed += 1;
+        assert_eq!(std::fs::read_dir(scene.path("empty")).unwrap().count(), 0, "killed at call {killed}");
+        assert!(!scene.path("client").exists(), "killed at call {killed}");
+    }
+    // Two files are created, written and examined.
+    assert!(killed > 10, "only {killed} calls");
+}
+
 #[test]
 fn faults_have_a_next_step() {
     let scene = Scene::new();
