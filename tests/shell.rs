@@ -328,6 +328,30 @@ fn remote_host_without_sparsync_runs_rsync() {
     assert!(scene.path("dst/a").exists());
 }
 
+/// A sparsync that is installed as `rsync` asks for `rsync`, in an own login only if the host is not known.
+#[test]
+fn stock_rsync_of_a_program_named_rsync_is_remembered() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("as")).unwrap();
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("as/rsync")).unwrap();
+    // The rsync of the first login prints an error as its connection ends.
+    let script = format!("{FAKE}echo \"$1\" >> asked\n[ $(wc -l < asked) = 1 ] && echo noise >&2\nexec sh -c \"$*\"\n");
+    scene.script("bin/ssh", &script);
+    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let config = scene.path("config").display().to_string();
+    let vars = [("PATH", path.as_str()), ("SPARSYNC_CONFIG_DIR", &config)];
+    for (line, asked) in [("far:src/ d1", 2), ("far:src/ d2", 3), ("src/ far:d3", 4)] {
+        let output = scene.run(&scene.path("as/rsync"), &words(&format!("-a {line}")), &vars);
+        assert_eq!(ended(&output), (Some(0), String::new()), "{line}");
+        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), "rsync\n".repeat(asked), "{line}");
+    }
+    assert!(["d1/a", "d2/a", "d3/a"].iter().all(|path| scene.path(path).exists()));
+    // The host may have a sparsync too, which this name asks for.
+    let output = scene.run(oracle::under_test(), &words("-a far:src/ d4"), &vars);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(std::fs::read_to_string(scene.path("asked")).unwrap().contains(EITHER));
+}
+
 #[test]
 fn copy_works_without_a_usable_config_directory() {
     const USER: u32 = 12345;

@@ -86,7 +86,8 @@ impl<'a> ByShell<'a> {
         let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
         let patience = side.patience(env);
         let programs = programs(side, env, known);
-        let is_open = known.is_none() && programs[0] == EITHER && side.options.connect.shell.is_empty();
+        let connect = &side.options.connect;
+        let is_open = known.is_none() && connect.program.is_none() && connect.shell.is_empty();
         let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
         ByShell {
             side,
@@ -128,16 +129,18 @@ impl<'a> ByShell<'a> {
                 let _ = Logins::remember(places, host, answers, now);
             }
         };
+        let is_by_name = self.programs[0] == RSYNC;
         let skipped = match recalled {
-            Some(Answers::Rsync) if self.speaks_stock() => self.programs.len() - 1,
-            Some(Answers::Rsync) => return Ok(RemoteProgram::Rsync),
-            Some(Answers::ForcedCommand) => 1,
+            Some(Answers::RsyncByName) if !is_by_name => 0,
+            Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock() => return Ok(RemoteProgram::Rsync),
+            Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
             None => 0,
         };
         let is_secluded = side.options.connect.args == ArgStyle::Secluded;
-        // If several programs are tried, an attempt that leads to the installed rsync must print nothing. Neither must a
-        // stock rsync that already has arguments when its connection ends.
-        let is_held = self.programs.len() - skipped > 1 || is_secluded;
+        // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
+        // rsync prints when its connection ends.
+        let is_only = self.programs.len() - skipped == 1 && self.stock_choice == Some(true) && !self.lacks_for_stock;
+        let is_held = !is_only || is_secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = self.server_words();
@@ -175,12 +178,14 @@ impl<'a> ByShell<'a> {
             }
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
-                    remember((program == RSYNC).then_some(Answers::ForcedCommand));
+                    let is_forced = program == RSYNC && (!is_by_name || recalled == Some(Answers::ForcedCommand));
+                    remember(is_forced.then_some(Answers::ForcedCommand));
                     shell.show_stderr();
                     return Ok(RemoteProgram::Native(shell, link));
                 }
                 Ok(ShellAnswer::Rsync(link)) => {
-                    remember(Some(Answers::Rsync));
+                    let is_all = !is_by_name || recalled == Some(Answers::Rsync);
+                    remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
                     if !self.speaks_stock() {
                         return Ok(RemoteProgram::Rsync);
                     }

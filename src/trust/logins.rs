@@ -11,8 +11,10 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answers {
-    /// A stock rsync.
+    /// A stock rsync; there is no sparsync.
     Rsync,
+    /// A stock rsync that was asked for by its name: there may be a sparsync too.
+    RsyncByName,
     /// A sparsync behind a forced command such as rrsync, which accepts `rsync --server` only.
     ForcedCommand,
 }
