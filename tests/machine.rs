@@ -313,6 +313,7 @@ fn hard_links_succeed_with_few_open_files() {
 /// is no other rsync.
 #[test]
 fn hand_over_skips_wrappers_of_sparsync() {
+    const LINE: &str = "-a --confine-root=/x src/ got/";
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let ours = oracle::under_test().display();
     for name in ["called", "started", "installed"] {
@@ -324,15 +325,16 @@ fn hand_over_skips_wrappers_of_sparsync() {
     let run = |path: &str| {
         let path = path.replace("TOP", dir.path().to_str().unwrap());
         let mut run = Command::new("/usr/bin/timeout");
-        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(["--daemon", "--no-detach"]).env("PATH", path);
+        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(LINE.split(' ')).env("PATH", path);
         run.env_remove("SPARSYNC_RSYNC").output().expect("timeout is installed")
     };
     for path in ["TOP/called:TOP/installed", "TOP/started:TOP/called:TOP/installed"] {
         let output = run(path);
-        assert_eq!(text(&output.stdout), "rsync --daemon --no-detach\n", "{path}: {output:?}");
+        assert_eq!(text(&output.stdout), format!("rsync {LINE}\n"), "{path}: {output:?}");
     }
     let output = run("TOP/called:TOP/started");
-    assert!(output.status.code() == Some(14) && text(&output.stderr).contains("no rsync in PATH"), "{output:?}");
+    let message = "--confine-root is not supported yet\nhint: install the package rsync";
+    assert!(output.status.code() == Some(4) && text(&output.stderr).contains(message), "{output:?}");
 }
 
 /// The installed rsync carries out unsupported options, also in local copies.
