@@ -434,6 +434,51 @@ fn parameters_change_a_pull() {
 }
 
 #[test]
+fn rules_of_a_module_hide_entries() {
+    let scene = Scene::new();
+    for name in ["hid/in", "keep"] {
+        std::fs::create_dir_all(scene.path("mod").join(name)).unwrap();
+    }
+    for name in ["mod/x.bak", "mod/hid/x", "mod/hid/in/y", "mod/keep/k", "mod/sub/o.bak"] {
+        scene.file(name, name, 0o644);
+    }
+    scene.file("mod/sub/.rules", "- d\n", 0o644);
+    scene.file("list", "# comment\n/keep/\n+ *.bak\n", 0o644);
+    for rules in [
+        "exclude = /hid *.bak .rules",
+        "exclude = - hid/ + x.bak *.bak",
+        "exclude = ! *.bak",
+        "include = x.bak\nexclude = *.bak hid/",
+        "filter = - *.bak - /hid",
+        "filter = + x.bak exclude,! hid hide keep : .rules",
+        "exclude from = DIR/list",
+        "include from = DIR/list\nexclude = *",
+        "use chroot = no\nexclude = /hid *.bak",
+    ] {
+        let of = |args: &[&str]| scene.agree(("", rules), &[&["-r"][..], args, &["dst/"]].concat());
+        of(&["h::m/"]);
+        of(&["--delete", "--filter=: .rules", "h::m/sub"]);
+        for path in ["hid", "hid/", "hid/x", "hid/in/y", "x.bak", "sub/o.bak", "*", "h*"] {
+            // Without chroot, rsync's message begins this path with a slash.
+            if !(rules.contains("use chroot") && path == "sub/o.bak") {
+                of(&[&format!("h::m/{path}")]);
+            }
+        }
+        // rsync reports hidden names under -R, too.
+        let kept = scene.call(oracle::rsync(), ("", rules), &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"]);
+        let ours = scene.call(oracle::under_test(), ("", rules), &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"]);
+        assert_eq!(ours.trees, kept.trees, "{rules}");
+    }
+    for (rules, words) in [
+        ("filter = bogus x", "Unknown filter rule: bogus x"),
+        ("filter = merge DIR/list", "Unknown filter rule: <rule from "),
+        ("exclude from = DIR/none", "failed to open exclude file "),
+    ] {
+        scene.agree(("", rules), &["-r", "h::m/", "dst/"]).exits(5).logs(words);
+    }
+}
+
+#[test]
 fn programs_are_run() {
     let scene = Scene::new();
     let hook = "sh -c 'env | grep ^RSYNC_ | grep -v RSYNC_PID | grep -v CONNECT | sort; echo from hook; exit 3'";

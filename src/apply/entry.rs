@@ -54,6 +54,9 @@ pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
     }
 }
 
+/// Follows an error about a directory that is left alone.
+pub(super) const SKIPPED_CONTENT: &str = "*** Skipping any contents from this failed directory ***";
+
 pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let info = &context.options.output.info;
     // Reasons that concern the destination use the name there.
@@ -61,8 +64,25 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
         Reason::TooLarge | Reason::TooSmall | Reason::NonRegular => job.reported_path(),
         Reason::UnsafeLink | Reason::NothingToAppend | Reason::InTheWay | Reason::Unknown => job.reported_path(),
+        Reason::Forbidden => job.reported_path(),
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
+    if reason == Reason::Forbidden {
+        let is_dir = job.source().is_dir();
+        let line = quoted(
+            if is_dir {
+                "ERROR: daemon refused to receive directory \""
+            } else {
+                "ERROR: daemon refused to receive file \""
+            },
+            "\"",
+        );
+        out.events.push(Event::Problem(Problem::new(line, Weight::Failed)));
+        if is_dir {
+            out.events.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
+        }
+        return;
+    }
     let line = match reason {
         Reason::NotExisting if info.skip >= 1 => {
             let what = if job.source().is_dir() { "directory" } else { "file" };

@@ -3,12 +3,13 @@
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{self, BadRule, ChainOptions, Merge, Parsed, Rules};
+use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules};
 use crate::fs::{sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
 use crate::report::event::errno_words;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 
 /// The most bytes of a file of rules, names or aliases. Such files are read whole.
 const TEXT_MAX_BYTES: usize = 1 << 30;
@@ -35,30 +36,25 @@ pub struct InputFiles {
     pub cvs_home: Option<Vec<u8>>,
     /// The value of `CVSIGNORE`.
     pub cvs_env: Option<Vec<u8>>,
+    /// The rules of the module that a daemon serves.
+    pub module: Option<Arc<ModuleRules>>,
 }
 
 impl InputFiles {
     /// Returns the rules in force.
     pub fn rules(self, options: &Options) -> Rules {
-        let InputFiles { parsed, cvs_home, cvs_env } = self;
+        let InputFiles { parsed, cvs_home, cvs_env, module } = self;
         let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
-        Rules::new(parsed, ChainOptions { delete_excluded, from0, cvs_home, cvs_env, ..ChainOptions::default() })
+        let chain = ChainOptions { delete_excluded, from0, cvs_home, cvs_env, module, ..ChainOptions::default() };
+        Rules::new(parsed, chain)
     }
 }
 
 /// Reads the rules of the command line and the files that they name.
 pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
-    let reader = RuleReader { env, from0: options.select.from0, owners: options.preserve.link_owners };
-    let mut parsed = Vec::new();
-    for arg in &options.select.rules {
-        match arg {
-            RuleArg::Filter(text) | RuleArg::Implied(text) => reader.one(filter::parse_filter(text), &mut parsed)?,
-            RuleArg::Exclude(text) => reader.one(filter::parse_exclude(text), &mut parsed)?,
-            RuleArg::Include(text) => reader.one(filter::parse_include(text), &mut parsed)?,
-            RuleArg::ExcludeFrom(file) => reader.list(file, false, &mut parsed)?,
-            RuleArg::IncludeFrom(file) => reader.list(file, true, &mut parsed)?,
-        }
-    }
+    let owners = options.preserve.link_owners;
+    let reader = RuleReader { env, from0: options.select.from0, owners, role: "client" };
+    let mut parsed = reader.all(&options.select.rules)?;
     let cvs_home = env.var("HOME").and_then(|home| {
         let path = crate::path::join(&home.into_vec(), b".cvsignore");
         trusted_path::read_path(&path, TEXT_MAX_BYTES, reader.owners).ok()
@@ -67,7 +63,12 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     if options.select.cvs_exclude {
         parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
-    Ok(InputFiles { parsed, cvs_home, cvs_env })
+    Ok(InputFiles { parsed, cvs_home, cvs_env, module: None })
+}
+
+/// Reads the rules of a module and the files that they name.
+pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> {
+    RuleReader { env, from0: false, owners: LinkOwners::Trusted, role: "Receiver" }.all(rules)
 }
 
 /// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a
@@ -87,9 +88,25 @@ struct RuleReader<'a> {
     env: &'a Env,
     from0: bool,
     owners: LinkOwners,
+    /// The role in messages.
+    role: &'static str,
 }
 
 impl RuleReader<'_> {
+    fn all(&self, args: &[RuleArg]) -> Result<Vec<Parsed>, Error> {
+        let mut parsed = Vec::new();
+        for arg in args {
+            match arg {
+                RuleArg::Filter(text) | RuleArg::Implied(text) => self.one(filter::parse_filter(text), &mut parsed)?,
+                RuleArg::Exclude(text) => self.one(filter::parse_exclude(text), &mut parsed)?,
+                RuleArg::Include(text) => self.one(filter::parse_include(text), &mut parsed)?,
+                RuleArg::ExcludeFrom(file) => self.list(file, false, &mut parsed)?,
+                RuleArg::IncludeFrom(file) => self.list(file, true, &mut parsed)?,
+            }
+        }
+        Ok(parsed)
+    }
+
     fn one(&self, parsed: Result<Parsed, BadRule>, rules: &mut Vec<Parsed>) -> Result<(), Error> {
         self.splice(vec![parsed.map_err(bad)?], 0, rules)
     }
@@ -102,7 +119,8 @@ impl RuleReader<'_> {
                     if depth >= MERGE_DEPTH_MAX {
                         let place = merge.named_at.as_deref().unwrap_or(&merge.name);
                         let words = format!(
-                            "[client] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from "
+                            "[{}] merge-file include depth limit ({MERGE_DEPTH_MAX}) exceeded at <rule from ",
+                            self.role
                         );
                         return Err(Error::new(Exit::FileIo, [words.as_bytes(), place, b">"].concat()));
                     }
@@ -120,7 +138,8 @@ impl RuleReader<'_> {
         read(self.env, &merge.name, self.owners).map_err(|error| {
             let (mut line, with_reason) = merge.open_failure();
             if with_reason {
-                line = [b"rsync: [client] ", line.as_slice(), b": ", &errno_words(&error)].concat();
+                let start = format!("rsync: [{}] ", self.role).into_bytes();
+                line = [&start[..], &line, b": ", &errno_words(&error)].concat();
             }
             Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })
@@ -129,7 +148,7 @@ impl RuleReader<'_> {
     fn list(&self, file: &[u8], include: bool, rules: &mut Vec<Parsed>) -> Result<(), Error> {
         let text = read(self.env, file, self.owners).map_err(|error| {
             let kind = if include { "include" } else { "exclude" };
-            let start = format!("rsync: [client] failed to open {kind} file ").into_bytes();
+            let start = format!("rsync: [{}] failed to open {kind} file ", self.role).into_bytes();
             let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
             Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })?;

@@ -2,6 +2,7 @@
 //!
 //! It runs in a process of its own, with the connection as its standard input and output.
 
+use super::input_files;
 use super::rsyncd::{read_config, variable};
 use super::rsyncd_hooks::{self, HookVars, PreXfer};
 use super::rsyncd_log::DaemonLog;
@@ -12,8 +13,9 @@ use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::filter::{ModuleRules, Parsed, split_rules};
 use crate::fs::{glob, ids, sandbox, sys};
-use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, StderrMode};
+use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, RuleArg, StderrMode};
 use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, ClientLine, DaemonGreeting, DaemonLine, args_end, decode_args, listing_line,
     parse_credentials, read_line,
@@ -21,8 +23,8 @@ use crate::proto::rsync::daemon::{
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::number::ReadWire as _;
-use crate::report::Tally;
 use crate::report::event::errno_words;
+use crate::report::{Tally, final_error};
 use crate::rsyncd::access::{self, ClientHost};
 use crate::rsyncd::auth::{self, AuthAccess, AuthResponse, SecretsStat};
 use crate::rsyncd::config::{Config, Module};
@@ -40,6 +42,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -58,17 +61,8 @@ const NOBODY_GROUPS: [&[u8]; 2] = [b"nobody", b"nogroup"];
 const PROXY_LINE_MAX_BYTES: usize = 107;
 
 /// The parameters that are an error at start.
-pub const UNSUPPORTED: [Param; 9] = [
-    Param::NameConverter,
-    Param::Charset,
-    Param::Filter,
-    Param::Exclude,
-    Param::Include,
-    Param::ExcludeFrom,
-    Param::IncludeFrom,
-    Param::IgnoreNonreadable,
-    Param::TransferLogging,
-];
+pub const UNSUPPORTED: [Param; 4] =
+    [Param::NameConverter, Param::Charset, Param::IgnoreNonreadable, Param::TransferLogging];
 
 /// Why a connection ends before its session.
 enum Refusal {
@@ -214,6 +208,7 @@ struct Accepted<'a> {
     read_only: bool,
     path: ModulePath,
     munges: bool,
+    rules: Option<Arc<ModuleRules>>,
     pre_xfer: Option<PreXfer>,
 }
 
@@ -422,6 +417,7 @@ impl<'a> Connection<'a> {
         };
         self.set_var("RSYNC_MODULE_PATH", shown_path);
         self.set_var("RSYNC_PID", std::process::id().to_string());
+        let rules = self.read_rules(values)?;
         let pre_xfer = self.start_hooks(values, early_input)?;
         if let Some(root) = place.chroot.clone()
             && let Err(error) = sys::enter_root(&root)
@@ -453,11 +449,36 @@ impl<'a> Connection<'a> {
         if values.flag(Param::InsecureLinks) {
             roots = vec![b"/".to_vec()];
         }
-        if let Err(error) = sandbox::confine_module(&roots, read_only) {
+        let rules = ModuleRules::new(rules, &place.dir).map(Arc::new);
+        let hidden = rules
+            .clone()
+            .map(|rules| -> sandbox::HiddenPaths { Box::new(move |path, is_dir| rules.exclude(path, is_dir)) });
+        if let Err(error) = sandbox::confine_module(&roots, read_only, hidden) {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
-        Ok(Accepted { module, peer, protocol, user, read_only, path: place, munges, pre_xfer })
+        Ok(Accepted { module, peer, protocol, user, read_only, path: place, munges, rules, pre_xfer })
+    }
+
+    /// Reads the rules of a module.
+    fn read_rules(&self, values: &Values) -> Result<Vec<Parsed>, Refusal> {
+        let listed = |param: Param, of: fn(Vec<u8>) -> RuleArg| {
+            let text = self.text(values, param).unwrap_or_default();
+            split_rules(&text, param == Param::Filter).into_iter().map(of).collect::<Vec<_>>()
+        };
+        let file = |param: Param, of: fn(Vec<u8>) -> RuleArg| self.text(values, param).map(of).into_iter().collect();
+        let args = [
+            listed(Param::Filter, RuleArg::Filter),
+            file(Param::IncludeFrom, RuleArg::IncludeFrom),
+            listed(Param::Include, RuleArg::Include),
+            file(Param::ExcludeFrom, RuleArg::ExcludeFrom),
+            listed(Param::Exclude, RuleArg::Exclude),
+        ];
+        input_files::module_rules(self.env, &args.concat()).map_err(|error| {
+            let lines = [error.message, final_error::error_line(error.exit, "Receiver")];
+            lines.iter().for_each(|line| self.log.put(line));
+            Refusal::Over
+        })
     }
 
     /// Counts the connection for `max connections`.
@@ -627,7 +648,7 @@ impl<'a> Connection<'a> {
 
     /// Reads the arguments, and runs the session.
     fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
-        let Accepted { module, peer, protocol, user, read_only, path, munges, pre_xfer } = accepted;
+        let Accepted { module, peer, protocol, user, read_only, path, munges, rules, pre_xfer } = accepted;
         let (name, values) = (&module.name, &module.values);
         let mut words = decode_args(&mut self.input, args_end(protocol))?;
         if server_args::is_secluded(&words) {
@@ -666,6 +687,7 @@ impl<'a> Connection<'a> {
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
             .or_else(|| stock_server::lacking(&request, true))
+            .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
             .map(|error| error.by(if sends { "sender" } else { "Receiver" }));
         request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
         let idle = Some(options.connect.timeout_secs).filter(|&secs| secs > 0);
@@ -682,7 +704,7 @@ impl<'a> Connection<'a> {
             log(if sends { b"building file list" } else { b"receiving file list" });
         }
         let terms = DaemonTerms { protocol, timeout_secs: announced, in_module: &in_module, log: &log };
-        let side = DaemonSide { terms, refusal };
+        let side = DaemonSide { terms, rules, refusal };
         let mut tally = Tally::default();
         let ended = stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
         Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
@@ -792,6 +814,32 @@ fn access_error(values: &Values, read_only: bool, sends: bool, options: &Options
         _ => return None,
     };
     Some(Error::usage(words))
+}
+
+/// Returns the error for a path that the rules of the module exclude.
+fn path_error(
+    rules: &ModuleRules,
+    sends: bool,
+    module: &ModulePath,
+    request: &cli::ServeStock,
+    options: &Options,
+) -> Option<Error> {
+    const REJECTED: &str = "Your options have been rejected by the server.";
+    let is_excluded = |path: &Vec<u8>| {
+        rules.exclude(&crate::path::join(&module.dir, path), true)
+            || path.starts_with(b"/") && rules.exclude(path, true)
+    };
+    let place = &options.place;
+    let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+    if backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
+        return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
+    }
+    if options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs).any(is_excluded) {
+        return Some(Error::usage(REJECTED));
+    }
+    let dest = request.serve.operands.first().filter(|dest| !sends && sandbox::is_hidden(dest))?;
+    let words = [b"ERROR: daemon has excluded destination \"/".as_slice(), dest, b"\""].concat();
+    Some(Error::new(Exit::FileSelect, words))
 }
 
 /// The arguments of a client.

@@ -231,6 +231,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         options.preserve.munges_for_peer = has_roots && !granted.no_munge;
     }
     let read = input_files::InputFiles {
+        module: None,
         parsed: setup.rules.clone(),
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),

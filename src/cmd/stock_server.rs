@@ -7,6 +7,7 @@ use crate::cli::{self, server_args};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::filter::ModuleRules;
 use crate::fs::sys;
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
@@ -22,6 +23,7 @@ use crate::work::clock;
 use parking_lot::Mutex;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -113,7 +115,8 @@ pub(super) fn serve_over(
         _ => None,
     };
     // The rules come from the client. This reads those of `-C`.
-    let own = input_files::rules(env, options)?;
+    let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
+    let own = input_files::InputFiles { module, ..input_files::rules(env, options)? };
     let complete_rules = |parsed: Vec<_>| {
         let own = own.clone();
         // A client that sends has completed them.
@@ -169,6 +172,8 @@ pub(super) fn serve_over(
 pub(super) struct DaemonSide<'a> {
     /// The terms of the module.
     pub terms: DaemonTerms<'a>,
+    /// The rules of the module.
+    pub rules: Option<Arc<ModuleRules>>,
     /// Why the arguments of the client are not accepted.
     pub refusal: Option<Error>,
 }

@@ -40,7 +40,7 @@ impl Rules {
             Parsed::Cvs(cvs) => cvs.absolute,
             Parsed::Clear | Parsed::Nothing => false,
         });
-        match looks_up {
+        match looks_up || options.module.is_some() {
             true => Rules { parsed, options, shared: None },
             false => Rules { parsed: Vec::new(), shared: Some(Chain::new(parsed, options.clone())), options },
         }
@@ -149,6 +149,12 @@ impl Chain {
         let mut builder = ChainBuilder { options: &inner.options, cvs: inner.cvs.clone(), active: Vec::new() };
         names_of(&inner.items, &mut builder.active);
         let dir_abs = join(&inner.options.root_abs, dir);
+        let mut permitted = |name: &[u8]| match &inner.options.module {
+            Some(module) if name.starts_with(b"/") && module.exclude(name, false) => Ok(None),
+            Some(module) if !name.starts_with(b"/") && module.exclude_in(&dir_abs, name, false) => Ok(None),
+            Some(_) | None => read(name),
+        };
+        let read: &mut ReadMerge<'_> = &mut permitted;
         let mut changed = !inner.entered;
         let mut items = Vec::with_capacity(inner.items.len());
         for item in &inner.items {
@@ -188,12 +194,29 @@ impl Chain {
     ///
     /// The root of the transfer always does.
     pub fn verdict(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
+        if self.module_excludes(path, is_dir) {
+            return Verdict::Exclude { perishable: false };
+        }
         verdict_of(self.first(side, path, is_dir, false))
     }
 
     /// Returns the verdict inside a directory that is being deleted, where perishable rules are ignored.
     pub fn verdict_in_deleted_dir(&self, side: Side, path: &[u8], is_dir: bool) -> Verdict {
+        if self.module_excludes(path, is_dir) {
+            return Verdict::Exclude { perishable: false };
+        }
         verdict_of(self.first(side, path, is_dir, true))
+    }
+
+    /// Returns whether there are rules of a module.
+    pub fn has_module_rules(&self) -> bool {
+        self.0.options.module.is_some()
+    }
+
+    /// Returns whether the rules of the module exclude an entry, which then takes no part on either side.
+    pub fn module_excludes(&self, path: &[u8], is_dir: bool) -> bool {
+        let options = &self.0.options;
+        options.module.as_ref().is_some_and(|module| module.exclude_in(&options.root_abs, path, is_dir))
     }
 
     /// Returns the rule that decides [`Chain::verdict`], if one matches; for `--debug=FILTER`.
@@ -250,7 +273,7 @@ impl Chain {
 
     /// Returns whether there are no rules and no per-directory files.
     pub fn is_empty(&self) -> bool {
-        self.0.items.is_empty()
+        self.0.items.is_empty() && self.0.options.module.is_none()
     }
 
     /// Returns whether both are the same chain, not only equal ones.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::module_rules::ModuleRules;
 use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
 use super::pattern::{Anchor, Pattern, Subject};
 use super::rule::{Merge, Parsed, Rule, Side, Sides};
@@ -32,6 +33,8 @@ pub struct ChainOptions {
     pub cvs_home: Option<Vec<u8>>,
     /// The value of `CVSIGNORE`, for `-C` rules.
     pub cvs_env: Option<Vec<u8>>,
+    /// The rules of the module that a daemon serves. What they exclude takes no part, whatever the other rules are.
+    pub module: Option<Arc<ModuleRules>>,
 }
 
 /// Why the rules of a directory could not be read. This ends the run.

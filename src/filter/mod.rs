@@ -13,6 +13,7 @@
 
 mod chain;
 mod compiled_rules;
+mod module_rules;
 mod parse;
 mod pattern;
 mod rule;
@@ -22,6 +23,7 @@ mod rule;
 pub use chain::{Chain, Match, Rules};
 #[allow(unused_imports)]
 pub use compiled_rules::{ChainOptions, FilterError, ReadMerge};
+pub use module_rules::{ModuleRules, split_rules};
 #[allow(unused_imports)]
 pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
 pub use pattern::{has_wildcard, name_matches};

@@ -41,6 +41,11 @@ fn matches_in(dir: &[u8], pattern: &[u8], dirs_only: bool) -> Vec<Vec<u8>> {
     if dirs_only {
         paths.retain(|path| sys::open_dir_path(path).is_ok());
     }
+    // A symlink that leads nowhere does not match in a module, as in rsync; a shell includes it. One that must not be
+    // followed matches.
+    let leads_nowhere =
+        |path: &[u8]| sys::stat_path(path, true).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    paths.retain(|path| !(super::sandbox::is_hidden(path) || super::sandbox::is_module() && leads_nowhere(path)));
     paths.sort();
     paths
 }

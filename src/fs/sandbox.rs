@@ -30,9 +30,25 @@ pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
 
 /// As [`confine`], for the module of a daemon: a path that leads out of the roots fails as one with too many symlinks,
 /// which rsync reports there.
-pub fn confine_module(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
-    let reach = Sandbox { is_module: true, ..Sandbox::new(roots, read_only)? };
+///
+/// `hidden` returns whether an absolute path does not exist for the client; it also gets whether that is a directory.
+/// It is asked only for paths of several elements: the caller hides names in directories that it lists.
+pub fn confine_module(roots: &[Vec<u8>], read_only: bool, hidden: Option<HiddenPaths>) -> io::Result<()> {
+    let reach = Sandbox { is_module: true, hidden, ..Sandbox::new(roots, read_only)? };
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+}
+
+/// Decides which paths are hidden; see [`confine_module`].
+pub type HiddenPaths = Box<dyn Fn(&[u8], bool) -> bool + Send + Sync>;
+
+/// Returns whether a path is hidden from the client of this process. `path`: absolute, or from the working directory.
+pub fn is_hidden(path: &[u8]) -> bool {
+    REACH.get().is_some_and(|reach| reach.check_hidden(fs::CWD, path).is_err())
+}
+
+/// Returns whether this process serves a module; see [`confine_module`].
+pub fn is_module() -> bool {
+    REACH.get().is_some_and(|reach| reach.is_module)
 }
 
 /// Returns whether these roots permit everything.
@@ -51,7 +67,6 @@ fn holds(dir: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// What a process may access.
-#[derive(Debug)]
 pub struct Sandbox {
     /// `None` if everything is permitted.
     roots: Option<Vec<PermittedDir>>,
@@ -60,6 +75,8 @@ pub struct Sandbox {
     cwd: Vec<u8>,
     /// See [`confine_module`].
     is_module: bool,
+    /// See [`confine_module`].
+    hidden: Option<HiddenPaths>,
 }
 
 /// A directory below which everything is permitted.
@@ -97,8 +114,13 @@ const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 impl Sandbox {
     fn new(roots: &[Vec<u8>], read_only: bool) -> io::Result<Sandbox> {
         let cwd = fs::open(c".", TO_SEARCH, Mode::empty()).map_err(io::Error::from).and_then(|fd| path_of(fd.as_fd()));
-        let mut reach =
-            Sandbox { roots: None, read_only, cwd: cwd.unwrap_or_else(|_| b"/".to_vec()), is_module: false };
+        let mut reach = Sandbox {
+            roots: None,
+            read_only,
+            cwd: cwd.unwrap_or_else(|_| b"/".to_vec()),
+            is_module: false,
+            hidden: None,
+        };
         if are_everything(roots) {
             return Ok(reach);
         }
@@ -135,6 +157,7 @@ impl Sandbox {
     /// Resolves a name that may have several elements, be absolute, or be relative to the working directory. Does not
     /// follow the last element.
     pub fn spot<'a>(&self, dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
+        self.check_hidden(dir, name)?;
         if self.is_everything() || is_one_step(dir, name) {
             return Ok(PermittedName::plain(dir, name));
         }
@@ -158,6 +181,7 @@ impl Sandbox {
 
     /// Opens a name. Follows symlinks if they do not leave the permitted directories.
     pub fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        self.check_hidden(dir, name)?;
         if self.is_everything() {
             return Ok(fs::openat(dir, name, flags, mode)?);
         }
@@ -172,6 +196,7 @@ impl Sandbox {
         name: &[u8],
         how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
     ) -> io::Result<OwnedFd> {
+        self.check_hidden(dir, name)?;
         self.below_a_root(&self.absolute(dir, name)?, how)
     }
 
@@ -200,6 +225,18 @@ impl Sandbox {
             }
         }
         Err(trouble)
+    }
+
+    /// Fails if a path is hidden, as if it did not exist.
+    fn check_hidden(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let Some(hidden) = &self.hidden else { return Ok(()) };
+        if is_one_step(dir, name) {
+            return Ok(());
+        }
+        let path = self.absolute(dir, name)?;
+        let is_dir = name.ends_with(b"/")
+            || fs::lstat(path.as_slice()).is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode).is_dir());
+        if hidden(&path, is_dir) { Err(Errno::NOENT.into()) } else { Ok(()) }
     }
 
     fn is_root(&self, path: &[u8]) -> bool {

@@ -53,6 +53,8 @@ pub enum Reason {
     NonRegular,
     /// `--safe-links`, and the symlink points outside the transfer.
     UnsafeLink,
+    /// The rules of a daemon's module exclude it.
+    Forbidden,
     /// `--append`, and the destination's file is at least as long.
     NothingToAppend,
     /// A directory is in its place and must not be deleted; this was already reported.

@@ -77,6 +77,8 @@ pub enum Subject {
     Entry,
     /// As [`Subject::Entry`]: a symlink that `safelink` rejects, under `--safe-links`.
     UnsafeLink,
+    /// As [`Subject::Entry`]: the rules of a daemon's module exclude it.
+    Forbidden,
     /// What no option excludes: the transfer's root, which the run creates if needed; an entry of an alternate tree, or
     /// another name of a file, in place of the destination's entry.
     Included,
@@ -152,6 +154,9 @@ fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy
 /// Returns why an entry is left alone. The order of the checks is rsync's.
 fn refusal(source: &Entry, dest: Option<&Entry>, subject: Subject, policy: &Policy) -> Option<Reason> {
     let (kind, check) = (source.kind(), &policy.check);
+    if subject == Subject::Forbidden {
+        return Some(Reason::Forbidden);
+    }
     if check.existing_only && dest.is_none() {
         return Some(Reason::NotExisting);
     }

@@ -541,12 +541,24 @@ impl DestWalk<'_> {
         let entry = &source.entries[source_at];
         let name = source.name(entry);
         let existing = dest_at.map(|at| &dest.entries[at]);
-        let is_unsafe_link = self.policy.preserve.safe_links
-            && entry.kind() == Kind::Symlink
-            && plan::safelink::is_unsafe(entry.target(), plan.listing.path.join(name).as_bytes());
-        let subject = if is_unsafe_link { Subject::UnsafeLink } else { Subject::Entry };
+        let path = || plan.listing.path.join(name);
+        let is_unsafe_link = || {
+            self.policy.preserve.safe_links
+                && entry.kind() == Kind::Symlink
+                && plan::safelink::is_unsafe(entry.target(), path().as_bytes())
+        };
+        let subject = match () {
+            () if self.is_forbidden(&path, entry.is_dir()) => Subject::Forbidden,
+            () if is_unsafe_link() => Subject::UnsafeLink,
+            () => Subject::Entry,
+        };
         let decision = plan::decide(entry, existing, same, subject, &self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
+    }
+
+    /// Returns whether the rules of a daemon's module exclude an entry.
+    fn is_forbidden(&self, path: &dyn Fn() -> RelPath, is_dir: bool) -> bool {
+        self.receiver_chain.has_module_rules() && self.receiver_chain.module_excludes(path().as_bytes(), is_dir)
     }
 
     /// Lets the alternate trees change a decision, and records what they have.

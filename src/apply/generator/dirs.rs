@@ -5,6 +5,7 @@
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::dir_finalize::{LastTouch, Target};
+use crate::apply::entry::SKIPPED_CONTENT;
 use crate::apply::generator::Top;
 use crate::apply::job::Job;
 use crate::apply::{Context, Spot, backup};
@@ -313,10 +314,9 @@ impl<'a> DirMaker<'a> {
 
 /// Returns the messages for a directory that could not be created.
 pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
-    let line = "*** Skipping any contents from this failed directory ***";
     [
         Event::Problem(Problem::failed(ErrorRole::Generator, "recv_generator: mkdir", full, error)),
-        Event::Problem(Problem::new(line, Weight::Warning)),
+        Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)),
     ]
 }
 
