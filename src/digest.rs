@@ -24,8 +24,8 @@ pub enum By {
     /// digest come from the same peer.
     Xxh3,
     /// A checksum that was negotiated with a stock rsync, as that sends it: a shorter one is followed by zeros, a longer
-    /// one cut.
-    Negotiated(Checksum),
+    /// one cut. Before protocol 30, a seed precedes the content.
+    Negotiated(Checksum, Option<i32>),
 }
 
 /// Computes the digest of a file's content incrementally.
@@ -40,8 +40,8 @@ enum Hasher {
 }
 
 impl Hasher {
-    fn negotiated(sum: Checksum) -> Hasher {
-        Hasher::Negotiated(Box::new(FileDigest::new(sum, None)))
+    fn negotiated(sum: Checksum, seed: Option<i32>) -> Hasher {
+        Hasher::Negotiated(Box::new(FileDigest::new(sum, seed)))
     }
 }
 
@@ -51,7 +51,7 @@ impl ContentHasher {
         ContentHasher(match by {
             By::Blake3 => Hasher::Blake3(Box::default()),
             By::Xxh3 => Hasher::Xxh3(Box::default()),
-            By::Negotiated(sum) => Hasher::negotiated(sum),
+            By::Negotiated(sum, seed) => Hasher::negotiated(sum, seed),
         })
     }
 
@@ -180,7 +180,7 @@ impl Comparison {
     /// Returns a hasher for a content that arrives in pieces.
     pub fn hasher(&self) -> ContentHasher {
         ContentHasher(match self {
-            Comparison::Negotiated(sum) => Hasher::negotiated(*sum),
+            Comparison::Negotiated(sum) => Hasher::negotiated(*sum, None),
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::with_seed_and_secret(*seed, bytes.clone());
                 Hasher::Xxh3(Box::new(keyed.expect("a secret is long enough")))
@@ -192,7 +192,7 @@ impl Comparison {
     pub fn digest(&self, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
         match self {
             Comparison::Negotiated(sum) => {
-                let mut hasher = ContentHasher(Hasher::negotiated(*sum));
+                let mut hasher = ContentHasher(Hasher::negotiated(*sum, None));
                 hasher.update(content);
                 hasher.finish()
             }

@@ -43,6 +43,7 @@ mod mutated;
 mod oneoff;
 mod own_messages;
 mod place;
+mod protocols;
 mod recipes;
 mod reconnect;
 mod rsyncd;

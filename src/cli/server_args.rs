@@ -224,7 +224,9 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     letters.push_str("e.");
     letters.push_str(if may_be_piecewise { "i" } else { "" });
     letters.push_str(RSYNC_CAPABILITIES);
-    letters.push(char::from(CAPABILITY));
+    if !options.connect.lacks_fractions() {
+        letters.push(char::from(CAPABILITY));
+    }
     letters.into_bytes()
 }
 

@@ -115,7 +115,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
     RunFacts {
         dry_run: options.dry_run,
         list_only,
-        counts_deletions: !options.connect.lacks_fractions(),
+        protocol: options.connect.protocol,
         atimes: options.preserve.atimes,
         banner: banner(options),
         pid: std::process::id(),

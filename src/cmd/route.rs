@@ -56,7 +56,14 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         connect.program.as_deref().is_some_and(|program| program != own)
     };
     let is_other_program = !is_url && known.is_some_and(is_other);
+    let is_older = connect.lacks_fractions();
     match connect.transport {
+        Transport::Tls | Transport::Quic | Transport::Auto
+            if is_older && (is_url || connect.transport != Transport::Auto) =>
+        {
+            Err(Error::usage("sparsync: --protocol below 31 is possible only over a remote shell"))
+        }
+        Transport::Auto if is_older => Ok(RoutePlan::Shell(known.map(|_| "--protocol selects an older one"))),
         Transport::Shell if is_url => {
             Err(Error::usage("sparsync: --transport=ssh cannot be used with a sparsync:// URL"))
         }

@@ -51,10 +51,10 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 /// Returns the error that names what only the installed rsync can do. `is_daemon`: for a client of a daemon.
 pub(super) fn lacking(request: &cli::ServeStock, is_daemon: bool) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
+    // rsync 3.1 is the first with this capability.
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
-        // rsync 3.1 is the first with this capability.
-        () if is_old => Some("a protocol before 31"),
+        () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
         () if !request.serve.sends && is_daemon => Some("receiving"),
         () if !request.serve.sends && request.has_confine_root => Some("receiving with --confine-root"),
         () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),

@@ -121,16 +121,23 @@ impl<'a> ByShell<'a> {
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
         let side = self.side;
+        // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
+        let is_older = side.options.connect.lacks_fractions();
+        if is_older && !self.speaks_stock() {
+            return Ok(RemoteProgram::Rsync);
+        }
         let now = Moment(clock::now_unix().0);
-        let recalled = self.memory.as_ref().and_then(|(places, host)| Logins::recall(places, host, now));
+        let memory = self.memory.as_ref().filter(|_| !is_older);
+        let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
         let remember = |answers: Option<Answers>| {
-            if let Some((places, host)) = self.memory.as_ref().filter(|_| answers != recalled) {
+            if let Some((places, host)) = memory.filter(|_| answers != recalled) {
                 // If the cache cannot be written, the next copy tries each program again.
                 let _ = Logins::remember(places, host, answers, now);
             }
         };
         let is_by_name = self.programs[0] == RSYNC;
         let skipped = match recalled {
+            _ if is_older => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
             Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock() => return Ok(RemoteProgram::Rsync),
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,

@@ -18,6 +18,8 @@ pub enum When {
 pub struct Delete {
     /// `None`: extra entries stay.
     pub when: Option<When>,
+    /// The user did not choose the time. Before protocol 30, rsync deletes everything first then.
+    pub is_default_time: bool,
     /// `--delete-excluded`
     pub excluded: bool,
     /// `--max-delete`: the maximum number of deletions; if there are more extra entries, the exit code is 25.

@@ -107,7 +107,7 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
 }
 
 fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Option<&'static str> {
-    let Delete { when, excluded: _, max, force: _, ignore_errors: _ } = delete;
+    let Delete { when, is_default_time: _, excluded: _, max, force: _, ignore_errors: _ } = delete;
     // The number of entries that the first attempt deleted is unknown.
     let limited = max.map(|_| "--max-delete");
     // Filter files replaced by the first attempt protect different entries. After a transfer they are read again

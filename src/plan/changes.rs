@@ -55,6 +55,9 @@ impl Changes {
     /// The destination has no such entry.
     pub const NEW: Changes = Changes(1 << 10);
 
+    /// It is unknown what differs: the entry was transferred by rsync's protocol before version 29.
+    pub const UNKNOWN: Changes = Changes(1 << 15);
+
     /// Returns the set as a number. The bits never change, because they are sent over the wire.
     pub fn bits(self) -> u16 {
         self.0

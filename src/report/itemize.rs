@@ -22,7 +22,9 @@ pub fn itemize(update: Update, kind: Kind, changes: Changes) -> Columns {
         Update::HardLink => b'h',
         Update::Attrs => b'.',
     };
-    let fill = if changes.has(Changes::NEW) {
+    let fill = if changes.has(Changes::UNKNOWN) {
+        b'?'
+    } else if changes.has(Changes::NEW) {
         b'+'
     } else if changes.is_none() && !matches!(update, Update::Received | Update::Sent) {
         b' '
@@ -68,6 +70,7 @@ mod tests {
             (Local, Kind::File, Changes::NONE, b"cf         "),
             (Local, Kind::Symlink, Changes::CHECKSUM | Changes::TIME, b"cLc.t......"),
             (Local, Kind::File, Changes::PERMS, b"cf...p....."),
+            (Sent, Kind::File, Changes::UNKNOWN | Changes::NEW, b"<f?????????"),
         ];
         for (update, kind, changes, want) in cases {
             let got = itemize(*update, *kind, *changes);

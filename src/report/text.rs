@@ -26,6 +26,7 @@ use super::times::LocalTimes;
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::options::{Checksum, Output};
+use crate::plan::Changes;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +56,8 @@ pub struct RunFacts {
     pub dry_run: bool,
     /// `--list-only`: entries are listed as by `ls`.
     pub list_only: bool,
-    /// `--stats` has a line for deletions.
-    pub counts_deletions: bool,
+    /// The version of rsync's protocol, if it limits what is known.
+    pub protocol: Option<u8>,
     /// `-U`: lists have a column for the access time.
     pub atimes: bool,
     /// See [`Banner`].
@@ -155,6 +156,14 @@ impl TextReporter {
             output: output.clone(),
             facts,
             constants,
+        }
+    }
+
+    /// Leaves out what rsync does not print at this version of its protocol.
+    pub fn limit_to(&mut self, protocol: u8) {
+        self.facts.protocol = Some(protocol);
+        if protocol < 30 && self.facts.banner == Banner::Incremental {
+            self.facts.banner = Banner::Whole;
         }
     }
 
@@ -262,8 +271,7 @@ impl TextReporter {
         if self.output.info.stats >= 2 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            let style = (self.output.human, self.facts.counts_deletions);
-            put_statistics(&mut text, tally, traffic, style);
+            put_statistics(&mut text, tally, traffic, (self.output.human, self.facts.protocol));
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
@@ -368,6 +376,14 @@ impl TextReporter {
     }
 
     fn item(&mut self, item: &Item) {
+        let unknown;
+        let item = match self.facts.protocol {
+            Some(..29) if item.transfer => {
+                unknown = Item { changes: Changes::UNKNOWN, ..item.clone() };
+                &unknown
+            }
+            _ => item,
+        };
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         if self.facts.list_only {

@@ -336,7 +336,7 @@ impl Client<'_> {
         let inbox = receiver::ReceiverInbox::default();
         let handler = receiver_handler(&terms, wants, &inbox, connection, true);
         let receiver = Receiver {
-            request: self.validator(),
+            request: self.validator(&terms),
             terms,
             connection,
             inbox: &inbox,
@@ -358,9 +358,9 @@ impl Client<'_> {
     }
 
     /// Returns what the server may send.
-    fn validator(&self) -> ResponseValidator {
+    fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
         let listed = self.setup.listed.as_deref();
-        ResponseValidator::of(&self.terms(), &self.sources, listed, !self.setup.remote_words.is_empty())
+        ResponseValidator::of(terms, &self.sources, listed, !self.setup.remote_words.is_empty())
     }
 
     /// Sends. The scan of the source may be in progress, and its [`SentRoots`] may have been sent.

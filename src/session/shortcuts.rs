@@ -130,7 +130,7 @@ fn by_preserve(preserve: &Preserve) -> Shortcuts {
 
 fn by_delete(delete: &Delete) -> Shortcuts {
     // Which entries are extra does not depend on these, and a directory with extra entries has another digest.
-    let Delete { when, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
+    let Delete { when, is_default_time: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
     Shortcuts { compare: !matches!(when, Some(When::Before | When::After)), ..Shortcuts::ALL }
 }
 

@@ -8,6 +8,8 @@
 mod attributes;
 mod controls;
 pub mod daemon;
+mod framing;
+mod older;
 pub mod pull;
 pub mod push;
 mod receive;
@@ -15,21 +17,21 @@ pub mod serve;
 mod served_items;
 mod support;
 
+use self::framing::Framing;
 use self::support::SHA1;
 pub use self::support::unsupported;
 
 use crate::apply::BlockSums;
-use crate::digest::{By, Comparison};
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
-use crate::options::{CheckMode, Checksum, Checksums, Compression, Options};
+use crate::options::{CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::file_list::ListOptions;
-use crate::proto::rsync::filter_list;
+use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake::{self, CompatFlags};
-use crate::proto::rsync::mux;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Weight};
@@ -43,20 +45,17 @@ use crate::session::sender::{Sender, SenderInbox};
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::{Client, receive, receiver_handler, throttle};
 use crate::transport::Link;
+use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// The oldest protocol that is spoken here, that of rsync 3.1. An older sender can report read errors only after its
-/// lists.
-pub const PROTOCOL_MIN: u8 = 31;
-
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
 pub struct StockTerms {
-    /// The protocol version: [`PROTOCOL_MIN`] to 32.
+    /// The protocol version, one of [`handshake::VERSIONS`].
     pub protocol: u8,
     /// The compatibility flags, decided by the server.
     pub flags: CompatFlags,
@@ -66,6 +65,8 @@ pub struct StockTerms {
     pub listed: Checksum,
     /// The compression of file content.
     pub compression: Compression,
+    /// The client sends frames, not bare data.
+    pub client_has_frames: bool,
 }
 
 impl StockTerms {
@@ -108,17 +109,22 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (mut link, traffic) = counted(link);
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
-        let ended = greet(&mut link, agreed, self.options, words).and_then(|stock| {
+        let ended = greet(&mut link, agreed, (self.options, self.setup.server_sends), words).and_then(|stock| {
+            older::check(self.options, stock.protocol)?;
+            let options = older::adjusted(self.options, stock.protocol);
+            reporter.limit_to(stock.protocol);
             reporter.banner();
             let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
             let link = Link { reader, ..link };
             match early {
-                Some(Early::Source(looking)) => self.push(stock, link, &traffic, Some(looking), reporter, tally),
-                None if !self.setup.server_sends => self.push(stock, link, &traffic, None, reporter, tally),
+                Some(Early::Source(looking)) => {
+                    self.push((stock, &options), link, &traffic, Some(looking), reporter, tally)
+                }
+                None if !self.setup.server_sends => self.push((stock, &options), link, &traffic, None, reporter, tally),
                 // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
                 early @ (Some(Early::Dest(_)) | None) => {
                     drop(early);
-                    self.pull(stock, link, &traffic, reporter, tally)
+                    self.pull((stock, &options), link, &traffic, reporter, tally)
                 }
             }
         });
@@ -132,21 +138,21 @@ impl Client<'_> {
 
     fn pull(
         &self,
-        stock: StockTerms,
+        (stock, options): (StockTerms, &Options),
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (terms, wants) = (self.terms(), reporter.wants());
+        let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
-        let opening = opening(&self.rules_of_server(), self.setup.listed.as_deref(), stock.protocol)?;
-        let (encoder, intake) = pull::directions(stock, opening, self.options, &inbox);
+        let opening = opening(&self.rules_of_server(stock.protocol)?, self.setup.listed.as_deref(), &stock)?;
+        let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let digested_by = By::Negotiated(stock.sums.checksum);
+        let digested_by = stock.sums.digested_by();
         let receiver = Receiver {
-            request: self.validator(),
+            request: self.validator(&terms),
             terms,
             connection: &connection,
             inbox: &inbox,
@@ -181,7 +187,7 @@ impl Client<'_> {
 
     fn push(
         &self,
-        stock: StockTerms,
+        (stock, options): (StockTerms, &Options),
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         looking: Option<Box<SourcePrefetch<'_>>>,
@@ -194,18 +200,18 @@ impl Client<'_> {
         }
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
-        let (terms, wants) = (self.terms(), reporter.wants());
+        let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
         // A receiver needs rules only if it deletes.
-        let needs_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
+        let deletes_all = stock.protocol < 29 && options.delete.excluded;
+        let needs_rules = options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs;
         let opening = match needs_rules {
-            true => opening(&self.rules_of_server(), None, stock.protocol)?,
+            true => opening(&self.rules_of_server(stock.protocol)?, None, &stock)?,
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
         let queue = Arc::new(EventQueue::of(self.is_local));
         let problems = Mutex::<Tally>::default();
-        let (encoder, intake) =
-            push::directions(stock, opening, self.options, wants, (io_error.clone(), queue.clone()))?;
+        let (encoder, intake) = push::directions(stock, opening, options, wants, (io_error.clone(), queue.clone()))?;
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let handler = SenderHandler { inbox: &inbox, events: &queue };
@@ -223,7 +229,7 @@ impl Client<'_> {
             inbox: &inbox,
             key: self.key,
             guess: None,
-            plain_by: By::Negotiated(stock.sums.checksum),
+            plain_by: stock.sums.digested_by(),
             block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
             compared_by: Comparison::Negotiated(stock.listed),
             receiver_is_super: true,
@@ -257,11 +263,11 @@ impl Client<'_> {
         ended
     }
 
-    /// Returns the rules that the server needs, as text. A server that sends adds those of `-C` itself.
-    fn rules_of_server(&self) -> Vec<Vec<u8>> {
+    /// Returns the rules that the server needs. From protocol 29 on, a server that sends adds those of `-C` itself.
+    fn rules_of_server(&self, protocol: u8) -> Result<Vec<WireRule>, Error> {
         let mut rules: Vec<&Parsed> = Vec::new();
         let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.setup;
-        let of_cvs = match self.options.select.cvs_exclude && self.setup.server_sends {
+        let of_cvs = match self.options.select.cvs_exclude && self.setup.server_sends && protocol >= 29 {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
@@ -277,23 +283,37 @@ impl Client<'_> {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
-        rules.into_iter().filter_map(text_of).collect()
+        let rules =
+            rules.into_iter().filter_map(text_of).map(|text| WireRule::parse(&text, *handshake::VERSIONS.end()));
+        let mut rules = rules.collect::<std::result::Result<Vec<_>, DecodeError>>().map_err(failed)?;
+        if protocol < 29 {
+            // The files of `-C` are read by the client alone.
+            rules.retain(|rule| rule.kind != RuleKind::DirMerge || !rule.modifiers.contains(&b'C'));
+        }
+        // A sender need not know whether a rule is perishable.
+        let has_modern = |rule: &WireRule| {
+            let is_perishable = rule.modifiers.contains(&b'p') && protocol < 30;
+            is_perishable && !self.setup.server_sends || rule.text(protocol).is_err()
+        };
+        if rules.iter().any(has_modern) {
+            return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));
+        }
+        Ok(rules)
     }
 }
 
 /// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
-fn opening(rules: &[Vec<u8>], listed: Option<&[Vec<u8>]>, protocol: u8) -> Result<Vec<u8>, Error> {
-    let rules = rules.iter().map(|text| filter_list::WireRule::parse(text, protocol));
-    let rules = rules.collect::<std::result::Result<Vec<_>, DecodeError>>().map_err(failed)?;
+fn opening(rules: &[WireRule], listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
-    filter_list::encode(&rules, protocol, &mut data).map_err(failed)?;
+    filter_list::encode(rules, terms.protocol, &mut data).map_err(failed)?;
     let (mut out, mut names) = (Vec::new(), Vec::new());
     if let Some(listed) = listed {
         listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
         filter_list::encode_names_end(&mut names);
     }
-    mux::encode_data(&data, &mut out);
-    mux::encode_data(&names, &mut out);
+    let framing = Framing::of_client(terms);
+    framing.data(&data, &mut out);
+    framing.names(&names, &mut out);
     Ok(out)
 }
 
@@ -306,6 +326,19 @@ fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str)
     let words = format!("rsync: connection unexpectedly closed ({received_bytes} bytes received so far) [{role}]");
     Error { message: words.into_bytes(), ..error.by(role) }
 }
+
+/// Returns how many phases a receiver ends after the lists: retries, from protocol 29 on delayed updates, from protocol
+/// 31 on deletions, and the session.
+fn phases(protocol: u8) -> usize {
+    match protocol {
+        ..29 => 2,
+        29..31 => 3,
+        31.. => 4,
+    }
+}
+
+/// The phase in which the receiver has deleted everything.
+const PHASE_DELETED: usize = 3;
 
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
@@ -332,13 +365,21 @@ const READ_BYTES: usize = 128 << 10;
 
 /// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
 /// options on the server's command line, which decide whether the ends negotiate algorithms.
-pub fn greet(link: &mut Link, agreed: Option<u8>, options: &Options, words: &[Vec<u8>]) -> Result<StockTerms, Error> {
+/// `receives`: this end receives.
+fn greet(
+    link: &mut Link,
+    agreed: Option<u8>,
+    (options, receives): (&Options, bool),
+    words: &[Vec<u8>],
+) -> Result<StockTerms, Error> {
     let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
     let mut reader = &mut *link.reader;
-    let flags = CompatFlags::decode(&mut reader).map_err(failed)?;
-    let negotiated = negotiate(link, &Offer { flags, options, words, sums: &SUMS, is_server: false }, Vec::new())?;
+    let flags =
+        if protocol < 30 { CompatFlags::default() } else { CompatFlags::decode(&mut reader).map_err(failed)? };
+    let offer = Offer { protocol, flags, options, words, sums: &SUMS, is_server: false };
+    let negotiated = negotiate(link, &offer, Vec::new())?;
     let seed = (&mut *link.reader).int().map_err(failed)?;
-    Ok(negotiated.terms(protocol, flags, seed))
+    Ok(negotiated.terms(&offer, seed, receives))
 }
 
 fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
@@ -346,15 +387,16 @@ fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
     let mut out = Vec::new();
     out.put_int(i32::from(newest));
     send(link, &out)?;
-    let theirs = (&mut *link.reader).int();
-    let protocol = theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)?;
-    if protocol < PROTOCOL_MIN { Err(too_old(protocol)) } else { Ok(protocol) }
+    read_version(link, newest)
 }
 
-fn too_old(protocol: u8) -> Error {
-    let words =
-        format!("sparsync: the remote rsync is too old: it supports only protocol {protocol}, not {PROTOCOL_MIN}");
-    Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here")
+/// Reads the version of the peer, and returns that of the connection.
+fn read_version(link: &mut Link, newest: u8) -> Result<u8, Error> {
+    let theirs = (&mut *link.reader).int().map_err(failed)?;
+    handshake::choose_version(newest, theirs).map_err(|_| {
+        let words = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
+        Error::new(Exit::Protocol, words)
+    })
 }
 
 /// The option that names the checksums. Only if all are "auto", they are negotiated.
@@ -376,16 +418,21 @@ struct Negotiated {
 }
 
 impl Negotiated {
-    fn terms(self, protocol: u8, flags: CompatFlags, seed: i32) -> StockTerms {
+    /// `client_receives`: the server sends.
+    fn terms(self, offer: &Offer<'_>, seed: i32, client_receives: bool) -> StockTerms {
         let Negotiated { transfer, listed, is_named, compression } = self;
+        let Offer { protocol, flags, options, .. } = *offer;
         let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
-        let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: false };
-        StockTerms { protocol, flags, sums, listed, compression }
+        let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: protocol < 30 && !is_named };
+        // Only with frames can a receiver report which files the sender may remove.
+        let removes = client_receives && options.select.remove_source != RemoveSource::No;
+        StockTerms { protocol, flags, sums, listed, compression, client_has_frames: protocol >= 30 || removes }
     }
 }
 
 /// What one end brings to the negotiation of algorithms.
 struct Offer<'a> {
+    protocol: u8,
     flags: CompatFlags,
     options: &'a Options,
     /// The options on the server's command line.
@@ -397,7 +444,7 @@ struct Offer<'a> {
 
 /// Exchanges lists of algorithms if both ends support that, and chooses from them. `first` is sent before the lists.
 fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negotiated, Error> {
-    let Offer { flags, options, words, sums: supported, is_server } = *offer;
+    let Offer { protocol, flags, options, words, sums: supported, is_server } = *offer;
     let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
     let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
     let is_named = choice.is_some_and(|choice| !choice.split(|&byte| byte == b',').all(is_auto));
@@ -411,7 +458,8 @@ fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negot
     let mut sums = Negotiated { transfer, listed, is_named, compression: chosen };
     if !flags.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if !is_named {
-            (sums.transfer, sums.listed) = (Checksum::Md5, Checksum::Md5);
+            let sum = handshake::default_checksum(protocol);
+            (sums.transfer, sums.listed) = (sum, sum);
         }
         if negotiates_compression {
             sums.compression = Compression::Zlib;

@@ -137,8 +137,10 @@ impl Route {
         };
         let has_quic = routes.contains(&Route::Push(Shell::Quic));
         let is_in_mix = mix.contains(&self) || !has_quic && Route::FAR.contains(&self);
-        let is_about_stock = self.is_stock() && case.contains("::stock::");
-        let is_about_serving = self.is_served() && case.contains("::stock_server::");
+        let is_about_stock =
+            self.is_stock() && ["::stock::", "::protocols::"].iter().any(|module| case.contains(module));
+        let is_about_serving =
+            self.is_served() && ["::stock_server::", "::protocols::"].iter().any(|module| case.contains(module));
         is_about_stock
             || is_about_serving
             || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)

@@ -88,10 +88,10 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
     Err(Error::usage(daemon_only).by(role))
 }
 
-/// The oldest version of rsync's protocol whose behavior sparsync matches with a peer.
-const OLDEST_PROTOCOL: i32 = 31;
-/// The oldest one whose behavior it matches in a local copy. Those before do not itemize.
+/// The oldest version of rsync's protocol whose behavior sparsync matches in local copies.
 const OLDEST_LOCAL_PROTOCOL: i32 = 29;
+/// The oldest version that sparsync speaks.
+const OLDEST_PROTOCOL: i32 = 27;
 /// The versions that rsync accepts in `--protocol`.
 const PROTOCOLS: RangeInclusive<i32> = 20..=32;
 

@@ -95,6 +95,7 @@ pub(super) fn delete(args: &Args) -> Delete {
     };
     Delete {
         when,
+        is_default_time: !(delete.before || delete.after || delete.delay || delete.during),
         excluded: delete.excluded,
         // Negative numbers mean 0, except the lowest one, which means no limit in rsync.
         max: args.max_delete.filter(|&max| max != i32::MIN).map(|max| u64::try_from(max).unwrap_or(0)),

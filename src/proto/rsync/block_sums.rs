@@ -1,6 +1,6 @@
 //! The checksums of rsync: rolling and strong sums of blocks, and digests of whole files.
 
-use crate::digest::{self, FileDigest};
+use crate::digest::{self, By, FileDigest};
 use crate::options::Checksum;
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
@@ -90,6 +90,11 @@ impl Sums {
                 hasher.finish()
             }
         }
+    }
+
+    /// Returns how the content of a file is digested.
+    pub fn digested_by(&self) -> By {
+        By::Negotiated(self.checksum, self.is_implied.then_some(self.seed))
     }
 
     /// Returns a hasher for the digest that follows the data of a file.

@@ -4,7 +4,7 @@ use super::block_sums::{RollingSum, Sums};
 use super::decode_error::Result;
 use super::item::{BlockSum, SumHead};
 use crate::delta::Op;
-use crate::digest::{By, CONTENT_LEN_BYTES, ContentHasher};
+use crate::digest::{CONTENT_LEN_BYTES, ContentHasher};
 use std::collections::HashMap;
 use std::io;
 
@@ -55,7 +55,7 @@ impl BlockIndex {
         read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
         emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
     ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
-        let mut hasher = ContentHasher::new(By::Negotiated(self.sums.checksum));
+        let mut hasher = ContentHasher::new(self.sums.digested_by());
         let block_len = self.head.block_len_bytes.max(1) as usize;
         let mut buffer = Vec::new();
         // The file offset of the buffer's first byte; in the buffer, where the pending literal begins, and the window.
@@ -188,7 +188,7 @@ mod tests {
             }
             Ok(())
         });
-        let mut hasher = ContentHasher::new(By::Negotiated(Checksum::Xxh128));
+        let mut hasher = ContentHasher::new(SUMS.digested_by());
         hasher.update(new);
         assert_eq!(digest.unwrap(), hasher.finish());
         (out, literal_bytes)

@@ -13,12 +13,7 @@ pub(super) struct Traffic {
 }
 
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(
-    out: &mut Vec<u8>,
-    tally: &Tally,
-    traffic: Traffic,
-    (human, counts_deletions): (u8, bool),
-) {
+pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, (human, protocol): (u8, Option<u8>)) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts are grouped with commas but never use units.
@@ -42,8 +37,12 @@ pub(super) fn put_statistics(
         out.push(b'\n');
     };
     kinds(out, "Number of files: ", &tally.listed);
-    kinds(out, "Number of created files: ", &tally.created);
-    if counts_deletions {
+    // Older peers do not report these.
+    let has_reported = |since: u8| protocol.is_none_or(|protocol| protocol >= since);
+    if has_reported(29) {
+        kinds(out, "Number of created files: ", &tally.created);
+    }
+    if has_reported(31) {
         kinds(out, "Number of deleted files: ", &tally.deleted);
     }
     count(out, "Number of regular files transferred: ", tally.transferred, human.min(1), "");

@@ -37,7 +37,7 @@ const NOW: i64 = 1_795_222_013;
 const FACTS: RunFacts = RunFacts {
     dry_run: false,
     list_only: false,
-    counts_deletions: true,
+    protocol: None,
     atimes: false,
     banner: Banner::Incremental,
     pid: 23811,

@@ -6,7 +6,7 @@ use crate::flist::Kind;
 use crate::fs::sys;
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
-use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
@@ -24,16 +24,25 @@ const UNSENT_MAX: usize = 1 << 20;
 
 /// The role of the peer, with what to do about a file that it names by its index.
 pub enum PeerRole<'a> {
-    /// The peer sends. A file that was requested will not come.
-    Sender(&'a dyn Fn(i32) -> Result<()>),
+    /// The peer sends.
+    Sender {
+        /// Called for a file that was requested and will not come.
+        unsent: &'a dyn Fn(i32) -> Result<()>,
+        /// Called for a line that reports such a file without its index: before protocol 30.
+        unread: &'a dyn Fn(InFile) -> Result<()>,
+    },
     /// The peer receives. A file is in its place (`--remove-source-files`).
     Receiver(&'a dyn Fn(i32) -> Result<()>),
 }
 
-/// Reads the data of a peer with `read`, and handles the control messages in between.
+/// Whether the data is inside of a file.
+pub type InFile = bool;
+
+/// Reads the data of a peer with `read`, and handles the control messages in between. `has_frames`: see
+/// [`StockTerms::client_has_frames`](super::StockTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
-    role: &PeerRole<'_>,
+    (role, has_frames): (&PeerRole<'_>, bool),
     (connection, handler): (&Connection, &dyn MessageHandler),
     read: impl FnOnce(&mut Input<'_>, &Mutex<Controls>) -> decode_error::Result<()>,
 ) -> Result<()> {
@@ -45,7 +54,7 @@ pub fn read_all(
         handled.map_err(|error| controls.fail(error))
     };
     let mut input = Input::new(reader, &mut handle);
-    input.set_frames(true);
+    input.set_frames(has_frames);
     let ended = read(&mut input, &controls);
     let mut controls = controls.into_inner();
     // If this fails, the session's own error is more important.
@@ -89,12 +98,17 @@ impl Controls {
         to: (&Connection, &dyn MessageHandler),
     ) -> Result<()> {
         match (control, role) {
-            (Control::Text(tag, text), _) => self.text(tag, &text, to),
-            (Control::IoError(bits), PeerRole::Sender(_)) => {
+            (Control::Text(tag, text), PeerRole::Sender { unread, .. }) => {
+                let is_about_unread = reports_unread(&text);
+                self.text(tag, &text, to)?;
+                if is_about_unread { unread(self.is_in_file) } else { Ok(()) }
+            }
+            (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text, to),
+            (Control::IoError(bits), PeerRole::Sender { .. }) => {
                 self.io_error |= bits;
                 Ok(())
             }
-            (Control::NoSend(index), PeerRole::Sender(_)) if self.is_in_file => {
+            (Control::NoSend(index), PeerRole::Sender { .. }) if self.is_in_file => {
                 self.unsent.push(index);
                 if self.unsent.len() > UNSENT_MAX {
                     Err(unexpected("too many files that will not come"))
@@ -102,7 +116,7 @@ impl Controls {
                     Ok(())
                 }
             }
-            (Control::NoSend(index), PeerRole::Sender(report)) => report(index),
+            (Control::NoSend(index), PeerRole::Sender { unsent, .. }) => unsent(index),
             (Control::Success(index), PeerRole::Receiver(report)) => report(index),
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
                 let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
@@ -185,6 +199,14 @@ impl Controls {
     }
 }
 
+/// Returns whether a line of a sender reports that it cannot read a requested file.
+fn reports_unread(line: &[u8]) -> bool {
+    line.starts_with(b"file has vanished: ")
+        || UNREAD.iter().any(|words| line.windows(words.len()).any(|part| part == *words))
+}
+
+const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
+
 /// Passes on a line of the peer.
 fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
     let len_bytes = line.len();
@@ -194,25 +216,6 @@ fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) 
         _ => Event::Problem(Problem::new(line, Weight::Warning)),
     };
     report(event, len_bytes, to)
-}
-
-/// Appends an event of a server for its client, if that is text.
-pub fn encode_text(event: &Event, out: &mut Vec<u8>) {
-    let (tag, line) = match event {
-        Event::Note(line) => (Tag::Info, line),
-        Event::Problem(Problem { line, weight: Weight::Warning }) => (Tag::Warning, line),
-        Event::Problem(Problem { line, .. }) => (Tag::ErrorXfer, line),
-        Event::Item(_)
-        | Event::Deleted { .. }
-        | Event::Missing(_)
-        | Event::Listed { .. }
-        | Event::Checked(_)
-        | Event::Begin(_)
-        | Event::Progress { .. } => return,
-    };
-    if !line.is_empty() || tag == Tag::Info {
-        mux::encode_control(&Control::Text(tag, [line, &b"\n"[..]].concat()), out);
-    }
 }
 
 /// Returns whether a stock peer learns the exit code with which this end gives up.

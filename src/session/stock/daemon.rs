@@ -2,13 +2,13 @@
 //!
 //! The caller prints the lines of the daemon, and provides the password.
 
-use super::PROTOCOL_MIN;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line,
 };
 use crate::proto::rsync::decode_error::DecodeError;
+use crate::proto::rsync::handshake::VERSIONS;
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use std::io::{self, ErrorKind};
@@ -106,8 +106,9 @@ impl<'a> DaemonTalk<'a> {
             Error::new(Exit::StartClient, [start, &line, end].concat()).by(role)
         })?;
         talk.protocol = ours.agree(&talk.theirs);
-        if talk.protocol < PROTOCOL_MIN {
-            return Err(super::too_old(talk.protocol).by(role));
+        if !VERSIONS.contains(&talk.protocol) {
+            let words = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
+            return Err(Error::new(Exit::Protocol, words).by(role));
         }
         Ok(talk)
     }
@@ -299,9 +300,9 @@ mod tests {
             (b"@RSYNCD: 30\n", Exit::StartClient, "rsync: the server omitted the subprotocol value: @RSYNCD: 30"),
             (b"@RSYNCD: 32.0\n", Exit::StartClient, "rsync: the server omitted the digest name list: @RSYNCD: 32.0"),
             (
-                b"@RSYNCD: 30.0\n",
+                b"@RSYNCD: 26.0\n",
                 Exit::Protocol,
-                "sparsync: the remote rsync is too old: it supports only protocol 30, not 31",
+                "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)",
             ),
             (GREETING, Exit::StartClient, "rsync: didn't get server startup line"),
             (&[GREETING, b"a\0b\n"].concat(), Exit::StartClient, "rsync: didn't get server startup line"),

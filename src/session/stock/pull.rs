@@ -6,9 +6,10 @@
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
 use super::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
-use super::controls::{self, Controls, PeerRole, is_reported};
+use super::controls::{self, Controls, PeerRole};
+use super::framing::Framing;
 use super::served_items::{Served, deletions_of, head_of};
-use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
+use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, PHASE_DELETED, StockTerms, phases};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -22,10 +23,10 @@ use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_x
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
-use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::handshake::{CompatFlags, VERSIONS};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::limits::XATTRS_MAX;
-use crate::proto::rsync::mux::{self, Control, Demultiplexer};
+use crate::proto::rsync::mux::{Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
@@ -36,6 +37,7 @@ use crate::report::event::{Event, Item, Problem, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::receiver::{ListingClient, ReceiverInbox};
 use parking_lot::Mutex;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
@@ -52,6 +54,10 @@ struct Shared {
     next_index: i32,
     /// The requested files that were not answered, by index. A file can be requested twice.
     requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
+    /// Before protocol 30: what was sent and not answered, in order.
+    unanswered: VecDeque<Sent>,
+    /// How many of these requests the sender has reported as failed.
+    unread: usize,
     /// The requested values of extended attributes, by index: the number of the list, and those in it.
     requested_xattrs: HashMap<i32, VecDeque<(u32, Vec<u32>)>>,
     /// The index of the root.
@@ -74,6 +80,19 @@ struct List {
     is_done: bool,
 }
 
+/// What a sender answers in order. Before protocol 30, it leaves out the answer for a file that it cannot read, so a
+/// later answer shows that the file will not come. Protocol 29 has items that only ask for that. An older sender always
+/// reports an error here, maybe early: if there are as many as unanswered requests, none of these files will come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// A request for a file.
+    Request(i32),
+    /// An item that requests nothing.
+    Probe(i32),
+    /// The end of a list or phase.
+    End,
+}
+
 /// How the entries of a listing are numbered.
 struct ListingIndex {
     /// The index of its first entry.
@@ -87,6 +106,22 @@ struct ListingIndex {
 }
 
 impl Shared {
+    /// Notes what is sent, if the order of answers matters.
+    fn note(&mut self, sent: Sent, protocol: u8) {
+        if protocol < 30 {
+            self.unanswered.push_back(sent);
+        }
+    }
+
+    fn requests(&self) -> usize {
+        self.unanswered.iter().filter(|sent| matches!(sent, Sent::Request(_))).count()
+    }
+
+    /// Notes that the sender has reported an error. One about its lists comes before all requests.
+    fn count_unread(&mut self) {
+        self.unread += usize::from(self.requests() > self.unread);
+    }
+
     fn index(&self, file: FileId) -> Result<i32> {
         if file == FileId::ROOT {
             return Ok(self.root);
@@ -124,6 +159,7 @@ pub struct PullEncoder {
     dry_run: bool,
     /// Deletions are counted at the end.
     counts_deletions: bool,
+    framing: Framing,
     sums: Sums,
     /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
     takes_blocks: bool,
@@ -148,7 +184,8 @@ pub fn directions<'a>(
     options: &'a Options,
     inbox: &'a ReceiverInbox,
 ) -> (PullEncoder, PullIntake<'a>) {
-    let deletes_after = options.delete.when == Some(When::After);
+    // Older senders do not report their errors.
+    let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
     let shared = Arc::new(Mutex::new(Shared { deletes_after, ..Shared::default() }));
     let StockTerms { protocol, sums, compression, .. } = terms;
     let encoder = PullEncoder {
@@ -157,6 +194,7 @@ pub fn directions<'a>(
         has_shortcut: !terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM),
         dry_run: options.dry_run,
         counts_deletions: options.delete.when.is_some() || options.delete.force,
+        framing: Framing::of_client(&terms),
         sums,
         // A sender that appends reads no sums.
         takes_blocks: compression != Compression::Zlib && options.place.append.is_none(),
@@ -174,6 +212,7 @@ impl PullEncoder {
         while shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
             self.indices.encode(Ndx::Done, out);
             shared.ended += 1;
+            shared.note(Sent::End, self.protocol);
         }
     }
 
@@ -181,6 +220,7 @@ impl PullEncoder {
     fn item_head(&mut self, file: FileId, head: &ItemHead, out: &mut Vec<u8>) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
+        shared.note(Sent::Request(index), self.protocol);
         let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
         if has_xattrs {
             shared.requested_xattrs.entry(index).or_default().push_back((0, Vec::new()));
@@ -208,6 +248,11 @@ impl PullEncoder {
             }
             Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
         }
+        if self.protocol == 29 {
+            self.shared.lock().note(Sent::Probe(index), self.protocol);
+            self.indices.encode(Ndx::Entry(index), out);
+            ItemHead { flags: ItemFlags::REPORT_TIME, ..ItemHead::default() }.encode(self.protocol, out);
+        }
         Ok(())
     }
 
@@ -231,12 +276,15 @@ impl PullEncoder {
 
     /// Appends the ends of retries, of delayed updates, and of deletions.
     fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
-        (0..2).for_each(|_| self.indices.encode(Ndx::Done, out));
-        if self.counts_deletions && self.shared.lock().served.is_some() {
-            self.indices.encode(Ndx::Deletions, out);
-            deletions_of(counted).encode(out);
+        let mut shared = self.shared.lock();
+        for phase in 1..phases(self.protocol) {
+            if phase == PHASE_DELETED && self.counts_deletions && shared.served.is_some() {
+                self.indices.encode(Ndx::Deletions, out);
+                deletions_of(counted).encode(out);
+            }
+            self.indices.encode(Ndx::Done, out);
+            shared.note(Sent::End, self.protocol);
         }
-        self.indices.encode(Ndx::Done, out);
     }
 
     /// Requests values of extended attributes.
@@ -281,29 +329,27 @@ impl Encoder for PullEncoder {
             Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
             Message::Event(Event::Deleted { name, kind, .. }) => {
                 let deleted = Control::Deleted { path: name.clone(), is_dir: *kind == Kind::Dir };
-                mux::encode_control(&deleted, out);
+                self.framing.control(deleted, out);
             }
-            Message::Event(event) => controls::encode_text(event, out),
+            Message::Event(event) => self.framing.event(event, out),
             // The goodbye.
             Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
             Message::Placed(file) => {
                 let index = self.shared.lock().index(*file)?;
-                mux::encode_control(&Control::Success(index), out);
+                self.framing.control(Control::Success(index), out);
             }
             // As in rsync, no keep-alive is sent before the first list has come.
             Message::Ping if !self.shared.lock().lists.is_empty() => {
-                mux::encode_control(&Control::KeepAlive, out);
+                self.framing.control(Control::KeepAlive, out);
             }
-            Message::Fail { exit, .. } if is_reported(*exit) => {
-                mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
-            }
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
             // The others have no counterpart.
             _ => {}
         }
         if self.shared.lock().has_left {
             data.clear();
         }
-        mux::encode_data(&data, out);
+        self.framing.data(&data, out);
         Ok(())
     }
 }
@@ -313,7 +359,12 @@ impl Intake for PullIntake<'_> {
         let report_unsent = |index| unsent(index, &self.shared, handler);
         let StockTerms { protocol, sums, compression, .. } = self.terms;
         let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?;
-        controls::read_all(reader, &PeerRole::Sender(&report_unsent), (connection, handler), |input, controls| {
+        let unread = |is_in_file| {
+            self.shared.lock().count_unread();
+            if is_in_file { Ok(()) } else { unread(&self.shared, handler) }
+        };
+        let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
+        controls::read_all(reader, (&role, true), (connection, handler), |input, controls| {
             let reading = Reading {
                 intake: self,
                 connection,
@@ -371,6 +422,25 @@ impl ListingClient for ServedClient {
         let second = shared.lists.get(shared.ended + 1);
         second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
     }
+}
+
+/// If the sender has reported all unanswered requests as failed, they will not be answered.
+fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
+    let mut locked = shared.lock();
+    if locked.unread == 0 || locked.requests() > locked.unread {
+        return Ok(());
+    }
+    locked.unread = 0;
+    let mut failed = Vec::new();
+    locked.unanswered.retain(|sent| match sent {
+        Sent::Request(index) => {
+            failed.push(*index);
+            false
+        }
+        Sent::Probe(_) | Sent::End => true,
+    });
+    drop(locked);
+    failed.into_iter().try_for_each(|index| unsent(index, shared, handler))
 }
 
 /// Reports that a requested file will not come. The peer has printed the reason.
@@ -443,7 +513,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         // How many lists and phases the sender has ended. A server without any entry leaves at once.
         let is_empty = is_empty && !self.intake.is_served();
         let mut ended = 0;
-        while !has_all_lists || !is_empty && ended < self.list_count() + PHASES {
+        // Before protocol 29, there is no phase for delayed updates.
+        let answered_phases = if self.intake.terms.protocol < 29 { 1 } else { 2 };
+        while !has_all_lists || !is_empty && ended < self.list_count() + answered_phases {
             let ndx = match &self.read_ahead {
                 Some((dir, _)) => Ndx::List(*dir),
                 None => self.indices.decode(self.input)?,
@@ -455,7 +527,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                     self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
                 }
                 Ndx::Entry(index) => self.item(index)?,
-                Ndx::Done if has_all_lists || ended + 1 < self.list_count() => ended += 1,
+                Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
+                    self.answered(Sent::End)?;
+                    ended += 1;
+                }
                 Ndx::List(_) | Ndx::ListsEnd | Ndx::Done | Ndx::Deletions => {
                     return Err(violation("unexpected end of a list"));
                 }
@@ -501,17 +576,20 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     /// Reads what follows the last item: the statistics, and the answer to the end of deletions.
     fn goodbye(&mut self) -> decode_error::Result<Tally> {
         // A client sends no statistics.
+        let protocol = self.intake.terms.protocol;
         let stats = match self.intake.is_served() {
             true => Stats::default(),
-            false => Stats::decode(self.input, self.intake.terms.protocol)?,
+            false => Stats::decode(self.input, protocol)?,
         };
-        let mut ndx = self.indices.decode(self.input)?;
-        if ndx == Ndx::Deletions {
-            Deletions::decode(self.input)?;
-            ndx = self.indices.decode(self.input)?;
-        }
-        if ndx != Ndx::Done {
-            return Err(violation("unexpected index after the statistics"));
+        if protocol >= 31 {
+            let mut ndx = self.indices.decode(self.input)?;
+            if ndx == Ndx::Deletions {
+                Deletions::decode(self.input)?;
+                ndx = self.indices.decode(self.input)?;
+            }
+            if ndx != Ndx::Done {
+                return Err(violation("unexpected index after the statistics"));
+            }
         }
         let ms = |number: i64| number.unsigned_abs();
         let (list_generation_ms, list_transfer_ms) = (ms(stats.list_build_ms), ms(stats.list_send_ms));
@@ -571,6 +649,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             }
             sys::note_work();
         };
+        if protocol < 30 {
+            number_links(&mut entries);
+        }
         let IdLists { users, groups, root_user, root_group } = more;
         let named = |is_group, list: Vec<(u32, Vec<u8>)>, root| {
             list.into_iter().chain([(0, root)]).filter_map(move |(id, name)| id_name(is_group, id, name))
@@ -589,13 +670,63 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let count = order.len();
         let mut entries: Vec<Option<FileEntry>> = entries.into_iter().map(Some).collect();
         let sorted = order.into_iter().map(|at| entries[at as usize].take().expect("each place is taken once"));
-        let mut sorted: Vec<Option<FileEntry>> = sorted.map(Some).collect();
-        dropped.into_iter().for_each(|place| sorted[place as usize] = None);
+        let mut sorted: Vec<Slot> = (0..).zip(sorted.map(Some)).map(|(place, entry)| Slot { place, entry }).collect();
+        dropped.into_iter().for_each(|place| sorted[place as usize].entry = None);
+        if protocol < 29 {
+            // The receiver needs the order of later protocols.
+            sorted.retain(|slot| slot.entry.is_some());
+            sorted.sort_by(|a, b| match (&a.entry, &b.entry) {
+                (Some(a), Some(b)) => sort::compare(a, b, *VERSIONS.end()),
+                _ => Ordering::Equal,
+            });
+        }
+        if protocol < 30 {
+            self.mark_content(&mut sorted);
+        }
         let first = self.next_index;
         let past = i32::try_from(count).ok().and_then(|count| first.checked_add(count)?.checked_add(1));
         self.next_index = past.ok_or_else(|| violation("too many entries"))?;
         let problems = self.problems_of(io_error);
         Ok(SortedList { first, entries: sorted, dropped_dirs, named_dirs, ids, problems })
+    }
+
+    /// Determines for which directories of a whole list the content was sent: before protocol 30, only arguments have a
+    /// mark.
+    fn mark_content(&self, sorted: &mut [Slot]) {
+        let select = &self.intake.options.select;
+        let mut top: Option<Vec<u8>> = None;
+        for entry in sorted.iter_mut().filter_map(|slot| slot.entry.as_mut()).filter(|entry| entry.is_dir()) {
+            let is_below = top.as_ref().is_some_and(|top| {
+                top == b"." || entry.path.strip_prefix(&top[..]).is_some_and(|rest| rest.starts_with(b"/"))
+            });
+            if entry.is_top_dir && !is_below {
+                top = Some(entry.path.clone());
+            }
+            entry.has_content = entry.is_top_dir || is_below && select.recurse == Recurse::Full;
+            // A leading element of an argument.
+            entry.is_top_dir |= !entry.has_content && select.relative;
+        }
+    }
+
+    /// Handles what the sender has left out before an answer: files that it cannot read.
+    fn answered(&self, answer: Sent) -> decode_error::Result<()> {
+        if self.intake.terms.protocol >= 30 {
+            return Ok(());
+        }
+        loop {
+            let mut shared = self.intake.shared.lock();
+            let sent = shared.unanswered.pop_front();
+            match sent {
+                Some(sent) if sent == answer => return Ok(()),
+                Some(Sent::Request(index)) => {
+                    shared.unread = shared.unread.saturating_sub(1);
+                    drop(shared);
+                    unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error))?;
+                }
+                Some(Sent::Probe(_) | Sent::End) => {}
+                None => return Err(violation("answer without a request")),
+            }
+        }
     }
 
     /// Counts an entry, also one that is a duplicate. The generator counts the first root.
@@ -624,8 +755,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let is_incremental = self.intake.is_incremental();
         let is_empty = list.entries.is_empty();
         self.intake.shared.lock().has_left = is_empty && !self.intake.is_served();
-        let top = list.entries.first_mut().and_then(|slot| slot.take_if(|entry| entry.path == b"."));
-        let mut others = list.entries.iter().flatten();
+        let root = list.entries.first().map_or(0, |slot| slot.place.cast_signed());
+        let top = list.entries.first_mut().and_then(|slot| slot.entry.take_if(|entry| entry.path == b"."));
+        let mut others = list.entries.iter().filter_map(|slot| slot.entry.as_ref());
         let (first, is_more) = (others.next(), others.next().is_some());
         let single = first.filter(|entry| !is_more && top.is_none() && !entry.is_dir());
         let single = single.map(|entry| crate::path::file_name(&entry.path).to_vec());
@@ -645,7 +777,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if let Some(entry) = &top {
             // The own index of a directory is the one before its list.
             let is_before = is_incremental && self.intake.is_served();
-            self.intake.shared.lock().root = list.first - i32::from(is_before);
+            self.intake.shared.lock().root = list.first.saturating_add(root) - i32::from(is_before);
             let mut top = DirList::default();
             top.push_entry(b".", self.entry(entry)?);
             roots.top = Some(top);
@@ -689,7 +821,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         // A thread may wait for that number.
         self.intake.inbox.wake();
         if !is_walked {
-            if list.entries.iter().flatten().next().is_some() {
+            if list.entries.iter().any(|slot| slot.entry.is_some()) {
                 return Err(violation(format!("unrequested content of directory {dir}")));
             }
             self.add_list(list.first, true);
@@ -706,7 +838,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         listing.message.ids = ids;
         problems.iter().for_each(|problem| self.counted.problem(problem.weight));
         listing.message.problems = problems;
-        for (place, entry) in (0..).zip(entries) {
+        for Slot { place, entry } in entries {
             let Some(entry) = entry else {
                 let path = RelPath::root();
                 let dropped = NumberedDir { path, is_walked: false, has_content: false };
@@ -745,7 +877,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         self.add_list(first, false);
         let mut listings = vec![Listing::new(RelPath::root(), first, has_content)];
         let mut at: HashMap<RelPath, usize> = HashMap::from([(RelPath::root(), 0)]);
-        for (place, entry) in (0..).zip(entries) {
+        for Slot { place, entry } in entries {
             let Some(entry) = entry else { continue };
             let (parent, name) = crate::path::split_parent(&entry.path);
             let parent = RelPath::parse(parent).ok().and_then(|parent| at.get(&parent).copied());
@@ -870,9 +1002,13 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             return served.take_returned(index);
         }
         if !has_content {
-            return Err(violation("an item without content"));
+            return match protocol {
+                29 => self.answered(Sent::Probe(index)),
+                _ => Err(violation("an item without content")),
+            };
         }
         let sums = SumHead::decode(self.input, protocol)?;
+        self.answered(Sent::Request(index))?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
         self.controls.lock().begin_file();
         self.pass_on(Message::Begin { file, lane })?;
@@ -899,12 +1035,11 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
         let unsent_files = self.controls.lock().end_file();
         let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
-        unsent_files.into_iter().try_for_each(report)
+        unsent_files.into_iter().try_for_each(report)?;
+        unread(&self.intake.shared, self.handler).map_err(|error| self.fail(error))
     }
 }
 
-/// What a sender ends after its lists: retries, and all items.
-const PHASES: usize = 2;
 /// The cost of a range of the basis in the window of its class, in bytes.
 const COPY_COST: u64 = 32;
 
@@ -912,12 +1047,18 @@ fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
     (!name.is_empty()).then_some(IdName { is_group, id, name })
 }
 
+/// A place in a list that the sender has sorted.
+struct Slot {
+    place: u32,
+    /// `None` for a duplicate, and for what was taken out.
+    entry: Option<FileEntry>,
+}
+
 /// A list in sorted order.
 struct SortedList {
     /// The index of its first entry.
     first: i32,
-    /// `None` for duplicates, and for what was taken out.
-    entries: Vec<Option<FileEntry>>,
+    entries: Vec<Slot>,
     /// The places of the duplicates that are directories. They are numbered, too.
     dropped_dirs: HashSet<u32>,
     /// Under `-R`, the directories that are not only leading elements of arguments.
@@ -958,7 +1099,7 @@ impl Listing {
     /// Moves the index of the first entry here, and returns whether the others do not count up from it. `has_dirs`:
     /// directories have items.
     fn has_gaps(&mut self, has_dirs: bool) -> bool {
-        let Some(&first) = self.places.first() else { return false };
+        let Some(&first) = self.places.iter().min() else { return false };
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
         // Directories are requested only for their attributes.
@@ -970,6 +1111,22 @@ impl Listing {
 
 fn has_abbreviated(entry: &Entry) -> bool {
     entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
+}
+
+/// Replaces inode numbers by numbers of groups, for files with several names.
+fn number_links(entries: &mut [FileEntry]) {
+    let mut groups: HashMap<(i64, i64), (i32, u32)> = HashMap::new();
+    for (number, entry) in (0..).zip(&*entries) {
+        if let HardLink::Inode { dev, inode } = entry.hard_link {
+            groups.entry((dev, inode)).or_insert((number, 0)).1 += 1;
+        }
+    }
+    for entry in entries {
+        if let HardLink::Inode { dev, inode } = entry.hard_link {
+            let group = groups.get(&(dev, inode)).filter(|(_, count)| *count > 1);
+            entry.hard_link = group.map_or(HardLink::None, |(number, _)| HardLink::Member(*number));
+        }
+    }
 }
 
 fn len_of(entry: &FileEntry) -> u64 {
@@ -1014,6 +1171,7 @@ mod tests {
     use crate::options::Checksum;
     use crate::proto::Native;
     use crate::proto::rsync::file_list::{ListEncoder, ListOptions};
+    use crate::proto::rsync::mux;
 
     /// A receiver that gets listings and, unless it hangs, consumes them at once.
     struct Getter<'a> {
@@ -1037,7 +1195,14 @@ mod tests {
         const PROTOCOL: u8 = 32;
         let flags = CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0);
         let sums = Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false };
-        let terms = StockTerms { protocol: PROTOCOL, flags, sums, listed: Checksum::Md5, compression: Compression::No };
+        let terms = StockTerms {
+            protocol: PROTOCOL,
+            flags,
+            sums,
+            listed: Checksum::Md5,
+            compression: Compression::No,
+            client_has_frames: true,
+        };
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
         options.connect.max_alloc_bytes = Some(1 << 18);

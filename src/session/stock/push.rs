@@ -4,8 +4,9 @@
 //! walk. The receiver returns an item for each entry that it changes; the sender returns them all, with the content of
 //! those that request it.
 
-use super::StockTerms;
 use super::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
+use super::framing::Framing;
+use super::{PHASE_DELETED, StockTerms, phases};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
@@ -19,7 +20,7 @@ use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::mux::{self, Control, Tag};
+use crate::proto::rsync::mux::{Control, Tag};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _};
 use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::TokenEncoder;
@@ -29,7 +30,7 @@ use crate::report::event::{Event, Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
 use crate::session::sender::SenderInbox;
-use crate::session::stock::controls::{self, Controls, PeerRole, is_reported};
+use crate::session::stock::controls::{self, Controls, PeerRole};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
@@ -42,12 +43,6 @@ const NO_LISTING: DirId = DirId::MAX;
 /// How often the block checksums of a file are held at the same time: as received, and as a table for the search.
 const SUMS_COPIES: u64 = 3;
 
-/// What a receiver ends after the lists: retries, delayed updates, deletions, and the session.
-const PHASES: usize = 4;
-/// The phase in which the receiver has everything in place.
-const PHASE_IN_PLACE: usize = 2;
-/// The phase in which it has deleted everything.
-const PHASE_DELETED: usize = 3;
 /// What an item costs in the window of requests besides its sums, in bytes.
 const ITEM_COST: u64 = 64;
 
@@ -157,6 +152,7 @@ impl Shared {
 /// Encodes the messages of the sender.
 pub struct PushEncoder {
     terms: StockTerms,
+    framing: Framing,
     shared: Arc<Mutex<Shared>>,
     io_error: Arc<AtomicI32>,
     /// The errors that the receiver knows of.
@@ -214,6 +210,8 @@ struct SentCounts {
 /// Reads what the receiver sends, as the messages of a receiver.
 pub struct PushIntake<'a> {
     terms: StockTerms,
+    /// The peer is the client.
+    is_server: bool,
     options: &'a Options,
     wants: Wants,
     shared: Arc<Mutex<Shared>>,
@@ -234,6 +232,7 @@ pub(in crate::session) fn directions<'a>(
     let list_options = terms.list_options(options);
     let encoder = PushEncoder {
         terms,
+        framing: Framing::of_client(&terms),
         shared: shared.clone(),
         io_error,
         sent_io_error: 0,
@@ -260,13 +259,13 @@ pub(in crate::session) fn directions<'a>(
         ended: 0,
         server: None,
     };
-    Ok((encoder, PushIntake { terms, options, wants, shared, counts }))
+    Ok((encoder, PushIntake { terms, is_server: false, options, wants, shared, counts }))
 }
 
 impl PushEncoder {
     /// Makes this the encoder of a server.
     pub(in crate::session) fn at_server(self, server: ServingSender) -> PushEncoder {
-        PushEncoder { server: Some(server), ..self }
+        PushEncoder { framing: Framing::of_server(&self.terms), server: Some(server), ..self }
     }
 
     fn is_incremental(&self) -> bool {
@@ -305,7 +304,16 @@ impl PushEncoder {
         if self.list_options.xattrs {
             converted.xattrs = Some(xattrs_to_wire(entry.xattrs()));
         }
-        if let Some(inode) = &entry.inode {
+        if self.terms.protocol < 30 {
+            // At protocol 27, each regular file has a number, which must differ.
+            converted.hard_link = match &entry.inode {
+                Some(inode) => HardLink::Inode { dev: inode.dev.cast_signed(), inode: inode.ino.cast_signed() },
+                None => HardLink::Inode { dev: i64::MAX - 1, inode: self.lists.next_index().into() },
+            };
+            if entry.inode.is_none() && self.terms.protocol > 27 {
+                converted.hard_link = HardLink::None;
+            }
+        } else if let Some(inode) = &entry.inode {
             let index = self.lists.next_index();
             let first = *self.links.entry((inode.dev, inode.ino)).or_insert(index);
             converted.hard_link = if first == index { HardLink::First } else { HardLink::Member(first) };
@@ -338,7 +346,8 @@ impl PushEncoder {
             if entry.is_dir() {
                 let sub = subs.next().copied().unwrap_or_default();
                 // A named directory, or only a leading element of an argument.
-                converted.is_top_dir = listing.is_named && sub.is_walked || sub.is_implied;
+                let is_marked = sub.is_implied && self.terms.protocol >= 30;
+                converted.is_top_dir = listing.is_named && sub.is_walked && !sub.is_implied || is_marked;
                 converted.has_content = sub.is_walked && !sub.is_implied;
                 let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
                 let own =
@@ -426,7 +435,12 @@ impl PushEncoder {
             self.lists.end(self.sent_io_error, &ids, out);
             let mut all = std::mem::take(&mut self.all);
             let is_root = |path: &[u8]| path == b".";
-            all.sort_by(|a, b| is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1))));
+            match self.terms.protocol {
+                ..29 => all.sort_by(|a, b| a.0.cmp(&b.0)),
+                29.. => all.sort_by(|a, b| {
+                    is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
+                }),
+            }
             let mut shared = self.shared.lock();
             let count = all.len() as i32;
             shared.lists.push(SentList { first: 0, count, dir: None, has_root: false, own: None });
@@ -460,7 +474,8 @@ impl PushEncoder {
         }
         self.indices.encode(Ndx::Done, out);
         let mut report = None;
-        if phase == Some(PHASE_IN_PLACE) {
+        // The phase in which the receiver has everything in place.
+        if phase == Some(if self.terms.protocol < 29 { 1 } else { 2 }) {
             let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
             report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
@@ -592,27 +607,25 @@ impl Encoder for PushEncoder {
             }
             Message::Unsent { file, .. } => {
                 let index = self.take_item(*file)?.index;
-                mux::encode_control(&Control::NoSend(index), out);
+                self.framing.control(Control::NoSend(index), out);
             }
             Message::Done(_) => {
                 let io_error = self.io_error.load(Ordering::Relaxed);
                 if io_error & !self.sent_io_error != 0 {
                     self.sent_io_error = io_error;
-                    mux::encode_control(&Control::IoError(io_error), out);
+                    self.framing.control(Control::IoError(io_error), out);
                 }
                 if let Some(report) = self.end_phase(&mut data) {
-                    mux::encode_control(&report, out);
+                    self.framing.control(report, out);
                 }
             }
-            Message::Event(event) => controls::encode_text(event, out),
-            Message::Ping => mux::encode_control(&Control::KeepAlive, out),
-            Message::Fail { exit, .. } if is_reported(*exit) => {
-                mux::encode_control(&Control::ErrorExit(Some(i32::from(exit.code()))), out);
-            }
+            Message::Event(event) => self.framing.event(event, out),
+            Message::Ping => self.framing.control(Control::KeepAlive, out),
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
             // The others have no counterpart.
             _ => {}
         }
-        mux::encode_data(&data, out);
+        self.framing.data(&data, out);
         Ok(())
     }
 }
@@ -624,13 +637,15 @@ impl Intake for PushIntake<'_> {
             let file = shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
-        controls::read_all(reader, &PeerRole::Receiver(&success), (connection, handler), |input, controls| {
+        let role = PeerRole::Receiver(&success);
+        let has_frames = !self.is_server || self.terms.client_has_frames;
+        controls::read_all(reader, (&role, has_frames), (connection, handler), |input, controls| {
             self.read_items(input, connection, handler, controls)
         })
     }
 }
 
-impl PushIntake<'_> {
+impl<'a> PushIntake<'a> {
     fn read_items(
         &self,
         input: &mut impl Read,
@@ -655,7 +670,7 @@ impl PushIntake<'_> {
                 Ndx::Done => {
                     let mut shared = self.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
-                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + PHASES;
+                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
                     // No further item is about it.
                     let list = shared.lists.get_mut(ended);
                     let dir = list.and_then(|list| {
@@ -752,9 +767,14 @@ impl PushIntake<'_> {
         request_of(Message::Want { file, lane, basis }, cost)
     }
 
+    /// Makes this the intake of a server.
+    pub(in crate::session) fn at_server(self) -> PushIntake<'a> {
+        PushIntake { is_server: true, ..self }
+    }
+
     /// Returns whether items of hard links have no part about extended attributes.
     fn has_shortcut(&self) -> bool {
-        !self.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
+        self.terms.protocol >= 31 && !self.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
     }
 
     /// Reads which values of extended attributes of an entry are requested. Returns them with all its attributes.

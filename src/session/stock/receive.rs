@@ -5,7 +5,7 @@ use super::serve::{Opening, StockServer};
 use super::{READ_BYTES, StockTerms, in_words_of_rsync, send};
 use crate::apply::BlockSums;
 use crate::apply::pipeline::EventSink;
-use crate::digest::{By, Comparison};
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -29,6 +29,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+/// The oldest protocol by which a server receives.
+const PROTOCOL_MIN: u8 = 31;
+
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
     /// run.
@@ -42,6 +45,11 @@ impl StockServer<'_> {
         let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
         let mut link = Link { reader, ..link };
         let stock = self.greet(&mut link)?;
+        if stock.protocol < PROTOCOL_MIN {
+            let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
+            let error = Error::new(Exit::Protocol, words);
+            return Err(error.with_hint("install rsync here, or use protocol 31 or newer"));
+        }
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed))?;
         }
@@ -71,7 +79,7 @@ impl StockServer<'_> {
         let client = intake.serving();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let digested_by = By::Negotiated(stock.sums.checksum);
+        let digested_by = stock.sums.digested_by();
         let receiver = Receiver {
             request: ResponseValidator::anything(&terms),
             terms,

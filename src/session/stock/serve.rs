@@ -1,12 +1,13 @@
 //! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
 
 use super::controls::is_reported;
+use super::framing::Framing;
 use super::push::{self, ServingSender};
 use super::{
-    Negotiated, Offer, PROTOCOL_MIN, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, send,
+    Offer, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
 };
 use crate::apply::BlockSums;
-use crate::digest::{By, Comparison};
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -17,7 +18,7 @@ use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
 use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
-use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
+use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, final_error};
 use crate::session::connection::{Connection, Intake, MessageHandler};
@@ -98,6 +99,7 @@ impl StockServer<'_> {
         let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
         let mut link = Link { reader, ..link };
         let stock = self.greet(&mut link)?;
+        let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
         let is_over = Arc::<AtomicBool>::default();
@@ -105,13 +107,13 @@ impl StockServer<'_> {
         let listed = opening.listed.or_else(|| self.listed.clone());
         let rules = (self.complete_rules)(opening.rules);
         let interrupted = AtomicBool::new(false);
-        let terms = self.terms(&rules, &interrupted);
+        let terms = Terms { options, ..self.terms(&rules, &interrupted) };
         let io_error = Arc::<AtomicI32>::default();
         let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
         // The client reports all items.
         let queue = Arc::<EventQueue>::default();
         let (encoder, intake) =
-            push::directions(stock, Vec::new(), self.options, Wants::default(), (io_error.clone(), queue))?;
+            push::directions(stock, Vec::new(), options, Wants::default(), (io_error.clone(), queue))?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
@@ -132,7 +134,7 @@ impl StockServer<'_> {
             inbox: &inbox,
             key: [0; 16],
             guess: None,
-            plain_by: By::Negotiated(stock.sums.checksum),
+            plain_by: stock.sums.digested_by(),
             block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
             compared_by: Comparison::Negotiated(stock.listed),
             receiver_is_super: true,
@@ -141,8 +143,12 @@ impl StockServer<'_> {
             profile: false,
             report: &report,
         };
-        let session_io =
-            self.session_io(&connection, Box::new(EndingIntake { intake, is_over }), link, traffic.clone());
+        let session_io = self.session_io(
+            &connection,
+            Box::new(EndingIntake { intake: intake.at_server(), is_over }),
+            link,
+            traffic.clone(),
+        );
         let ended = session_io.hold(&*inbox, || {
             let ended = sender.run(self.operands, listed.as_deref(), tally);
             ended.map_err(|error| self.end_early(error, "sender", &connection))
@@ -160,19 +166,20 @@ impl StockServer<'_> {
         role: &'static str,
     ) -> Result<(Opening, Link), Error> {
         let Link { reader, mut writer, parting, leave, moved } = link;
-        let opened = read_opening(reader, stock.protocol, reads_names).and_then(|opened| self.check(opened));
+        let framing = Framing::of_server(&stock);
+        let opened = older::check(self.options, stock.protocol)
+            .and_then(|()| read_opening(reader, (stock.protocol, stock.client_has_frames), reads_names))
+            .and_then(|opened| self.check(opened));
         let (opening, reader) = opened.map_err(|error| {
             let mut frame = Vec::new();
             let error = match &self.daemon {
                 Some(daemon) => {
-                    error_lines(&error, role).iter().for_each(|line| daemon.put(line, &mut frame));
+                    error_lines(&error, role).iter().for_each(|line| daemon.put(line, framing, &mut frame));
                     Error::new(error.exit, "").by("")
                 }
                 None => self.print_early(error, role),
             };
-            if is_reported(error.exit) {
-                mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frame);
-            }
+            framing.exit(error.exit, &mut frame);
             // The client is gone if this cannot be sent.
             let _ = writer.write_all(&frame).and_then(|()| writer.flush());
             error
@@ -209,12 +216,12 @@ impl StockServer<'_> {
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
     /// only then that its arguments are not accepted.
     pub fn refuse(&self, mut link: Link, error: &Error) -> Result<(), Error> {
-        self.greet(&mut link)?;
+        let framing = Framing::of_server(&self.greet(&mut link)?);
         let mut frames = Vec::new();
         for line in error_lines(error, "sender") {
-            self.daemon.iter().for_each(|daemon| daemon.put(&line, &mut frames));
+            self.daemon.iter().for_each(|daemon| daemon.put(&line, framing, &mut frames));
         }
-        mux::encode_control(&Control::ErrorExit(Some(i32::from(error.exit.code()))), &mut frames);
+        framing.exit(error.exit, &mut frames);
         send(&mut link, &frames)?;
         // Unread data would make the system reset the connection, and the client would lose the message.
         let mut rest = [0; 4096];
@@ -297,23 +304,21 @@ impl StockServer<'_> {
             Some(daemon) => daemon.protocol,
             None => self.exchange_versions(link)?,
         };
-        if protocol < PROTOCOL_MIN {
-            let words =
-                format!("sparsync: the client is too old: it supports only protocol {protocol}, not {PROTOCOL_MIN}");
-            return Err(Error::new(Exit::Protocol, words).with_hint("install sparsync there, or rsync here"));
+        let (mut flags, mut first) = (CompatFlags::default(), Vec::new());
+        if protocol >= 30 {
+            flags = self.flags();
+            flags.encode(&mut first);
         }
-        let flags = self.flags();
-        let mut first = Vec::new();
-        flags.encode(&mut first);
-        let offer = Offer { flags, options: self.options, words: self.words, sums: &self.sums, is_server: true };
-        let negotiated: Negotiated = negotiate(link, &offer, first)?;
+        let (options, words) = (self.options, self.words);
+        let offer = Offer { protocol, flags, options, words, sums: &self.sums, is_server: true };
+        let negotiated = negotiate(link, &offer, first)?;
         let mut out = Vec::new();
         out.put_int(self.seed);
         if let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31) {
             mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
         }
         send(link, &out)?;
-        Ok(negotiated.terms(protocol, flags, self.seed))
+        Ok(negotiated.terms(&offer, self.seed, true))
     }
 
     /// Exchanges versions, which a daemon does in its greeting.
@@ -322,8 +327,7 @@ impl StockServer<'_> {
         let mut out = Vec::new();
         out.put_int(i32::from(newest));
         send(link, &out)?;
-        let theirs = (&mut *link.reader).int();
-        theirs.and_then(|theirs| handshake::choose_version(newest, theirs)).map_err(failed)
+        read_version(link, newest)
     }
 
     /// Returns the compatibility flags of the session.
@@ -338,9 +342,9 @@ impl StockServer<'_> {
 
 impl DaemonTerms<'_> {
     /// Logs a line, and appends the frames that report it to the client.
-    fn put(&self, line: &[u8], frames: &mut Vec<u8>) {
+    fn put(&self, line: &[u8], framing: Framing, frames: &mut Vec<u8>) {
         (self.log)(line);
-        mux::encode_control(&Control::Text(Tag::Error, [line, b"\n"].concat()), frames);
+        framing.control(Control::Text(Tag::Error, [line, b"\n"].concat()), frames);
     }
 }
 
@@ -365,7 +369,7 @@ const ALL_FLAGS: u32 = 0x1ff;
 /// behind.
 fn read_opening(
     mut reader: Box<dyn Read + Send>,
-    protocol: u8,
+    (protocol, has_frames): (u8, bool),
     reads_names: bool,
 ) -> Result<(Opening, Box<dyn Read + Send>), Error> {
     let mut gave_up = None;
@@ -384,8 +388,24 @@ fn read_opening(
         | Control::NoSend(_) => Err(violation("message before the file list")),
     };
     let mut input = Demultiplexer::new(&mut reader, &mut handle);
-    input.set_frames(true);
-    let read = decode_opening(&mut input, protocol, reads_names);
+    input.set_frames(has_frames);
+    let read = decode_rules(&mut input, protocol).and_then(|rules| {
+        if !reads_names {
+            return Ok(Opening { rules, listed: None });
+        }
+        // Up to protocol 30, names have no frames.
+        if protocol <= 30 && input.rest_bytes() > 0 {
+            return Err(violation("more data after the filter rules"));
+        }
+        if protocol <= 30 {
+            input.set_frames(false);
+        }
+        let listed = filter_list::decode_names(&mut input)?;
+        if protocol <= 30 {
+            input.set_frames(has_frames);
+        }
+        Ok(Opening { rules, listed: Some(listed) })
+    });
     let rest_bytes = input.rest_bytes();
     let opening = read.map_err(|error| gave_up.unwrap_or_else(|| failed(error)))?;
     sys::note_work();
@@ -395,9 +415,9 @@ fn read_opening(
     Ok((opening, reader))
 }
 
-fn decode_opening(input: &mut impl Read, protocol: u8, reads_names: bool) -> decode_error::Result<Opening> {
+fn decode_rules(input: &mut impl Read, protocol: u8) -> decode_error::Result<Vec<Parsed>> {
     let rules = filter_list::decode(input, protocol)?.into_iter().map(|rule| {
-        let text = rule.text(protocol)?;
+        let text = rule.text(*handshake::VERSIONS.end())?;
         let parsed = filter::parse_filter(&text);
         let parsed = parsed.map_err(|bad| violation(String::from_utf8_lossy(&bad.message())))?;
         match parsed {
@@ -406,9 +426,7 @@ fn decode_opening(input: &mut impl Read, protocol: u8, reads_names: bool) -> dec
             parsed => Ok(parsed),
         }
     });
-    let rules = rules.collect::<decode_error::Result<Vec<_>>>()?;
-    let listed = if reads_names { Some(filter_list::decode_names(input)?) } else { None };
-    Ok(Opening { rules, listed })
+    rules.collect()
 }
 
 /// A stream that ends with the goodbye of the client, which waits then for this process to end.
@@ -446,6 +464,7 @@ impl<I: Intake> Intake for EndingIntake<I> {
 mod tests {
     use super::*;
     use crate::proto::rsync::filter_list::encode_name;
+    use crate::proto::rsync::number::ReadWire as _;
 
     /// Returns what a client sends first, as one frame that ends with the first bytes of what follows.
     fn opening(rules: &[&str], names: &[&str]) -> Vec<u8> {
@@ -466,7 +485,7 @@ mod tests {
     #[test]
     fn opening_ends_within_a_frame() {
         let wire = opening(&["- *.o", ":n- .rules"], &["a", "d/b"]);
-        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), 32, true).unwrap();
+        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), (32, true), true).unwrap();
         assert_eq!(opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(), [&b"- *.o"[..], b":n- .rules"]);
         assert_eq!(opening.listed, Some(vec![b"a".to_vec(), b"d/b".to_vec()]));
         let mut rest = Demultiplexer::new(&mut reader, |_| Ok(()));
@@ -476,8 +495,9 @@ mod tests {
 
     #[test]
     fn invalid_opening_is_rejected() {
-        let exit =
-            |wire: Vec<u8>| read_opening(Box::new(io::Cursor::new(wire)), 32, false).err().map(|error| error.exit);
+        let exit = |wire: Vec<u8>| {
+            read_opening(Box::new(io::Cursor::new(wire)), (32, true), false).err().map(|error| error.exit)
+        };
         assert_eq!(exit(opening(&["Q x"], &[])), Some(Exit::Protocol));
         assert_eq!(exit(opening(&["- "], &[])), Some(Exit::Protocol));
         let mut wire = Vec::new();

@@ -100,7 +100,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         bwlimit_bytes_per_sec: _,
         stop: _,
     } = connect;
-    let Delete { when: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
+    let Delete { when: _, is_default_time: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
     let Output {
         verbose: _,
         quiet: _,

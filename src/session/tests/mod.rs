@@ -440,7 +440,7 @@ pub fn reporter(options: &Options) -> TextReporter {
     let facts = RunFacts {
         dry_run: options.dry_run,
         list_only: options.select.list_only,
-        counts_deletions: true,
+        protocol: None,
         atimes: false,
         banner: Banner::None,
         pid: 1,

@@ -1,0 +1,87 @@
+//! Sessions with a stock rsync by each version of its protocol, in each role that can be tested with it.
+
+use crate::kit::{OLD, TREE, World, synctest};
+
+fn agree(w: &World, version: &str, options: &[&str]) {
+    w.source(TREE).source("h1 h2==h1 d/h3==h1 a-dir/x a.txt a0 !bang big*300000 d.x/y").dest(OLD);
+    w.dest("big*290000@-5 h1@-7").file("list", "a\nd/x\nbig\nmissing\n");
+    w.no_dry_run().once().agree(&[options, &[&format!("--protocol={version}")]].concat());
+}
+
+/// Declares a case for each set of options.
+macro_rules! version {
+    ($module:ident, $peer:ident, $version:literal, [$($name:ident: $options:expr),+ $(,)?]) => {
+        mod $module {
+            use super::*;
+            $(synctest!($name, with $peer, |w: World| agree(&w, $version, &$options));)+
+        }
+    };
+}
+
+/// Declares the cases that every protocol has. `$letters`: further options. Before protocol 29, the order of the client's
+/// two processes determines that of its lines, so it must not print any.
+macro_rules! versions {
+    ($peer:ident, $letters:literal: $($module:ident = $version:literal),+) => {
+        $(version!($module, $peer, $version, [
+            archive: [concat!("-a", $letters)],
+            hard_links: [concat!("-aH", $letters), "--delete"],
+            compression: [concat!("-az", $letters), "--no-whole-file"],
+            checksums: [concat!("-ac", $letters), "--delete-after"],
+            appending: [concat!("-a", $letters), "--append-verify"],
+            relative: [concat!("-aR", $letters), "--delete"],
+            listed_names: [concat!("-a", $letters), "--files-from=list", "--stats"],
+        ]);)+
+    };
+}
+
+versions!(stock, "": client_27 = "27", client_28 = "28");
+versions!(stock, "i": client_29 = "29", client_30 = "30", client_31 = "31");
+versions!(client, "": server_27 = "27", server_28 = "28");
+versions!(client, "i": server_29 = "29", server_30 = "30");
+
+/// Declares cases for single versions.
+macro_rules! cases {
+    ($($name:ident, $version:literal, |$w:ident| $case:expr);+ $(;)?) => {
+        $(
+            mod $name {
+                use super::*;
+                pub const VERSION: &str = concat!("--protocol=", $version);
+                synctest!(client, as user, with stock, |$w: World| $case);
+                synctest!(server, as user, with client, |$w: World| $case);
+            }
+        )+
+    };
+}
+
+// Before protocol 30, a sender does not report which file it cannot read.
+cases! {
+    unreadable_27, "27", |w| unreadable(&w, VERSION);
+    unreadable_28, "28", |w| unreadable(&w, VERSION);
+    unreadable_29, "29", |w| unreadable(&w, VERSION);
+    unreadable_30, "30", |w| unreadable(&w, VERSION);
+}
+
+fn unreadable(w: &World, version: &str) {
+    w.source("shut%0 a b shut2%0 d/shut%0")
+        .dest("old")
+        .no_dry_run()
+        .agree(&["-a", "--delete-after", version])
+        .exits(23);
+}
+
+synctest!(files_before_protocol_29_have_unknown_changes, with stock, |w: World| {
+    w.not_pulled("the order of lines depends on time").source(TREE).dest(OLD).agree(&["-ai", "--protocol=28"]);
+});
+
+// Before protocol 30, entries are deleted first unless another time is chosen.
+synctest!(time_of_deletion_depends_on_the_protocol, with stock, |w: World| {
+    w.source(TREE).dest(OLD).agree(&["-ai", "--delete", "--protocol=29"]).prints("*deleting");
+});
+
+synctest!(options_of_later_protocols_are_rejected, with stock, |w: World| {
+    w.source("a").no_dry_run().stderr_unordered();
+    for option in ["-A", "-X", "-y", "-m", "--filter=:_.rules", "--filter=-p_x"] {
+        let option = option.replace('_', " ");
+        w.agree(&["-a", "--delete", "--protocol=28", &option]);
+    }
+});
