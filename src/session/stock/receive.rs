@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The oldest protocol by which a server receives.
-const PROTOCOL_MIN: u8 = 31;
+const PROTOCOL_MIN: u8 = 30;
 
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
@@ -48,7 +48,7 @@ impl StockServer<'_> {
         if stock.protocol < PROTOCOL_MIN {
             let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
             let error = Error::new(Exit::Protocol, words);
-            return Err(error.with_hint("install rsync here, or use protocol 31 or newer"));
+            return Err(error.with_hint("install rsync here, or use protocol 30 or newer"));
         }
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed))?;
