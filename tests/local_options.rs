@@ -53,6 +53,7 @@ synctest!(options_of_the_receiver_alone, as root, |w: World| {
     w.agree(&["-ai", "-M--super", "--fake-super", "--list-only"]);
     w.dest(OLD).agree(&["-ai", "--delete", "--remote-option=--fake-super"]);
     w.alone(&["-a", "-M--bogus"]).warns("rsync: on remote machine: --bogus: unknown option");
+    w.alone(&["-a", "-M--chmod=F600"]).exits(4).warns("sparsync: --remote-option=--chmod is not supported by a server");
 });
 
 synctest!(copy_as_another_user_at_the_destination, as root, |w: World| {

@@ -236,6 +236,11 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         cvs_home: setup.cvs_home.clone(),
         cvs_env: setup.cvs_env.clone(),
     };
+    // The sender applies it, and a receiver finds the modes as they should be.
+    if !setup.server_sends && setup.remote_words.iter().any(|word| word.starts_with(b"--chmod")) {
+        let words = "sparsync: --remote-option=--chmod is not supported by a server that receives";
+        return Err(Error::new(Exit::Unsupported, words).with_hint("use --chmod without -M").into());
+    }
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
