@@ -145,8 +145,10 @@ impl<'a> ByShell<'a> {
         };
         let is_secluded = side.options.connect.args == ArgStyle::Secluded;
         // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
-        // rsync prints when its connection ends.
-        let is_only = self.programs.len() - skipped == 1 && self.stock_choice == Some(true) && !self.lacks_for_stock;
+        // rsync prints when its connection ends. A program that --rsync-path names gets the standard error of this process.
+        let is_named = side.options.connect.program.is_some();
+        let is_stock_served = self.stock_choice == Some(true) && !self.lacks_for_stock;
+        let is_only = self.programs.len() - skipped == 1 && (is_named || is_stock_served);
         let is_held = !is_only || is_secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
