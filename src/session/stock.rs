@@ -34,13 +34,14 @@ use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::{Message, Setup};
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
 use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::{Client, receive, receiver_handler, throttle};
@@ -90,6 +91,36 @@ impl StockTerms {
             digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
             // rsync has no option for these on this platform.
             ..ListOptions::default()
+        }
+    }
+
+    /// Returns a receiver at a server. A listing has no destination.
+    fn receiver<'a>(
+        &self,
+        terms: Terms<'a>,
+        (connection, inbox): (&'a Arc<Connection>, &'a ReceiverInbox),
+        request: ResponseValidator,
+        wants: Wants,
+    ) -> Receiver<'a> {
+        Receiver {
+            terms,
+            connection,
+            inbox,
+            // The protocol has no directory digests.
+            key: [0; 16],
+            plain_by: self.sums.digested_by(),
+            blocks_by: self.sums.digested_by(),
+            compared_by: Comparison::Negotiated(self.listed),
+            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            supports_large: false,
+            prescan: None,
+            dest: None,
+            request,
+            wants,
+            is_client: false,
+            listing_client: None,
+            awaits_bye: true,
+            profile: false,
         }
     }
 }
@@ -150,26 +181,9 @@ impl Client<'_> {
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let digested_by = stock.sums.digested_by();
-        let receiver = Receiver {
-            request: self.validator(&terms),
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: self.key,
-            plain_by: digested_by,
-            blocks_by: digested_by,
-            compared_by: Comparison::Negotiated(stock.listed),
-            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
-            supports_large: false,
-            prescan: None,
-            dest: self.dest.clone(),
-            wants,
-            is_client: true,
-            listing_client: None,
-            awaits_bye: true,
-            profile: false,
-        };
+        let mut receiver = stock.receiver(terms, (&connection, &inbox), self.validator(&terms), wants);
+        receiver.dest = self.dest.clone();
+        receiver.is_client = true;
         let timeout_secs = self.options.connect.timeout_secs;
         let session_io = SessionIo {
             connection: &connection,

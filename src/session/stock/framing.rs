@@ -55,20 +55,8 @@ impl Framing {
 
     /// Appends an event as text. Items and deletions have messages of their own.
     pub fn event(self, event: &Event, out: &mut Vec<u8>) {
-        let (tag, line) = match event {
-            Event::Note(line) => (Tag::Info, line),
-            Event::Problem(Problem { line, weight: Weight::Warning }) => (Tag::Warning, line),
-            Event::Problem(Problem { line, .. }) => (Tag::ErrorXfer, line),
-            Event::Item(_)
-            | Event::Deleted { .. }
-            | Event::Missing(_)
-            | Event::Listed { .. }
-            | Event::Checked(_)
-            | Event::Begin(_)
-            | Event::Progress { .. } => return,
-        };
-        if !line.is_empty() || tag == Tag::Info {
-            self.control(Control::Text(tag, [line, &b"\n"[..]].concat()), out);
+        if let Some((tag, line)) = text_of(event) {
+            self.control(Control::Text(tag, [line, b"\n"].concat()), out);
         }
     }
 
@@ -77,5 +65,23 @@ impl Framing {
         if is_reported(exit) {
             self.control(Control::ErrorExit(Some(i32::from(exit.code()))), out);
         }
+    }
+}
+
+/// Returns the class of text and the line that report an event to the peer, if it is reported as text.
+pub fn text_of(event: &Event) -> Option<(Tag, &[u8])> {
+    match event {
+        Event::Note(line) => Some((Tag::Info, line)),
+        // Another line has reported it.
+        Event::Problem(Problem { line, .. }) if line.is_empty() => None,
+        Event::Problem(Problem { line, weight: Weight::Warning }) => Some((Tag::Warning, line)),
+        Event::Problem(Problem { line, .. }) => Some((Tag::ErrorXfer, line)),
+        Event::Item(_)
+        | Event::Deleted { .. }
+        | Event::Missing(_)
+        | Event::Listed { .. }
+        | Event::Checked(_)
+        | Event::Begin(_)
+        | Event::Progress { .. } => None,
     }
 }

@@ -2,10 +2,8 @@
 
 use super::pull;
 use super::serve::{Opening, StockServer};
-use super::{READ_BYTES, StockTerms, in_words_of_rsync, send};
-use crate::apply::BlockSums;
+use super::{StockTerms, in_words_of_rsync, send};
 use crate::apply::pipeline::EventSink;
-use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -21,11 +19,10 @@ use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
 use crate::session::connection::Connection;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
 use crate::transport::Link;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -42,9 +39,7 @@ impl StockServer<'_> {
     }
 
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let mut link = Link { reader, ..link };
-        let stock = self.greet(&mut link)?;
+        let (stock, mut link) = self.greet(link)?;
         if stock.protocol < PROTOCOL_MIN {
             let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
             let error = Error::new(Exit::Protocol, words);
@@ -79,27 +74,10 @@ impl StockServer<'_> {
         let client = intake.serving();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let digested_by = stock.sums.digested_by();
-        let receiver = Receiver {
-            request: ResponseValidator::anything(&terms),
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: [0; 16],
-            plain_by: digested_by,
-            blocks_by: digested_by,
-            compared_by: Comparison::Negotiated(stock.listed),
-            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
-            supports_large: false,
-            prescan: None,
-            // Wildcards may have expanded to several names; rsync uses the first.
-            dest: self.operands.first().filter(|_| !lists).cloned(),
-            wants,
-            is_client: false,
-            listing_client: Some(&client),
-            awaits_bye: true,
-            profile: false,
-        };
+        let mut receiver = stock.receiver(terms, (&connection, &inbox), ResponseValidator::anything(&terms), wants);
+        // Wildcards may have expanded to several names; rsync uses the first.
+        receiver.dest = self.operands.first().filter(|_| !lists).cloned();
+        receiver.listing_client = Some(&client);
         let session_io: SessionIo<'_> = self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let mut reporter = ReceiverReporter { server: self, connection: &connection, times, lost: None };

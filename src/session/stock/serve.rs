@@ -1,7 +1,7 @@
 //! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
 
 use super::controls::is_reported;
-use super::framing::Framing;
+use super::framing::{Framing, text_of};
 use super::push::{self, ServingSender};
 use super::{
     Offer, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
@@ -96,9 +96,7 @@ impl StockServer<'_> {
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let mut link = Link { reader, ..link };
-        let stock = self.greet(&mut link)?;
+        let (stock, link) = self.greet(link)?;
         let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
@@ -215,8 +213,9 @@ impl StockServer<'_> {
 
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
     /// only then that its arguments are not accepted.
-    pub fn refuse(&self, mut link: Link, error: &Error) -> Result<(), Error> {
-        let framing = Framing::of_server(&self.greet(&mut link)?);
+    pub fn refuse(&self, link: Link, error: &Error) -> Result<(), Error> {
+        let (stock, mut link) = self.greet(link)?;
+        let framing = Framing::of_server(&stock);
         let mut frames = Vec::new();
         for line in error_lines(error, "sender") {
             self.daemon.iter().for_each(|daemon| daemon.put(&line, framing, &mut frames));
@@ -277,32 +276,21 @@ impl StockServer<'_> {
             }
             (event, _) => event,
         };
-        match &event {
-            Event::Problem(Problem { line, .. }) if line.is_empty() => Ok(()),
-            Event::Problem(Problem { line, .. }) if mode != StderrMode::Client => {
-                (self.print_error)(line);
-                Ok(())
-            }
-            Event::Note(line) if mode == StderrMode::All => {
-                (self.print_error)(line);
-                Ok(())
-            }
-            Event::Problem(_) | Event::Note(_) => connection.send(&Message::Event(event)),
-            Event::Item(_)
-            | Event::Deleted { .. }
-            | Event::Missing(_)
-            | Event::Listed { .. }
-            | Event::Checked(_)
-            | Event::Begin(_)
-            | Event::Progress { .. } => Ok(()),
+        let Some((tag, line)) = text_of(&event) else { return Ok(()) };
+        if mode == StderrMode::Client || mode == StderrMode::Errors && tag == Tag::Info {
+            return connection.send(&Message::Event(event));
         }
+        (self.print_error)(line);
+        Ok(())
     }
 
     /// Completes the handshake.
-    pub(super) fn greet(&self, link: &mut Link) -> Result<StockTerms, Error> {
+    pub(super) fn greet(&self, link: Link) -> Result<(StockTerms, Link), Error> {
+        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
+        let mut link = Link { reader, ..link };
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
-            None => self.exchange_versions(link)?,
+            None => self.exchange_versions(&mut link)?,
         };
         let (mut flags, mut first) = (CompatFlags::default(), Vec::new());
         if protocol >= 30 {
@@ -311,14 +299,14 @@ impl StockServer<'_> {
         }
         let (options, words) = (self.options, self.words);
         let offer = Offer { protocol, flags, options, words, sums: &self.sums, is_server: true };
-        let negotiated = negotiate(link, &offer, first)?;
+        let negotiated = negotiate(&mut link, &offer, first)?;
         let mut out = Vec::new();
         out.put_int(self.seed);
         if let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31) {
             mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
         }
-        send(link, &out)?;
-        Ok(negotiated.terms(&offer, self.seed, true))
+        send(&mut link, &out)?;
+        Ok((negotiated.terms(&offer, self.seed, true), link))
     }
 
     /// Exchanges versions, which a daemon does in its greeting.
