@@ -603,6 +603,7 @@ impl Daemon {
                 let _ = client.writer.write_all(HELLO);
                 // Wait briefly until the client closes: closing first could reset the connection under the answer.
                 client.parting.begin();
+                // It does not matter how the connection ends.
                 let _ = io::copy(&mut client.reader.take(PROBE_MAX_BYTES), &mut io::sink());
                 return;
             }

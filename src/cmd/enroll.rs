@@ -103,6 +103,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
             "sparsync: warning: the server listens on all addresses of {host}\n\
              hint: `sparsync server restart --listen=ADDRESS {host}` limits it\n"
         );
+        // A lost warning does not affect the enrolment.
         let _ = env.stderr.write_all(words.as_bytes());
     }
     let facts = via_server::ssh_facts(&reach.shell, host, env.umask);

@@ -188,6 +188,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let (holder, port) = (daemon::holder_of(wanted_port), status.port);
         let words =
             format!("sparsync: warning: port {wanted_port} is in use by {holder}; the server uses port {port}\n");
+        // A lost warning does not affect the command.
         let _ = env.stderr.write_all(words.as_bytes());
     }
     // Another process may have changed the grant since it was checked above.

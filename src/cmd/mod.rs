@@ -73,6 +73,7 @@ pub fn run(env: &mut Env) -> Exit {
     if let Some(error) = subcommand::unknown_action(&program, &args)
         && sys::stat_path(b"server", false).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
+        // The exit code reports the error as well.
         let _ = env.stderr.write_all(&[error.text(), b"\n".to_vec()].concat());
         return error.exit;
     }

@@ -98,6 +98,7 @@ impl PreXfer {
             Ok(command) => run(env, &command, &vars, b"", true).unwrap_or((-1, Vec::new())),
             Err(line) => (-1, line),
         };
+        // If the daemon's process is gone, the connection is over.
         let _ = (&theirs).write_all(&[&status.to_le_bytes()[..], &output].concat());
         env::end_now(0);
     }

@@ -96,6 +96,7 @@ impl DaemonLog {
                 text.extend([head.as_bytes(), tag, format!("[{}]: ", std::process::id()).as_bytes()].concat());
                 escape::put(&mut text, line, Charset::Log);
                 text.truncate(SYSLOG_LINE_MAX_BYTES);
+                // A connection does not end because the system's log is gone.
                 let _ = socket.send(&text);
             }
         }

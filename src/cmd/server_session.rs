@@ -159,6 +159,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     let settle = |setup: &Setup| {
         let settled = settle(setup, authority, env)?;
         if settled.options.connect.timeout_secs > 0 {
+            // Settled once in a session.
             let _ = patience.requested.set(Duration::from_secs(settled.options.connect.timeout_secs.into()));
         }
         Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })

@@ -685,7 +685,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn decline(&self, file: FileId) {
-        self.let_go(Lane::Early, file);
+        self.discard(Lane::Early, file);
     }
 
     fn give_up(&self, error: &Error) {
@@ -741,7 +741,7 @@ impl Receiver<'_> {
     }
 
     /// Discards what has arrived of a file and what will arrive.
-    fn let_go(&self, lane: Lane, file: FileId) {
+    fn discard(&self, lane: Lane, file: FileId) {
         let mut state = self.inbox.lock();
         let slot = state.files.entry((lane, file)).or_default();
         slot.declined = true;
@@ -820,7 +820,7 @@ impl Incoming for Arriving<'_> {
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.receiver.let_go(self.lane, self.file);
+            self.receiver.discard(self.lane, self.file);
         }
     }
 }

@@ -141,7 +141,7 @@ fn finish(
         role: ErrorRole::Receiver,
     };
     if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
-        // Its owner could not be set, so it stays as private as the file that rsync writes.
+        // Its owner could not be set, so it stays as private as the file that rsync writes. It was created as private.
         let private = if pending.is_in_place() { 0o600 } else { (mode | 0o200) & 0o700 };
         let _ = sys::fchmod(pending.fd(), private);
     }

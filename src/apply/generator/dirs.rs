@@ -304,6 +304,7 @@ impl<'a> DirMaker<'a> {
             let by_umask = model.around.default_acl_mode.unwrap_or(!self.context.umask);
             let kept = if self.context.options.select.no_inc_recursive { by_umask & 0o777 | 0o1000 } else { 0o700 };
             let inherited = if model.around.setgid { 0o2000 } else { 0 };
+            // The problem with its owner is reported already.
             let _ = sys::fchmod(dir.fd(), mode & kept | inherited);
         }
         let well = problems.is_empty();

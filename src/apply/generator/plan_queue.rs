@@ -144,7 +144,7 @@ impl<'a> PlanPool<'a> {
         dest_state: &DestState,
     ) -> Result<Option<DirPlan>, Error> {
         let plan = match self.is_ahead {
-            true => self.let_go(task_id),
+            true => self.take_held(task_id),
             false => self.plans.take(task_id, path, dest_state)?,
         };
         Ok(self.reopened(plan))
@@ -177,7 +177,7 @@ impl<'a> PlanPool<'a> {
         at.map(|at| self.to_come.remove(at)).is_some()
     }
 
-    fn let_go(&mut self, task_id: TaskId) -> Option<DirPlan> {
+    fn take_held(&mut self, task_id: TaskId) -> Option<DirPlan> {
         let plan = self.held.remove(&task_id)?;
         self.held_entries -= entries_of(&plan);
         Some(plan)
@@ -196,7 +196,7 @@ impl<'a> PlanPool<'a> {
                 self.plans.skip(None, &path, left)?;
                 continue;
             };
-            if let Some(mut plan) = self.let_go(task_id) {
+            if let Some(mut plan) = self.take_held(task_id) {
                 dirs.extend(dirs_below(&plan).rev());
                 left(Findings::of(&mut plan))?;
             } else if self.remove_upcoming(|dir| matches!(dir.what, UpcomingPlan::Own(id, _) if id == task_id)) {
@@ -343,7 +343,7 @@ impl<'a> PlanPool<'a> {
             self.held.insert(task_id, plan);
         }
         for task_id in order.iter().filter(|task_id| pruned.contains(task_id)) {
-            let mut plan = self.let_go(*task_id).expect("the order is of plans that are held");
+            let mut plan = self.take_held(*task_id).expect("the order is of plans that are held");
             left(Findings::of(&mut plan))?;
         }
         Ok(())
