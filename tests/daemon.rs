@@ -29,6 +29,17 @@ synctest!(listed_names, with daemon, |w: World| {
     w.agree(&["-ai", "--files-from=list"]);
 });
 
+// No shell expands wildcards or splits words.
+synctest!(secluded_arguments, with daemon, |w: World| {
+    w.source("a b*70000").tree("with space", "x d/z").dest("old").no_dry_run();
+    w.agree_paths(&["-ais", "--delete-after", "--suffix=a b"], &["src/", "with space", "dst/"]).exits(0);
+    w.agree_paths(&["-ais", "--link-dest=../src"], &["src/", "missing*", "new dir"]).exits(23);
+});
+
+synctest!(remote_options, with daemon, |w: World| {
+    w.source("a b").dest("a=b b@9").agree(&["-ai", "-M--fake-super", "-M--ignore-existing"]);
+});
+
 synctest!(removed_sources, with daemon, |w: World| {
     w.source("a b d/x").dest("b").no_dry_run().agree(&["-ai", "--remove-source-files"]);
 });

@@ -431,9 +431,6 @@ fn secluded_arguments_reach_either_program() {
         assert_eq!(ended(&run("far:src/ pulled")), (Some(0), String::new()), "{far}");
         assert!(scene.path("pushed/a").exists() && scene.path("pulled/a").exists(), "{far}");
     }
-    let output =
-        Scene::new().shell("exec sh -c \"$*\"", "--rsync-path=rsync -as src/ far:d", &[("SPARSYNC_STOCK", "1")]);
-    assert_ended(&output, 4, &["sparsync: --secluded-args is not supported with far"]);
 }
 
 impl Scene {

@@ -196,6 +196,20 @@ synctest!(file_is_written_to_a_device, as root, with stock, |w: World| {
 
 copies!(with stock, compression_by_zlib, TREE, OLD, ["-ai", "--zc=zlib"]);
 
+// No shell expands wildcards or splits words.
+synctest!(secluded_arguments, with stock, |w: World| {
+    w.source("a b*70000").tree("with space", "x y*3 d/z").tree("$HOME", "q").dest("old").no_dry_run();
+    let home = if w.is_pulled() { "$HO*" } else { "$HOME" };
+    w.agree_paths(&["-ais", "--delete-after", "--suffix=a b"], &["src/", "with space", home, "dst/"]).exits(0);
+    w.agree_paths(&["-ais", "--link-dest=../src"], &["src/", "missing*", "new d*r"]).exits(23);
+    w.agree_paths(&["-ais", "--timeout=60", "--cc=md5", "--protocol=30"], &["src/a", "x*"]).exits(0);
+});
+
+synctest!(secluded_arguments_of_the_environment, with stock, |w: World| {
+    w.source(TREE).file("li st", "a\nd/x\n").env("RSYNC_PROTECT_ARGS", "1");
+    w.agree(&["-ai", "--files-from=li st", "-M--fake-super"]);
+});
+
 // The options of backups.
 synctest!(complete_backup, with stock, |w: World| {
     w.needs_acls();
@@ -257,11 +271,11 @@ const GREETING: &str = "printf '\\040\\000\\000\\000'; cat >/dev/null";
 
 #[test]
 fn unsupported_option_is_named_and_changes_nothing() {
-    let output = pull_from(GREETING, &["-a", "--secluded-args"]);
+    let output = pull_from(GREETING, &["-a", "--delete-missing-args"]);
     assert_prints(
         &output,
         4,
-        &["sparsync: --secluded-args is not supported with host", "hint: install rsync here or sparsync"],
+        &["sparsync: --delete-missing-args is not supported with host", "hint: install rsync here or sparsync"],
     );
 }
 
@@ -285,8 +299,8 @@ fn error_of_the_installed_rsync_is_printed() {
     let (_, output) = run_against(GREETING, &["-a", "host:src/", "dst/"], &environment);
     assert_prints(&output, 14, &[&cannot]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("not supported"));
-    let (_, output) = run_against(GREETING, &["-as", "host:src/", "dst/"], &environment);
-    assert_prints(&output, 4, &["sparsync: --secluded-args is not supported with host", &cannot]);
+    let (_, output) = run_against(GREETING, &["-a", "--delete-missing-args", "host:src/", "dst/"], &environment);
+    assert_prints(&output, 4, &["sparsync: --delete-missing-args is not supported with host", &cannot]);
 }
 
 #[test]

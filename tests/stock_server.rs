@@ -110,6 +110,24 @@ synctest!(unreadable_directory, as user, with client, |w: World| {
     w.source("a z closed/%0").dest("old").agree(&["-ai", "--delete-after"]).exits(23);
 });
 
+// No shell expands wildcards or splits words.
+synctest!(secluded_arguments, with client, |w: World| {
+    w.source("a b*70000").tree("with space", "x y*3 d/z").tree("$HOME", "q").dest("old").no_dry_run();
+    let home = if w.is_pulled() { "$HO*" } else { "$HOME" };
+    w.agree_paths(&["-ais", "--delete-after", "--suffix=a b"], &["src/", "with space", home, "dst/"]).exits(0);
+    w.agree_paths(&["-ais", "--link-dest=../src"], &["src/", "missing*", "new d*r"]).exits(23);
+    w.agree_paths(&["-ais", "--timeout=60", "--cc=md5", "--protocol=30"], &["src/a", "x*"]).exits(0);
+});
+
+synctest!(secluded_arguments_of_the_environment, with client, |w: World| {
+    w.source(TREE).file("li st", "a\nd/x\n").env("RSYNC_PROTECT_ARGS", "1");
+    w.agree(&["-ai", "--files-from=li st"]);
+});
+
+synctest!(unknown_secluded_argument, with client, |w: World| {
+    w.source("a").no_dry_run().once().agree(&["-as", "-M--bogus"]).warns("on remote machine: --bogus: unknown option");
+});
+
 synctest!(messages_of_the_server_through_the_client, with client, |w: World| {
     w.source("a b").no_dry_run();
     w.agree_paths(&["-ai", "--stderr=client"], &["src/", "gone", "dst/"]).exits(23);
@@ -211,6 +229,19 @@ fn hostile_client_that_sends_is_rejected() {
         let code = output.status.code().unwrap_or(-1);
         assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn hostile_secluded_arguments_are_rejected() {
+    for (sent, code, what) in [
+        (vec![b'x'; (16 << 20) + 2], 2, "the length of all arguments"),
+        (b"rsync\0".repeat(16_002), 2, "the number of arguments"),
+        (b"rsync\0--bogus\0\0".to_vec(), 1, "--bogus: unknown option"),
+    ] {
+        let output = serve(&["--sender", "-sre.iLsfxCI"], &[&sent, VERSION].concat(), Then::WaitForServer);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && stderr.contains(what), "{:?}: {stderr}", output.status);
     }
 }
 

@@ -27,15 +27,12 @@ pub fn means_us(behind_e: &[u8]) -> bool {
 
 /// Returns the options of the server's command line, not escaped: the short options first, then long options in rsync's
 /// order. The caller adds `--server` and `--sender` before them, and the words of `--remote-option` and the operands
-/// after.
+/// after. With `--secluded-args`, only the short options are on the command line; the client sends the others.
 ///
 /// `push`: the server receives. Wrappers such as rrsync read this command line. The server itself, if it is a sparsync,
 /// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
-    if options.connect.args == ArgStyle::Secluded {
-        return words.list;
-    }
     words.selection();
     words.telling();
     words.limits();

@@ -8,44 +8,98 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
-use crate::fs::sys;
+use crate::fs::{glob, sys};
 use crate::options::{FilesFrom, Options};
+use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::Wants;
+use crate::session::connection::undecodable;
 use crate::session::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
 use crate::session::stock::{self, SUMS};
+use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::walk::arg_path::listed_names;
 use crate::work::clock;
 use parking_lot::Mutex;
+use std::ffi::OsString;
 use std::io::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Serves a stock rsync if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed rsync serves it.
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     let has_rsync = !RsyncSearch::of(env).finds_none();
-    let lacking = lacking(&request, false);
+    // Arguments that are read here cannot be read again by another program.
+    let is_secluded = server_args::is_secluded(&request.serve.words);
     let hands_over = match remote_copy::stock_choice(env) {
-        Some(is_own) => !is_own || has_rsync && lacking.is_some(),
+        Some(is_own) => !is_own || has_rsync && !is_secluded && lacking(&request, false).is_some(),
         None => has_rsync,
     };
     if hands_over {
         return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
     }
-    let role = "server";
-    if let Some(error) = lacking {
-        return fail(env, &error.with_hint("install rsync here, or sparsync on the client").by(role));
+    let served = link(env, &request).and_then(|link| match is_secluded {
+        true => with_secluded_args(env, &request.serve, link),
+        false => Ok((request, link)),
+    });
+    let served = served.and_then(|(request, link)| {
+        if let Some(error) = lacking(&request, false) {
+            return Err(error.with_hint("install rsync here, or sparsync on the client"));
+        }
+        let options = request.options.clone()?;
+        Ok((request, options, link))
+    });
+    match served {
+        Ok((request, options, link)) => serve(env, &request, options, link),
+        Err(error) => fail(env, &error.by("server")),
     }
-    match &request.options {
-        Ok(options) => serve(env, &request, options),
-        Err(error) => fail(env, &error.clone().by(role)),
+}
+
+/// Returns the link to the client.
+fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink, Error> {
+    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle(request.serve.timeout_secs)) };
+    let (leaves, requested) = (patience.beaten.clone(), patience.requested.clone());
+    let link = env
+        .handle_signals()
+        .and_then(|()| stdio::link(patience))
+        .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}")))?;
+    let link = Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+    Ok(ClientLink { link, requested })
+}
+
+/// Reads the arguments of `--secluded-args`, and adds them to those of the command line. No shell has expanded them.
+fn with_secluded_args(
+    env: &Env,
+    serve: &cli::Serve,
+    mut link: ClientLink,
+) -> Result<(cli::ServeStock, ClientLink), Error> {
+    let mut words = serve.words.clone();
+    server_args::take_secluded(&mut words);
+    let sender = serve.sends.then(|| b"--sender".to_vec());
+    let more = decode_secluded_args(&mut link.link.reader).map_err(undecodable)?;
+    let line = std::iter::once(b"--server".to_vec()).chain(sender).chain(words).chain(more);
+    let line: Vec<_> = line.map(OsString::from_vec).collect();
+    let (mut request, _) = cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
+    if let Some(idle) = idle(request.serve.timeout_secs) {
+        let _ = link.requested.set(idle);
     }
+    request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
+    Ok((request, link))
+}
+
+fn idle(timeout_secs: u32) -> Option<Duration> {
+    (timeout_secs > 0).then(|| Duration::from_secs(timeout_secs.into()))
+}
+
+/// A link whose timeout may still change.
+struct ClientLink {
+    link: Link,
+    requested: Arc<OnceLock<Duration>>,
 }
 
 /// Returns the error that names what only the installed rsync can do. `is_daemon`: for a client of a daemon.
@@ -58,7 +112,6 @@ pub(super) fn lacking(request: &cli::ServeStock, is_daemon: bool) -> Option<Erro
         () if !request.serve.sends && is_daemon => Some("receiving"),
         () if !request.serve.sends && request.has_confine_root => Some("receiving with --confine-root"),
         () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
-        () if server_args::is_secluded(&request.serve.words) => Some("--secluded-args"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };
     let error = named.map(|named| {
@@ -68,27 +121,14 @@ pub(super) fn lacking(request: &cli::ServeStock, is_daemon: bool) -> Option<Erro
     request.unsupported.clone().or(error)
 }
 
-fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options) -> Exit {
-    let secs = u64::from(options.connect.timeout_secs);
-    let idle = (secs > 0).then(|| Duration::from_secs(secs));
-    let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
-    let leaves = patience.beaten.clone();
-    let link = match env.handle_signals().and_then(|()| stdio::link(patience)) {
-        Ok(link) => link,
-        Err(error) => {
-            let words = format!("sparsync: cannot use standard input and output: {error}");
-            return fail(env, &Error::new(Exit::Ipc, words));
-        }
-    };
-    let link = crate::transport::Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: ClientLink) -> Exit {
     sys::lift_open_files(sys::OPEN_FILES_MAX);
-    let mut options = options.clone();
     let flags = Capabilities::parse(&request.capabilities).flags;
     options.select.no_inc_recursive |= !flags.has(CompatFlags::INC_RECURSE);
     let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
     let mut tally = Tally::default();
-    let ended = serve_over(env, request, &options, (link, None), &mut tally);
+    let ended = serve_over(env, request, &options, (link.link, None), &mut tally);
     match ended {
         Ok(()) => tally.exit_of_server(),
         // An error without a role is one of this end.
@@ -104,7 +144,7 @@ pub(super) fn serve_over(
     env: &mut Env,
     request: &cli::ServeStock,
     options: &Options,
-    (link, daemon): (crate::transport::Link, Option<DaemonSide<'_>>),
+    (link, daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<(), Error> {
     let listed = match &options.select.files_from {

@@ -8,7 +8,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
-use crate::options::{ArgStyle, StderrMode};
+use crate::options::{ArgStyle, Connect, StderrMode};
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
@@ -94,7 +94,7 @@ impl DaemonClient<'_> {
             DaemonTalk::begin(&mut link, side.role(), newest, connect.timeout_secs)?
         };
         let protocol = talk.protocol();
-        let args = self.args(module);
+        let (args, secluded) = self.args(module);
         if side.options.output.debug.cmd > 0 {
             self.print_line(&shell::shown("sending daemon args", &args));
         }
@@ -108,6 +108,9 @@ impl DaemonClient<'_> {
             ModuleAnswer::Listed => None,
             ModuleAnswer::Accepted => {
                 talk.send_args(&args)?;
+                if let Some(secluded) = secluded {
+                    talk.send_secluded_args(&secluded)?;
+                }
                 Some(ReachedDaemon { shell, link, protocol })
             }
         })
@@ -158,7 +161,7 @@ impl DaemonClient<'_> {
     /// Starts the remote shell that leads to the daemon.
     fn start_shell(&mut self, port: i32) -> Result<(Shell, Link), Error> {
         let side = self.side;
-        let connect = &side.options.connect;
+        let connect = &Connect { args: ArgStyle::Escaped, ..side.options.connect.clone() };
         let argv = ShellCall {
             is_quiet: false,
             connect,
@@ -185,8 +188,8 @@ impl DaemonClient<'_> {
         })
     }
 
-    /// Returns the server's command line without the name of the program.
-    fn args(&self, module: &[u8]) -> Vec<Vec<u8>> {
+    /// Returns the server's command line without the name of the program, and the arguments that are sent after it.
+    fn args(&self, module: &[u8]) -> (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>) {
         let side = self.side;
         let mut words = side.far.server_words.clone();
         if let Some(letters) = words.first_mut() {
@@ -196,11 +199,21 @@ impl DaemonClient<'_> {
                 server_args::take_list_whole(letters);
             }
         }
-        let is_plain = side.options.connect.args == ArgStyle::OldAll;
-        let words = words.iter().map(|word| if is_plain { word.clone() } else { shell::escape_option(word) });
+        words.extend_from_slice(&side.far.remote_words);
         let mode = side.far.server_sends.then(|| b"--sender".to_vec());
-        let paths = path_args(side.far_paths(), module);
-        std::iter::once(b"--server".to_vec()).chain(mode).chain(words).chain([b".".to_vec()]).chain(paths).collect()
+        let start = std::iter::once(b"--server".to_vec()).chain(mode);
+        let end = std::iter::once(b".".to_vec()).chain(path_args(side.far_paths(), module));
+        match side.options.connect.args {
+            ArgStyle::Secluded => {
+                let rest = words.split_off(words.len().min(1));
+                (start.chain(words).collect(), Some(rest.into_iter().chain(end).collect()))
+            }
+            ArgStyle::OldAll => (start.chain(words).chain(end).collect(), None),
+            ArgStyle::Escaped | ArgStyle::OldPaths => {
+                let words = words.iter().map(|word| shell::escape_option(word));
+                (start.chain(words).chain(end).collect(), None)
+            }
+        }
     }
 
     /// Reads the file of `--early-input`.

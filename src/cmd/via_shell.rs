@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::options::{ArgStyle, StderrMode};
 use crate::path;
-use crate::proto::rsync::daemon::encode_args;
+use crate::proto::rsync::daemon::secluded_args;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
@@ -143,19 +143,18 @@ impl<'a> ByShell<'a> {
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
             None => 0,
         };
-        let is_secluded = side.options.connect.args == ArgStyle::Secluded;
         // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
         // rsync prints when its connection ends. A program that --rsync-path names gets the standard error of this process.
         let is_named = side.options.connect.program.is_some();
         let is_stock_served = self.stock_choice == Some(true) && !self.lacks_for_stock;
         let is_only = self.programs.len() - skipped == 1 && (is_named || is_stock_served);
-        let is_held = !is_only || is_secluded;
+        let is_held = !is_only || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = self.server_words();
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
-            let argv = ShellCall {
+            let call = ShellCall {
                 is_quiet,
                 connect: &side.options.connect,
                 user: side.far.user.as_deref(),
@@ -165,16 +164,14 @@ impl<'a> ByShell<'a> {
                 words: &words,
                 remote_words: &side.far.remote_words,
                 paths: side.far_paths(),
-            }
-            .argv();
+            };
+            let argv = call.argv();
             let mut shell = Shell::start(&argv, self.umask, stderr).map_err(|error| {
                 let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
             })?;
-            if is_secluded {
-                let mut arguments = Vec::new();
-                encode_args([RSYNC, b"."], 0, &mut arguments);
-                shell.write_first(&arguments);
+            if let Some(arguments) = call.secluded() {
+                shell.write_first(&secluded_args(&arguments));
             }
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);

@@ -75,7 +75,9 @@ impl ShellCall<'_> {
         if self.server_sends {
             argv.push(b"--sender".to_vec());
         }
-        argv.extend(self.words.iter().map(|word| match style {
+        let (letters, rest) = self.words.split_at(self.words.len().min(1));
+        let words = if *style == ArgStyle::Secluded { letters.iter().chain(&[]) } else { letters.iter().chain(rest) };
+        argv.extend(words.map(|word| match style {
             ArgStyle::OldAll => word.clone(),
             ArgStyle::Escaped | ArgStyle::OldPaths | ArgStyle::Secluded => escape_option(word),
         }));
@@ -94,6 +96,14 @@ impl ShellCall<'_> {
             }
         }
         argv
+    }
+
+    /// Returns the arguments that are not on the command line but sent to the server: with `--secluded-args`.
+    pub fn secluded(&self) -> Option<Vec<Vec<u8>>> {
+        let paths = self.paths.iter().map(|path| not_an_option(path));
+        let options = self.words.iter().skip(1).chain(self.remote_words).cloned();
+        let args = options.chain([b".".to_vec()]).chain(paths).collect();
+        (self.connect.args == ArgStyle::Secluded).then_some(args)
     }
 }
 

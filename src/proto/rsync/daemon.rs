@@ -273,8 +273,19 @@ pub fn args_end(protocol: u8) -> u8 {
     if protocol >= 30 { 0 } else { b'\n' }
 }
 
-/// Appends arguments. For secluded arguments, the first one is the name of the program and `end` is 0. An empty
-/// argument ends the list, so that one is sent as `.`.
+/// Encodes secluded arguments, which follow the name of the program.
+pub fn secluded_args(args: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_args(std::iter::once(&b"rsync"[..]).chain(args.iter().map(Vec::as_slice)), 0, &mut out);
+    out
+}
+
+/// Reads secluded arguments, without the name of the program.
+pub fn decode_secluded_args(input: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    Ok(decode_args(input, 0)?.into_iter().skip(1).collect())
+}
+
+/// Appends arguments. An empty argument ends the list, so that one is sent as `.`.
 pub fn encode_args<'a>(args: impl IntoIterator<Item = &'a [u8]>, end: u8, out: &mut Vec<u8>) {
     for arg in args {
         out.extend_from_slice(if arg.is_empty() { b"." } else { arg });

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::rsync::daemon::{
-    AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line,
+    AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line, secluded_args,
 };
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::handshake::VERSIONS;
@@ -154,6 +154,11 @@ impl<'a> DaemonTalk<'a> {
         let mut out = Vec::new();
         encode_args(args.iter().map(Vec::as_slice), args_end(self.protocol), &mut out);
         self.send(&out)
+    }
+
+    /// Sends the arguments of `--secluded-args`, after the short options of [`DaemonTalk::send_args`].
+    pub fn send_secluded_args(&mut self, args: &[Vec<u8>]) -> Result<(), Error> {
+        self.send(&secluded_args(args))
     }
 
     fn digest(&self) -> Result<AuthDigest, Error> {

@@ -4,7 +4,7 @@
 
 use crate::options::select::MissingArgs;
 use crate::options::{
-    ArgStyle, Check, CheckMode, Checksum, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select,
+    Check, CheckMode, Checksum, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select,
 };
 use crate::report::event::Wants;
 
@@ -83,7 +83,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     } = place;
     let Delta { compress: _, whole_file: _, block_size_bytes: _, fuzzy: _, alt_dest: _ } = delta;
     let Connect {
-        args,
+        args: _,
         transport: _,
         shell_was_given: _,
         shell: _,
@@ -130,7 +130,6 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         (pushes && sums.transfer == Checksum::None, "the checksum none"),
         (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
         (*missing_args == MissingArgs::Delete, "--delete-missing-args"),
-        (*args == ArgStyle::Secluded, "--secluded-args"),
     ];
     lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
 }
