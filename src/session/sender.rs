@@ -44,9 +44,6 @@ use std::sync::atomic::{self, AtomicU64};
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
-/// The length of the first piece of a file for a stock rsync.
-const FIRST_PIECE_BYTES: usize = 16 << 10;
-
 /// The sender of a session.
 pub struct Sender<'a> {
     /// The context of the run.
@@ -220,11 +217,7 @@ impl<'a> Sender<'a> {
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut buffer = Vec::new();
         loop {
-            let order = self.inbox.wait(|state| match state.orders[at].pop_front() {
-                None if state.finished.is_some() => Some(None),
-                found => found.map(Some),
-            })?;
-            let Some((order, cost)) = order else { return Ok(()) };
+            let Some((order, cost)) = self.inbox.next_order(at)? else { return Ok(()) };
             self.connection.consumed(Class::Wants, cost);
             match order {
                 Order::Forget(dir) => {
@@ -323,7 +316,7 @@ impl<'a> Sender<'a> {
         };
         let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
         let from = from.as_fd();
-        let content = OpenContent { file, lane, from, max_bytes, as_it_is, mark };
+        let content = OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, mark };
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
@@ -336,7 +329,7 @@ impl<'a> Sender<'a> {
                 at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                return self.send_difference(&content, len_bytes, blocks, &read_error);
+                return self.send_difference(&content, blocks, &read_error);
             }
             Basis::None if !self.is_stock() && len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
@@ -384,7 +377,7 @@ impl<'a> Sender<'a> {
         mut at: u64,
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
-        let &OpenContent { file, lane, from, max_bytes, as_it_is, .. } = content;
+        let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
         self.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
@@ -404,12 +397,11 @@ impl<'a> Sender<'a> {
                 self.go_on()?;
             }
         }
-        // A short file that a stock rsync gets comes here, too, and most files are short.
-        let mut most_bytes = if self.is_stock() { FIRST_PIECE_BYTES } else { DATA_MAX_BYTES };
         loop {
-            let room = max_bytes.saturating_sub(at);
-            data.resize(room.min(most_bytes as u64) as usize, 0);
-            most_bytes = DATA_MAX_BYTES;
+            // One byte of extra room shows where the file ends.
+            let rest = len_bytes.checked_sub(at).map_or(u64::MAX, |rest| rest.saturating_add(1));
+            data.resize(rest.min(max_bytes.saturating_sub(at)).min(DATA_MAX_BYTES as u64) as usize, 0);
+            let asked = data.len();
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,
                 Ok(got) => {
@@ -422,6 +414,9 @@ impl<'a> Sender<'a> {
                     // The message was copied, so its memory can be reused.
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
+                    if got < asked && at == len_bytes {
+                        break;
+                    }
                 }
                 Err(error) => return self.unsent(file, lane, Some(read_error(&error))),
             }
@@ -434,11 +429,10 @@ impl<'a> Sender<'a> {
     fn send_difference(
         &self,
         content: &OpenContent<'_>,
-        len_bytes: u64,
         blocks: &[u8],
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
-        let &OpenContent { file, lane, from, max_bytes, as_it_is, .. } = content;
+        let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
         let place = &self.terms.options.place;
         // A stock rsync may update a partial file in place.
         let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
@@ -533,6 +527,8 @@ struct OpenContent<'a> {
     file: FileId,
     lane: Lane,
     from: BorrowedFd<'a>,
+    /// Its length when it was opened.
+    len_bytes: u64,
     /// How much of it may be sent.
     max_bytes: u64,
     /// It is not worth compressing.

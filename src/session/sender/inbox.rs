@@ -18,6 +18,9 @@ pub struct SenderInbox {
     /// How many entries a stock rsync is sent beyond those that it works on.
     listed_ahead: u64,
     state: Mutex<SenderState>,
+    /// Signals to the thread of each lane that a request has come, or that no more come.
+    requested: [Condvar; 2],
+    /// Signals other changes.
     changed: Condvar,
 }
 
@@ -59,13 +62,31 @@ impl SenderInbox {
         SenderInbox { is_stock: true, listed_ahead, ..SenderInbox::default() }
     }
 
+    fn notify_all(&self) {
+        for changed in self.requested.iter().chain([&self.changed]) {
+            changed.notify_all();
+        }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock()
     }
 
     /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.
-    pub(super) fn wait<T>(&self, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
-        wait_for(self.lock(), &self.changed, |state| {
+    pub(super) fn wait<T>(&self, take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
+        self.wait_on(&self.changed, take)
+    }
+
+    /// Waits for the next request on a lane, with its cost. `None`: no more come.
+    pub(super) fn next_order(&self, at: usize) -> Result<Option<(Order, u64)>, Error> {
+        self.wait_on(&self.requested[at], |state| match state.orders[at].pop_front() {
+            None if state.finished.is_some() => Some(None),
+            found => found.map(Some),
+        })
+    }
+
+    fn wait_on<T>(&self, changed: &Condvar, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
+        wait_for(self.lock(), changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
         })
@@ -165,32 +186,47 @@ impl MessageHandler for SenderInbox {
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("message after the end of the session"));
         }
-        match message {
+        let lane = match message {
             Message::Digests(seen) => {
                 seen.iter().try_for_each(|seen| state.large.handle(seen))?;
                 // The cost of the message is consumed with its last item.
                 let count = seen.len();
                 let costs = (1..=count).map(|at| if at == count { cost } else { 0 });
                 state.seen.extend(seen.into_iter().zip(costs));
+                None
             }
             Message::Want { file, lane: Lane::Early, .. } if self.is_stock => {
                 state.orders[0].push_back((Order::Confirm(file), cost));
+                Some(0)
             }
             Message::Want { file, lane, basis } => {
                 let at = lane_index(lane).ok_or_else(|| unexpected("request on a lane without requests"))?;
                 state.orders[at].push_back((Order::Send(file, basis), cost));
+                Some(at)
             }
-            Message::Placed(file) => state.orders[0].push_back((Order::Remove(file), cost)),
+            Message::Placed(file) => {
+                state.orders[0].push_back((Order::Remove(file), cost));
+                Some(0)
+            }
             Message::Done(dir) => {
-                state.unfinished.remove(&dir);
                 state.orders[0].push_back((Order::Forget(dir), cost));
+                state.unfinished.remove(&dir).is_none().then_some(0)
             }
-            Message::WantsEnd(tally) if state.has_sent_all => state.finished = Some(*tally),
+            Message::WantsEnd(tally) if state.has_sent_all => {
+                state.finished = Some(*tally);
+                None
+            }
             Message::Fail { exit, message, role } => return Err(Error::of_text(exit, &message).by(role)),
             _ => return Err(unexpected("message that a receiver must not send")),
-        }
+        };
         drop(state);
-        self.changed.notify_all();
+        // Only the thread that takes a request is woken: most messages are requests.
+        match lane {
+            Some(at) => {
+                self.requested[at].notify_one();
+            }
+            None => self.notify_all(),
+        }
         Ok(())
     }
 
@@ -201,7 +237,7 @@ impl MessageHandler for SenderInbox {
             peer_is_gone.store(true, Ordering::Relaxed);
         }
         drop(state);
-        self.changed.notify_all();
+        self.notify_all();
     }
 }
 
