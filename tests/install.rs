@@ -1,5 +1,6 @@
 //! What a package installs beside the program: man pages and completions, and the version that other programs read.
 
+use crate::json::object;
 use crate::kit::{oracle, report_skip};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -142,7 +143,8 @@ fn zsh_loads_the_completions() {
 
 #[test]
 fn the_version_is_json() {
-    let version: serde_json::Value = serde_json::from_str(&printed(&["--version", "--json"])).expect("it is JSON");
+    let output = Command::new(oracle::under_test()).args(["--version", "--json"]).output();
+    let version = object("version", &output.expect("the program can be started"));
     assert_eq!(version["name"], "sparsync");
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(version["protocol_versions"], serde_json::json!([1]));

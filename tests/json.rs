@@ -71,6 +71,7 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
             Some("null") => value.is_null(),
             Some("string") => value.is_string(),
             Some("integer") => value.is_u64(),
+            Some("boolean") => value.is_boolean(),
             other => panic!("the schema has a type {other:?}"),
         };
         assert!(types.iter().any(is_one), "{value}");
@@ -90,8 +91,9 @@ fn check(schema: &Value, rule: &Value, value: &Value) {
                 assert!(fields.contains_key(name.as_str().expect("a name")), "{value} lacks {name}");
             }
             for (name, field) in fields {
-                assert!(rule["properties"][name].is_object(), "the schema lacks {name}");
-                check(schema, &rule["properties"][name], field);
+                let own = Some(&rule["properties"][name]).filter(|own| own.is_object());
+                let other = Some(&rule["additionalProperties"]).filter(|other| other.is_object());
+                check(schema, own.or(other).unwrap_or_else(|| panic!("the schema lacks {name}")), field);
             }
         }
         other => panic!("the schema has a type {other:?}"),
@@ -120,9 +122,9 @@ fn changes_and_deletions_are_those_that_rsync_itemizes() {
     }
 }
 
-/// Returns the object that a subcommand prints, which the schema describes as `name`.
+/// Returns the value that a command prints, which the schema describes as `name`.
 #[track_caller]
-fn object(name: &str, output: &Output) -> Value {
+pub fn object(name: &str, output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
     let schema: Value = serde_json::from_str(include_str!("../docs/json-schema.json")).expect("the schema is JSON");
@@ -146,6 +148,29 @@ fn enroll_and_status_print_what_the_schema_describes() {
     let enrolled = object("enroll", &enroll(&scene, "localhost --json --read-only"));
     assert_eq!(enrolled["grant_before"], "reads and writes /");
     assert_eq!(object("enroll", &enroll(&scene, "localhost --json"))["result"], "unchanged");
+    let hosts = object("hosts", &scene.command("client", "enroll --list --json").output().expect("it starts"));
+    assert_eq!((&hosts[0]["pin"], &hosts[0]["port"]), (&status["pin"], &status["port"]));
+}
+
+#[test]
+fn lists_of_hosts_and_grants_are_those_of_the_schema() {
+    let scene = Scene::new();
+    let empty = |name, command: &str| object(name, &scene.command("server", command).output().expect("it starts"));
+    assert_eq!(empty("hosts", "enroll --list --json"), serde_json::json!([]));
+    assert_eq!(empty("grants", "server grants --json"), serde_json::json!([]));
+    let pin = String::from_utf8(scene.at("client", "pin").stdout).expect("a pin is ASCII");
+    let grant = |rights: &str| object("granted", &scene.at("server", &format!("grant --json {rights} {pin}")));
+    let new = grant("--name=laptop --root=TOP/in --read-only");
+    assert_eq!((&new["grant"], &new["server"], &new["rights_before"]), (&"new".into(), &"down".into(), &Value::Null));
+    let changed = grant("--expires=2d --root=/ --read-write");
+    assert_eq!((&changed["grant"], &changed["rights_before"]), (&"changed".into(), &new["rights"]));
+    let grants = object("grants", &scene.at("server", "grants --json"));
+    assert_eq!((&grants[0]["roots"][0], &grants[0]["name"]), (&"/".into(), &"laptop".into()));
+    // Fields that only some hosts have.
+    let host = "[[host]]\nname = \"u@h\"\nssh = \"u@h\"\naddresses = [\"::1\"]\nport = 1\nprogram = \"/x\"\n\
+                met = \"2026-01-01T00:00:00Z\"\nlast_route = \"tls\"\nlast_until = \"2026-01-02T00:00:00Z\"\n";
+    std::fs::write(scene.path("server/hosts.toml"), format!("{host}pin = \"{}\"\n", pin.trim())).expect("it is ours");
+    assert_eq!(empty("hosts", "enroll --list --json")[0]["last_route"], "tls");
 }
 
 #[test]
