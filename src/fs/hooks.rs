@@ -3,6 +3,7 @@
 //! `SPARSYNC_PROFILE=1` prints the counts. At the n-th call the process
 //!
 //! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
+//! - loses what it has written to files without a sync, and kills itself (`SPARSYNC_POWER_LOSS_AT=n`),
 //! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`) or limits it to one byte (`n:SHORT`), and appends the call's name to
 //!   the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
@@ -21,6 +22,9 @@
 use super::sys::Call;
 use rustix::io::Errno;
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -112,6 +116,7 @@ fn read_faults() -> Vec<(u64, Fault)> {
     let fail = |(at, error): (u64, String)| (at, errno_of(&error).map_or(Fault::Short, Fault::Fail));
     let faults = [
         number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
+        number(POWER_LOSS).map(|at| (at, Fault::Kill)),
         number("SPARSYNC_PANIC_AT").map(|at| (at, Fault::Panic)),
         number_and("SPARSYNC_HOLD_AT").map(|(at, fifo)| (at, Fault::Hold(fifo))),
         number_and("SPARSYNC_FAIL_AT").map(fail),
@@ -161,6 +166,7 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             _ if nth != *at => {}
             Fault::Hold(_) => {}
             Fault::Kill => {
+                UNSYNCED.lock().iter().for_each(|(_, file)| drop(file.set_len(0)));
                 // A process may always signal itself.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
@@ -176,6 +182,30 @@ pub fn enter(call: Call) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// The variable that makes a process lose its unsynced data.
+const POWER_LOSS: &str = "SPARSYNC_POWER_LOSS_AT";
+/// The files with unsynced data, by device and inode, if [`POWER_LOSS`] is set.
+static UNSYNCED: parking_lot::Mutex<BTreeMap<(u64, u64), std::fs::File>> = parking_lot::Mutex::new(BTreeMap::new());
+
+/// Records that a file has data which a power loss would lose, or that it has none any more. The names of files count as
+/// stored at once, which is the worst case.
+pub fn note_data(fd: BorrowedFd<'_>, is_synced: bool) {
+    static LOSES: OnceLock<bool> = OnceLock::new();
+    if !*LOSES.get_or_init(|| var(POWER_LOSS).is_some()) {
+        return;
+    }
+    let file = fd.try_clone_to_owned().map(std::fs::File::from);
+    if let Ok((file, stat)) = file.and_then(|file| file.metadata().map(|stat| (file, stat)))
+        && stat.is_file()
+    {
+        let id = (stat.dev(), stat.ino());
+        match is_synced {
+            true => drop(UNSYNCED.lock().remove(&id)),
+            false => drop(UNSYNCED.lock().insert(id, file)),
+        }
+    }
 }
 
 /// Counts a use of a pipe to the peer, and fails the one given in the environment.

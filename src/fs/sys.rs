@@ -159,6 +159,16 @@ fn attempt<T>(call: Call, mut make: impl FnMut() -> io::Result<T>) -> io::Result
     }
 }
 
+/// Makes a call that changes the data of a file.
+#[inline]
+fn change<T>(call: Call, fd: BorrowedFd<'_>, make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let made = attempt(call, make);
+    #[cfg(debug_assertions)]
+    hooks::note_data(fd, false);
+    let _ = fd;
+    made
+}
+
 fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

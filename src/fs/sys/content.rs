@@ -1,6 +1,6 @@
 //! Reads, writes and locks open files.
 
-use super::{Call, attempt, enter, fstat, granted, open_through, retry};
+use super::{Call, attempt, change, enter, fstat, granted, open_through, retry};
 use crate::flist::Kind;
 use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> 
 /// Writes all bytes at the file's position.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match attempt(Call::Write, || Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?))? {
+        match change(Call::Write, fd, || Ok(rustix::io::write(fd, &bytes[..granted(bytes.len())])?))? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => bytes = &bytes[n..],
         }
@@ -38,7 +38,7 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// Writes all bytes at an offset, or at the current position of files that cannot seek, such as a terminal.
 pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match attempt(Call::Write, || Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)) {
+        match change(Call::Write, fd, || Ok(rustix::io::pwrite(fd, &bytes[..granted(bytes.len())], at)?)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => (bytes, at) = (&bytes[n..], at + n as u64),
             Err(error) if error.kind() == io::ErrorKind::NotSeekable => return write_all(fd, bytes),
@@ -50,12 +50,12 @@ pub fn pwrite_all(fd: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Resu
 
 /// Copies inside the kernel, from the position of one file to that of the other; 0 means end of file.
 pub fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len_bytes: usize) -> io::Result<usize> {
-    attempt(Call::CopyRange, || Ok(fs::copy_file_range(from, None, to, None, granted(len_bytes))?))
+    change(Call::CopyRange, to, || Ok(fs::copy_file_range(from, None, to, None, granted(len_bytes))?))
 }
 
 /// Makes `to` share the blocks of `from`, if the file system supports it.
 pub fn clone(to: BorrowedFd<'_>, from: BorrowedFd<'_>) -> io::Result<()> {
-    attempt(Call::Clone, || Ok(fs::ioctl_ficlone(to, from)?))
+    change(Call::Clone, to, || Ok(fs::ioctl_ficlone(to, from)?))
 }
 
 /// Returns the next offset at or after `at` that holds data; `None` if there is none before the end of the file.
@@ -91,24 +91,27 @@ pub fn content_len(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Sets the length.
 pub fn truncate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
-    attempt(Call::Truncate, || Ok(fs::ftruncate(fd, len_bytes)?))
+    change(Call::Truncate, fd, || Ok(fs::ftruncate(fd, len_bytes)?))
 }
 
 /// Reserves blocks without changing the length.
 pub fn allocate(fd: BorrowedFd<'_>, len_bytes: u64) -> io::Result<()> {
-    attempt(Call::Allocate, || Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?))
+    change(Call::Allocate, fd, || Ok(fs::fallocate(fd, fs::FallocateFlags::KEEP_SIZE, 0, len_bytes)?))
 }
 
 /// Punches a hole.
 pub fn punch(fd: BorrowedFd<'_>, at: u64, len_bytes: u64) -> io::Result<()> {
-    attempt(Call::Allocate, || {
+    change(Call::Allocate, fd, || {
         Ok(fs::fallocate(fd, fs::FallocateFlags::PUNCH_HOLE | fs::FallocateFlags::KEEP_SIZE, at, len_bytes)?)
     })
 }
 
 /// Waits until the file is on stable storage.
 pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
-    attempt(Call::FSync, || Ok(fs::fsync(fd)?))
+    attempt(Call::FSync, || Ok(fs::fsync(fd)?))?;
+    #[cfg(debug_assertions)]
+    super::hooks::note_data(fd, true);
+    Ok(())
 }
 
 /// Forces errors that a file system defers until a descriptor is closed, as NFS does for writes. The file stays open.
