@@ -69,23 +69,59 @@ fn checks_of_this_machine_change_nothing() {
     assert!(text.starts_with("ok    program           sparsync "), "{text}");
 }
 
-/// Kills doctor at each of its system calls on files in turn.
+/// Kills doctor at each of its system calls on files in turn. A file that needs a name is left only between two calls, and
+/// the next run removes it.
 #[test]
 fn killed_probe_leaves_no_file() {
+    for is_named in [false, true] {
+        kill_probe_at_each_call(is_named);
+    }
+}
+
+fn kill_probe_at_each_call(is_named: bool) {
     let scene = Scene::new();
     std::fs::create_dir(scene.path("empty")).expect("scratch can be written");
-    let run = |call: usize| {
+    let files = || std::fs::read_dir(scene.path("empty")).unwrap().count();
+    let run = |call: Option<usize>| {
         let mut command = scene.command("client", "doctor --path=TOP/empty");
-        command.env("SPARSYNC_KILL_AT", call.to_string()).output().expect("a program can be started")
+        command.envs(is_named.then_some(("SPARSYNC_NAMED", "1")));
+        command.envs(call.map(|call| ("SPARSYNC_KILL_AT", call.to_string())));
+        command.output().expect("a program can be started")
     };
-    let mut killed = 0;
-    while run(killed + 1).status.code().is_none() {
+    let (mut killed, mut left) = (0, 0);
+    while run(Some(killed + 1)).status.code().is_none() {
         killed += 1;
-        assert_eq!(std::fs::read_dir(scene.path("empty")).unwrap().count(), 0, "killed at call {killed}");
+        if is_named && files() > 0 {
+            left += files();
+            assert!(run(None).status.success());
+        }
+        assert_eq!(files(), 0, "killed at call {killed}");
         assert!(!scene.path("client").exists(), "killed at call {killed}");
     }
     // Two files are created, written and examined.
     assert!(killed > 10, "only {killed} calls");
+    assert_eq!(left, if is_named { 2 } else { 0 }, "between creating and removing each file");
+    let time = || std::fs::metadata(scene.path("empty")).unwrap().modified().unwrap();
+    let before = time();
+    let output = run(None);
+    let words = if is_named { "O_TMPFILE is not supported" } else { "O_TMPFILE is supported" };
+    assert!(String::from_utf8(output.stdout).unwrap().contains(words));
+    assert_eq!(time(), before, "the directory looks unchanged");
+}
+
+#[test]
+fn other_listener_on_the_port_is_named() {
+    let scene = Scene::new();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::fs::create_dir_all(scene.path("client/state")).expect("scratch can be written");
+    std::fs::write(scene.path("client/state/server.port"), port.to_string()).expect("scratch can be written");
+    let (_, lines) = doctor(&scene, "");
+    assert_found(&lines, "port", "warn", &format!("{port} is in use by "));
+    assert_found(&lines, "port", "warn", &format!("(process {})", std::process::id()));
+    drop(listener);
+    let (_, lines) = doctor(&scene, "");
+    assert_found(&lines, "port", "ok", &format!("{port} is free"));
 }
 
 #[test]
@@ -123,6 +159,11 @@ fn enrolled_host_is_reached_over_every_transport() {
     assert_found(&lines, "clock there", "ok", "the same");
     assert_found(&lines, "enrolled", "ok", "since 2026-01-01T00:00:00Z, ::1 port ");
     assert_found(&lines, "quic", "ok", "reached at [::1]:");
+    // A path within a machine carries more than the 1,200 bytes of every path.
+    let datagrams =
+        found(&lines, "quic").1.rsplit_once(", datagrams of ").and_then(|(_, rest)| rest.strip_suffix(" bytes"));
+    assert!(datagrams.and_then(|bytes| bytes.parse::<u32>().ok()).is_some_and(|bytes| bytes > 1200), "{lines:?}");
+    assert!(!found(&lines, "tls").1.contains("datagrams"));
     assert_found(&lines, "tls", "ok", "reached at [::1]:");
     assert_found(&lines, "route", "ok", "QUIC");
     assert_found(&lines, "grant there", "ok", "this machine reads /");

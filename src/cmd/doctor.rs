@@ -4,19 +4,20 @@
 use super::command_end::write_text;
 use super::exec_rsync::RsyncSearch;
 use super::route::{self, RoutePlan};
-use super::{control_socket, daemon, enroll, input_files, remote, via_server};
-use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction};
+use super::{control_socket, daemon, enroll, input_files, port_owner, remote, via_server};
+use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::probe::{self, KernelCopy, ProcessLimit};
+use crate::fs::root::Dir;
 use crate::fs::{errno, sandbox, sys};
 use crate::path::file_name;
 use crate::report::event::errno_words;
 use crate::report::json;
 use crate::transport::link::Patience;
-use crate::transport::net::Trouble;
+use crate::transport::net::{HangUp, Trouble};
 use crate::transport::shell::{self, Shell, ShellExit, Stderr};
 use crate::trust::Pin;
 use crate::trust::files::List as _;
@@ -29,7 +30,6 @@ use crate::work::clock::{self, Since};
 use serde::Deserialize;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -42,6 +42,12 @@ const ANSWER_MAX_BYTES: usize = 256 << 10;
 const OPEN_FILES_LEAST: u64 = 48;
 /// A larger difference between two clocks is reported, in seconds: grants expire at different times then.
 const CLOCK_DIFFERENCE_MAX_SECS: i64 = 60;
+/// How long the size of datagrams that a path carries may be searched.
+const MTU_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How often its size is read meanwhile.
+const MTU_LOOK: Duration = Duration::from_millis(50);
+/// The search counts as finished after so many equal sizes.
+const MTU_SETTLED_LOOKS: u32 = 10;
 /// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 /// The remote side prints its time and the programs that it has. `$1` is the name of sparsync there.
@@ -247,7 +253,9 @@ fn server(places: &Places) -> Vec<Check> {
     let grants = Grants::load(places);
     let has_grants = grants.as_ref().is_ok_and(|grants| !grants.grants.is_empty());
     let own_version = env!("CARGO_PKG_VERSION");
-    let running = match control_socket::status(places) {
+    let status = control_socket::status(places);
+    let is_up = !matches!(status, Ok(None));
+    let running = match status {
         Err(error) => Check::of_error("server", &error),
         Ok(Some(status)) => {
             let facts = format!(
@@ -275,7 +283,16 @@ fn server(places: &Places) -> Vec<Check> {
         Ok(grants) if grants.grants.is_empty() => vec![Check::ok("grants", "none")],
         Ok(grants) => grants.grants.iter().map(|grant| granted("grant", grant, &grant.name)).collect(),
     };
-    std::iter::once(running).chain(grants).collect()
+    let port = daemon::port_of(places, &Start::default());
+    let port = match port_owner::is_in_use(port) {
+        _ if is_up || port == 0 => None,
+        false => Some(Check::ok("port", format!("{port} is free"))),
+        true => Some(
+            Check::warn("port", format!("{port} is in use by {}", daemon::holder_of(port)))
+                .with_hint("choose another one with `sparsync server start --port=PORT`"),
+        ),
+    };
+    std::iter::once(running).chain(port).chain(grants).collect()
 }
 
 fn granted(name: &'static str, grant: &Grant, who: &str) -> Check {
@@ -295,15 +312,15 @@ fn directory(path: &[u8]) -> Vec<Check> {
     };
     let shown = String::from_utf8_lossy(path).into_owned();
     let dir = match sys::open_dir_path(path) {
-        Ok(dir) => dir,
+        Ok(dir) => Dir::new(dir),
         Err(error) => {
             let finding = format!("cannot open {shown}: {}", shown_errno(&error));
             return vec![confined, Check::fail("directory", finding)];
         }
     };
-    let at = sys::path_of(dir.as_fd()).map_or(shown, |path| String::from_utf8_lossy(&path).into_owned());
+    let at = sys::path_of(dir.fd()).map_or(shown, |path| String::from_utf8_lossy(&path).into_owned());
     let mut checks = vec![confined];
-    checks.extend(match probe::files_of(dir.as_fd()) {
+    checks.extend(match probe::files_of(&dir) {
         Ok(support) => of_files(&at, support),
         Err(error) => {
             vec![
@@ -315,18 +332,18 @@ fn directory(path: &[u8]) -> Vec<Check> {
             ]
         }
     });
-    checks.push(match probe::has_acls(dir.as_fd()) {
+    checks.push(match probe::has_acls(dir.fd()) {
         Ok(true) => Check::ok("acls", "supported"),
         Ok(false) => Check::warn("acls", "not supported by the file system: -A fails"),
         Err(error) => Check::warn("acls", format!("unknown: {}", shown_errno(&error))),
     });
-    checks.push(match probe::is_case_sensitive(dir.as_fd()) {
+    checks.push(match probe::is_case_sensitive(dir.fd()) {
         Ok(Some(true)) => Check::ok("case", "names are case-sensitive"),
         Ok(Some(false)) => Check::warn("case", "names are not case-sensitive: A and a are one file"),
         Ok(None) => Check::ok("case", "unknown: no name there shows whether case matters"),
         Err(error) => Check::warn("case", format!("unknown: {}", shown_errno(&error))),
     });
-    checks.extend(match probe::space(dir.as_fd()) {
+    checks.extend(match probe::space(dir.fd()) {
         Ok(space) => of_space(&space),
         Err(error) => vec![Check::warn("space", format!("unknown: {}", shown_errno(&error)))],
     });
@@ -561,7 +578,12 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check,
     let patience = Patience { idle: Some(ANSWER_MAX), stop: env.stop.clone(), ..Patience::default() };
     let dial = via_server::dial(identity, peer, patience, Default::default());
     let check = match via_server::dial_all(peer, &[route], &dial) {
-        Ok(won) => return (Check::ok(name, format!("reached at {}", won.address)), true),
+        Ok(won) => {
+            let datagrams =
+                discovered_datagram_bytes(&won.hang_up).map(|bytes| format!(", datagrams of {bytes} bytes"));
+            let finding = format!("reached at {}{}", won.address, datagrams.unwrap_or_default());
+            return (Check::ok(name, finding), true);
+        }
         Err(why @ Trouble::WrongKey(_)) => Check::fail(name, why.to_string()).with_hint(format!(
             "if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}",
             peer.name
@@ -572,6 +594,19 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check,
         Err(why) => Check::warn(name, why.to_string()).with_hint(via_server::unanswered(peer)),
     };
     (check, false)
+}
+
+/// Returns the size of datagrams once QUIC has stopped finding larger ones; `None` for TLS.
+fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
+    let (since, mut found) = (Since::now(), connection.datagram_bytes()?);
+    let mut unchanged = 0;
+    while unchanged < MTU_SETTLED_LOOKS && since.elapsed() < MTU_WAIT_MAX {
+        std::thread::sleep(MTU_LOOK);
+        let now = connection.datagram_bytes()?;
+        unchanged = if now == found { unchanged + 1 } else { 0 };
+        found = now;
+    }
+    Some(found)
 }
 
 /// Returns the route that a copy takes, and why.

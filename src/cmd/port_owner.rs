@@ -9,6 +9,11 @@ const TABLES: [(&str, &str); 4] =
 /// The most bytes of a table that are read; tables can be long and are read whole.
 const TABLE_MAX_BYTES: usize = 64 << 20;
 
+/// Returns whether a process listens on a UDP or TCP port.
+pub fn is_in_use(port: u16) -> bool {
+    TABLES.iter().any(|(table, state)| !sockets_at(table, state, port).is_empty())
+}
+
 /// Returns the process that listens on a UDP or TCP port, as `name (process PID)`. `None` if there is none, or if it
 /// belongs to another user, so that its descriptors cannot be read.
 pub fn of_port(port: u16) -> Option<String> {

@@ -15,7 +15,7 @@
 //! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
 //! `SPARSYNC_DATAGRAM_BYTES=n` limit the capacity of a link and the size of a datagram. `SPARSYNC_UNTYPED=1` omits
-//! types from listings.
+//! types from listings. `SPARSYNC_NAMED=1` makes files without a name impossible.
 
 #![allow(clippy::disallowed_methods, reason = "only this file knows the variables of the hooks")]
 
@@ -260,6 +260,12 @@ pub fn link_bytes() -> Option<usize> {
 pub fn hides_types() -> bool {
     static HIDES: OnceLock<bool> = OnceLock::new();
     *HIDES.get_or_init(|| var("SPARSYNC_UNTYPED").is_some())
+}
+
+/// Returns whether no file can be created without a name, as on some file systems.
+pub fn has_no_tmpfile() -> bool {
+    static LACKS: OnceLock<bool> = OnceLock::new();
+    *LACKS.get_or_init(|| var("SPARSYNC_NAMED").is_some())
 }
 
 /// Returns the maximum size of a datagram in bytes; `None` if only the path limits it.

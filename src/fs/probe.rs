@@ -1,6 +1,7 @@
 //! What the kernel and the file system of a directory support, found by trying. A probe leaves no file behind.
 
-use super::write::lacks_tmpfile;
+use super::root::Dir;
+use super::write::{create_and_unlink, lacks_tmpfile};
 use super::{errno, sys};
 use crate::flist::entry::Time;
 use rustix::fs::{self, StatVfsMountFlags};
@@ -60,7 +61,7 @@ pub struct FileSupport {
 }
 
 /// Tries the files of a directory. Fails if no file can be created in it.
-pub fn files_of(dir: BorrowedFd<'_>) -> io::Result<FileSupport> {
+pub fn files_of(dir: &Dir) -> io::Result<FileSupport> {
     let (file, unnamed) = scratch_file(dir)?;
     let time_step_nanos = time_step_nanos(file.as_fd());
     let xattr = sys::fsetxattr(file.as_fd(), b"user.sparsync", b"1");
@@ -69,14 +70,9 @@ pub fn files_of(dir: BorrowedFd<'_>) -> io::Result<FileSupport> {
 }
 
 /// Creates a file that disappears with its descriptor, and returns whether it never had a name.
-fn scratch_file(dir: BorrowedFd<'_>) -> io::Result<(OwnedFd, bool)> {
-    match sys::tmpfile(dir, 0o600) {
-        Err(error) if lacks_tmpfile(&error) => {
-            let name = format!(".sparsync-{:032x}", u128::from_ne_bytes(sys::random())).into_bytes();
-            let file = sys::create(dir, &name, 0o600)?;
-            sys::unlink(dir, &name)?;
-            Ok((file, false))
-        }
+fn scratch_file(dir: &Dir) -> io::Result<(OwnedFd, bool)> {
+    match sys::tmpfile(dir.fd(), 0o600) {
+        Err(error) if lacks_tmpfile(&error) => Ok((create_and_unlink(dir, b"sparsync-doctor")?, false)),
         created => Ok((created?, true)),
     }
 }
@@ -178,7 +174,7 @@ mod tests {
     fn probes_leave_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let open = || sys::open_dir_path(dir.path().as_os_str().as_encoded_bytes()).unwrap();
-        let found = files_of(open().as_fd()).unwrap();
+        let found = files_of(&Dir::new(open())).unwrap();
         assert!(found.time_step_nanos.is_ok_and(|step| step >= 1));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(is_case_sensitive(open().as_fd()).unwrap(), None, "an empty directory shows nothing");
@@ -190,6 +186,6 @@ mod tests {
         assert!(space(open().as_fd()).unwrap().total_bytes > 0);
         let proc = sys::open_dir_path(b"/proc").unwrap();
         assert!(!has_acls(proc.as_fd()).unwrap());
-        assert!(files_of(proc.as_fd()).is_err());
+        assert!(files_of(&Dir::new(proc)).is_err());
     }
 }

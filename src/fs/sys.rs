@@ -205,6 +205,15 @@ fn hides_types() -> bool {
     false
 }
 
+/// Returns whether no file can be created without a name, as on some file systems. Only for tests in debug builds.
+#[inline(always)]
+fn has_no_tmpfile() -> bool {
+    #[cfg(debug_assertions)]
+    return hooks::has_no_tmpfile();
+    #[cfg(not(debug_assertions))]
+    false
+}
+
 /// Resolves a name in `dir`. If this process is confined, checks names that could lead further; see [`sandbox`].
 fn spot<'a>(dir: BorrowedFd<'a>, name: &'a [u8]) -> io::Result<PermittedName<'a>> {
     match sandbox::of_process() {

@@ -9,7 +9,7 @@
 //! writes the same name, because the first temp name of a name is always the same, or when the generator enters the directory.
 
 use super::root::Dir;
-use super::sys;
+use super::{errno, sys};
 use crate::flist::{Kind, Time};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
@@ -267,6 +267,20 @@ fn put_over_by(dir: &Dir, name: &[u8], mut make: impl FnMut(&[u8]) -> io::Result
             }
         }
     }
+}
+
+/// Creates a file, under a temp name of `name` that is removed at once. If the process is killed in between, the next call
+/// removes it, and so does a copy into the directory.
+pub fn create_and_unlink(dir: &Dir, name: &[u8]) -> io::Result<OwnedFd> {
+    let mut created = Err(io::ErrorKind::NotFound.into());
+    remove_unseen(dir, || {
+        created = with_temp_name(dir, name, |temp| sys::create(dir.fd(), temp, 0o600)).and_then(|(file, temp)| {
+            // Another process may have taken it for a leftover.
+            errno::if_there(sys::unlink(dir.fd(), &temp))?;
+            Ok(file)
+        });
+    });
+    created
 }
 
 /// Calls `make` with the temp names of `name` in turn until one is free. Removes leftovers.

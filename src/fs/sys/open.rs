@@ -132,6 +132,9 @@ pub fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd
 pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
     attempt(Call::TmpFile, || {
         may_write()?;
+        if super::has_no_tmpfile() {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         Ok(fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
     })
 }

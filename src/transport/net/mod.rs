@@ -76,6 +76,16 @@ impl HangUp {
         }
     }
 
+    /// Returns the size of datagrams that the path is known to carry, in bytes; `None` if the session does not use QUIC.
+    pub fn datagram_bytes(&self) -> Option<u16> {
+        let connection = match self {
+            HangUp::Quic(connection) => connection,
+            HangUp::Lanes(lanes) => lanes.connection(),
+            HangUp::Tls(_) => return None,
+        };
+        Some(connection.stats().path.current_mtu)
+    }
+
     /// Returns a closure that closes the connection after what was written; what is lost of that, the peer can do
     /// without. The closure does not keep the connection open.
     fn leave(&self, engine: &tokio::runtime::Handle) -> Leave {

@@ -437,6 +437,11 @@ impl Write for UpgradeWriter {
 pub struct UpgradeHangUp(Arc<UpgradeShared>);
 
 impl UpgradeHangUp {
+    /// Returns the QUIC connection.
+    pub fn connection(&self) -> &quinn::Connection {
+        &self.0.connection
+    }
+
     /// Closes both connections and sends the reason to the peer.
     pub fn now(&self, why: &str) {
         quic::close(&self.0.connection, quic::CloseCode::Instructed, why.as_bytes());
