@@ -32,6 +32,38 @@ fn scan_measures_one_worker_and_the_default() {
 }
 
 #[test]
+fn chart_has_a_bar_for_each_row() {
+    let scene = Scene::new();
+    let rows = rows(&scene, "scan in --svg=chart.svg").len();
+    let chart = std::fs::read_to_string(scene.path("chart.svg")).unwrap();
+    assert!(chart.starts_with("<svg ") && chart.matches("<rect ").count() == rows, "{chart}");
+    let output = scene.command("client", "bench sync in new --repeat=1 --svg=none/chart.svg").output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors, "sparsync: cannot write the chart to none/chart.svg: No such file or directory (2)\n");
+    assert!(output.status.code() == Some(11) && !scene.path("new").exists(), "the copies are removed");
+}
+
+#[test]
+fn impossible_cold_runs_have_a_next_step() {
+    let scene = Scene::new();
+    // Without the superuser's rights, the caches cannot be dropped. Root in a container often lacks them too.
+    let output = scene.command("client", "bench scan in --cold --repeat=1 --json").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    lines.iter().for_each(check_line);
+    let cold = lines.iter().filter(|line| line["cache"] == "cold").count();
+    let note = lines.iter().find(|line| line["type"] == "note").map(|line| line["text"].as_str().unwrap().to_owned());
+    match note {
+        None => assert_eq!(cold, 2, "{text}"),
+        Some(note) => {
+            let start = "no cold runs: cannot write /proc/sys/vm/drop_caches: ";
+            let next = if rustix::process::geteuid().is_root() { "run this on the host" } else { "run this as root" };
+            assert!(cold == 0 && note.starts_with(start) && note.ends_with(next), "{note}");
+        }
+    }
+}
+
+#[test]
 fn sync_copies_everything_each_time_and_removes_it() {
     let scene = Scene::new();
     let len = std::fs::metadata(scene.path("in/f")).unwrap().len();

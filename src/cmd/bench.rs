@@ -1,15 +1,17 @@
 //! `sparsync bench`: measures listing and copying a tree, and names what limits the speed.
 
 use super::command_end::{print_line, write_text};
-use super::copy;
+use super::{copy, metrics_file};
 use crate::cli::subcommand::Bench;
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{errno, probe, sys};
+use crate::fs::{errno, probe, sys, trusted_path};
+use crate::options::LinkOwners;
+use crate::report::bench_chart;
 use crate::report::event::errno_words;
-use crate::report::json;
+use crate::report::json::{self, BenchLine};
 use crate::work::clock::{self, Since};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -77,12 +79,26 @@ pub fn run(env: &mut Env, wanted: &Bench) -> Result<Exit> {
         Some(dest) => Some(DestDir::make(&wanted.source, dest)?),
         None => None,
     };
-    let measured = measure(env, wanted, &source);
+    let measured = measure(env, wanted, &source).and_then(|rows| draw(env, wanted, &rows));
     let removed = trees.map_or(Ok(()), |trees| trees.remove(env));
     measured.and(removed).map(|()| Exit::Ok)
 }
 
-fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<()> {
+/// Writes the chart, if one is requested.
+fn draw(env: &Env, wanted: &Bench, rows: &[BenchLine]) -> Result<()> {
+    let Some(path) = &wanted.svg else { return Ok(()) };
+    let dest = wanted.dest.iter().flat_map(|dest| [b" ", &dest[..]].concat());
+    let what: Vec<u8> = wanted.source.iter().copied().chain(dest).collect();
+    let action = if wanted.dest.is_some() { "sync" } else { "scan" };
+    let chart = bench_chart::svg(&format!("sparsync bench {action} {}", String::from_utf8_lossy(&what)), rows);
+    metrics_file::put(path, LinkOwners::default(), chart.as_bytes(), env.umask).map_err(|error| {
+        let message = [b"sparsync: cannot write the chart to ", &path[..], b": ", &errno_words(&error)].concat();
+        Error::new(Exit::FileIo, trusted_path::with_refusal(&error, message))
+    })
+}
+
+/// Measures and prints each row, and returns the rows.
+fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<Vec<BenchLine>> {
     let (all, mut rows) = (copy::threads(), vec![(false, 1), (false, copy::threads())]);
     let at = wanted.dest.as_ref().unwrap_or(&wanted.source);
     let is_network = sys::open_dir_path(at)
@@ -94,7 +110,11 @@ fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<()> {
             Ok(()) => rows.extend([(true, 1), (true, all)]),
             Err(error) => {
                 let why = String::from_utf8_lossy(&errno_words(&error)).into_owned();
-                note = Some(format!("no cold runs: cannot drop the caches: {why}; only root can"));
+                let next = match sys::ids().0 {
+                    0 => "in a container, run this on the host",
+                    _ => "run this as root",
+                };
+                note = Some(format!("no cold runs: cannot write {}: {why}; {next}", probe::DROP_CACHES));
             }
         }
     }
@@ -103,7 +123,7 @@ fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<()> {
             "cache  workers  runs   median s    least s     most s      entries/s      MiB/s     user s   system s";
         print_line(env, head)?;
     }
-    let mut verdicts = Vec::new();
+    let (mut lines, mut verdicts) = (Vec::new(), Vec::new());
     for (is_cold, workers) in rows {
         // The first run fills the caches.
         if !is_cold {
@@ -117,23 +137,29 @@ fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<()> {
             samples.push(once(env, wanted, source, workers)?);
         }
         samples.sort_by_key(|sample| sample.wall);
-        verdicts.push(print_row(env, wanted, &samples, (is_cold, workers), is_network)?);
+        let (line, verdict) = print_row(env, wanted, &samples, (is_cold, workers), is_network)?;
+        lines.push(line);
+        verdicts.push(verdict);
     }
-    if !wanted.json {
+    if wanted.json {
+        let mut text = Vec::new();
+        note.iter().for_each(|note| json::put(&mut text, &json::note(note.as_bytes())));
+        write_text(&mut env.stdout, &text)?;
+    } else {
         verdicts.extend(note);
         print_line(env, &verdicts.join("\n"))?;
     }
-    Ok(())
+    Ok(lines)
 }
 
-/// Prints the row of these runs, sorted by time, and returns the verdict in words.
+/// Prints the row of these runs, sorted by time, and returns it with the verdict in words.
 fn print_row(
     env: &mut Env,
     wanted: &Bench,
     samples: &[Sample],
     (is_cold, workers): (bool, usize),
     is_network: bool,
-) -> Result<String> {
+) -> Result<(BenchLine, String)> {
     let cpus = workers.min(std::thread::available_parallelism().map_or(1, usize::from));
     let median = samples[samples.len() / 2];
     let sum = samples.iter().fold(Sample::default(), |sum, sample| Sample {
@@ -150,23 +176,23 @@ fn print_row(
             .map(|time| time.as_secs_f64());
     let per_sec = |count: u64| count as f64 / wall.max(1e-9);
     let cache = if is_cold { "cold" } else { "warm" };
+    let line = BenchLine {
+        action: if wanted.dest.is_some() { "sync" } else { "scan" },
+        cache,
+        workers,
+        runs: samples.len(),
+        entries: median.entries,
+        bytes: median.bytes,
+        median_secs: wall,
+        least_secs: least,
+        most_secs: most,
+        user_secs: user,
+        system_secs: system,
+        bound_by: bound.word(),
+    };
     if wanted.json {
-        let line = json::BenchLine {
-            action: if wanted.dest.is_some() { "sync" } else { "scan" },
-            cache,
-            workers,
-            runs: samples.len(),
-            entries: median.entries,
-            bytes: median.bytes,
-            median_secs: wall,
-            least_secs: least,
-            most_secs: most,
-            user_secs: user,
-            system_secs: system,
-            bound_by: bound.word(),
-        };
         let mut text = Vec::new();
-        json::put(&mut text, &json::Line::Bench(Box::new(line)));
+        json::put(&mut text, &json::Line::Bench(&line));
         write_text(&mut env.stdout, &text)?;
     } else {
         let (entries, mib) = (per_sec(median.entries), per_sec(median.bytes) / f64::from(1 << 20));
@@ -180,15 +206,16 @@ fn print_row(
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     let start = format!("{cache}, {workers} worker{}", plural(workers));
     if bound == Bound::Unknown {
-        return Ok(format!("{start}: the limit is unknown, because the runs are too short"));
+        return Ok((line, format!("{start}: the limit is unknown, because the runs are too short")));
     }
     let share = 100.0 * sum.user.as_secs_f64() / (sum.wall.as_secs_f64() * cpus as f64);
-    Ok(format!(
+    let verdict = format!(
         "{start}: bound by {}; this program computes {share:.0} % of the time of {cpus} CPU{}, at {} bytes per entry",
         bound.word(),
         plural(cpus),
         median.bytes / median.entries.max(1)
-    ))
+    );
+    Ok((line, verdict))
 }
 
 /// Lists or copies the tree once. A copy is removed before it is made again.

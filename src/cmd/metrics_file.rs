@@ -30,21 +30,22 @@ impl MetricsFile {
         let counts = env.counts.lock().take();
         let (version, end) = (env!("CARGO_PKG_VERSION"), clock::now_unix().0);
         let text = metrics::of_run(version, exit, counts.as_ref(), since.elapsed(), end);
-        if let Err(error) = self.put(text.as_bytes(), 0o666 & !env.umask) {
+        if let Err(error) = put(&self.path, self.owners, text.as_bytes(), env.umask) {
             let start = [b"sparsync: cannot write the metrics to ", &self.path[..], b": "].concat();
             let line = trusted_path::with_refusal(&error, [start, errno_words(&error)].concat());
             // There is no other place for this message.
             let _ = env.stderr.write_all(&[line, b"\n".to_vec()].concat());
         }
     }
+}
 
-    fn put(&self, text: &[u8], mode: u32) -> io::Result<()> {
-        let path = Path::new(OsStr::from_bytes(&self.path));
-        let name = path.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
-        let dir = path.parent().map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
-        let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, self.owners)?;
-        files::put(dir.as_fd(), name, text, mode)
-    }
+/// Replaces a file that the command line names.
+pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Result<()> {
+    let path = Path::new(OsStr::from_bytes(path));
+    let name = path.file_name().and_then(OsStr::to_str).ok_or(io::ErrorKind::InvalidFilename)?;
+    let dir = path.parent().map_or(&b""[..], |dir| dir.as_os_str().as_bytes());
+    let dir = trusted_path::open_dir(if dir.is_empty() { b"." } else { dir }, owners)?;
+    files::put(dir.as_fd(), name, text, 0o666 & !umask)
 }
 
 /// Fails if a run with `--metrics-file` would be handed over to the installed rsync. Looks at the words, because the command

@@ -140,10 +140,14 @@ pub fn is_network(dir: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(TYPES.contains(&(fs::fstatfs(dir)?.f_type as u32)))
 }
 
-/// Drops the file caches of the machine, which only root may do.
+/// The file of [`drop_caches`].
+pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Drops the file caches of the machine, which only root may do, and in most containers not even root.
 pub fn drop_caches() -> io::Result<()> {
-    let dir = sys::open_dir_path(b"/proc/sys/vm")?;
-    let file = sys::open_write(dir.as_fd(), b"drop_caches")?;
+    let (dir, name) = DROP_CACHES.rsplit_once('/').unwrap_or_default();
+    let dir = sys::open_dir_path(dir.as_bytes())?;
+    let file = sys::open_write(dir.as_fd(), name.as_bytes())?;
     // Only written data can be dropped.
     fs::sync();
     sys::write_all(file.as_fd(), b"3\n")

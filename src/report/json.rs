@@ -36,7 +36,7 @@ pub enum Line<'a> {
     /// A check of `sparsync doctor`.
     Check(CheckLine<'a>),
     /// A row of `sparsync bench`.
-    Bench(Box<BenchLine>),
+    Bench(&'a BenchLine),
 }
 
 /// A path or another byte string.

@@ -1,5 +1,6 @@
 //! Reports the events of a run: as values, then as text.
 
+pub mod bench_chart;
 pub mod escape;
 pub mod event;
 pub mod final_error;

@@ -13,7 +13,7 @@ const REPEATS_MAX: usize = 1000;
 
 /// Parses the words after `bench`.
 pub fn read(words: &mut WordReader) -> Result<Verb> {
-    let (mut operands, mut repeats, mut cold, mut json) = (Vec::new(), REPEATS, false, false);
+    let (mut operands, mut repeats, mut cold, mut json, mut svg) = (Vec::new(), REPEATS, false, false, None);
     while let Some(word) = words.word()? {
         let name = match word {
             Argument::Short('h') => return Ok(Verb::Help(Page::Bench)),
@@ -28,6 +28,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             "help" => return Ok(Verb::Help(Page::Bench)),
             "json" => json = true,
             "cold" => cold = true,
+            "svg" => svg = Some(words.value("--svg")?.into_vec()),
             "repeat" => {
                 let text = words.text("--repeat")?;
                 let count = text.parse().ok().filter(|count| (1..=REPEATS_MAX).contains(count));
@@ -43,5 +44,5 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
         [action, from, to] if action == b"sync" && is_path(from) && is_path(to) => (from.clone(), Some(to.clone())),
         _ => return Err(words.wrong("expected `scan PATH` or `sync SRC DST`")),
     };
-    Ok(Verb::Bench(Box::new(Bench { source, dest, repeats, cold, json })))
+    Ok(Verb::Bench(Box::new(Bench { source, dest, repeats, cold, json, svg })))
 }

@@ -249,4 +249,6 @@ pub struct Bench {
     pub cold: bool,
     /// Print one JSON object per row.
     pub json: bool,
+    /// Write a chart to this file.
+    pub svg: Option<Vec<u8>>,
 }

@@ -421,6 +421,7 @@ OPTIONS
   --cold                  also measure with empty caches; only root may do this, and it drops the
                           caches of the whole machine
   --json                  print one JSON object per row; docs/json-schema.json describes them
+  --svg=FILE              also write the rows to FILE as a chart
   --help, -h              print this help
 
 EXAMPLES

@@ -277,8 +277,15 @@ fn doctor_arguments_are_parsed() {
 
 #[test]
 fn bench_arguments_are_parsed() {
-    let bench = Bench { source: b"a".to_vec(), dest: Some(b"b".to_vec()), repeats: 3, cold: true, json: true };
-    let line = "sparsync bench sync --repeat=3 a --cold b --json";
+    let bench = Bench {
+        source: b"a".to_vec(),
+        dest: Some(b"b".to_vec()),
+        repeats: 3,
+        cold: true,
+        json: true,
+        svg: Some(b"c".to_vec()),
+    };
+    let line = "sparsync bench sync --repeat=3 a --cold b --json --svg c";
     assert_eq!(parsed(line), Some(Ok(Verb::Bench(Box::new(bench)))));
     assert_eq!(parsed("sparsync bench -h"), Some(Ok(Verb::Help(Page::Bench))));
 }
