@@ -102,7 +102,13 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
             [verb, ..] if verb == "enroll" => Some(Recognized::Help(Page::Enroll)),
             [verb, ..] if verb == "doctor" => Some(Recognized::Help(Page::Doctor)),
             [verb, ..] if verb == "bench" => Some(Recognized::Help(Page::Bench)),
-            _ => None,
+            [word, ..] => {
+                let word = word.to_str().filter(|word| !is_path(word))?;
+                let is_action = ACTIONS.contains(&word) && rest.len() == 1;
+                let verb = ["server", "enroll", "doctor", "bench"].into_iter().find(|verb| distance(word, verb) <= 2);
+                let meant = verb.map(str::to_owned).or(is_action.then(|| format!("server {word}")))?;
+                Some(Recognized::Misspelled(format!("help {meant}")))
+            }
         },
         _ if is_path(first) || first.starts_with('-') => None,
         _ if is_action && distance(first, "server") <= 2 => {

@@ -34,7 +34,15 @@ fn subcommand_must_be_the_first_word_of_sparsync() {
         ["sparsync ./server x", "sparsync -- server x", "sparsync -a server x", "rsync server start", "sparsync"]
             .into_iter()
             .chain(["sparsync server v/", "sparsync server -a v/", "sparsync server host:v", "sparsync enroll v/"])
-            .chain(["sparsync help v/", "sparsync sewer v/", "sparsync enrol a b", "sparsync ./enrol box"])
+            .chain([
+                "sparsync help v/",
+                "sparsync help sever/",
+                "sparsync help v",
+                "rsync help sever",
+                "sparsync sewer v/",
+                "sparsync enrol a b",
+                "sparsync ./enrol box",
+            ])
             .chain([
                 "sparsync doctor v/",
                 "sparsync doctor h:v",
@@ -89,6 +97,11 @@ fn misspelled_subcommand_is_an_error_with_a_suggestion() {
         ("server restat", "server restart"),
         ("enrol box", "enroll box"),
         ("enrolll me@box", "enroll me@box"),
+        ("help sever", "help server"),
+        ("help sever start", "help server"),
+        ("help enrol", "help enroll"),
+        ("help docter", "help doctor"),
+        ("help restart", "help server restart"),
     ] {
         let error = refused(line);
         assert!(error.contains(&format!("did you mean `sparsync {meant}`?")), "{error}");
