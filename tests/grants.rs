@@ -493,6 +493,34 @@ fn home_of_nobody(scene: &crate::server::Scene) {
     std::os::unix::fs::chown(scene.path("nobody"), Some(65534), Some(65534)).unwrap();
 }
 
+/// A login of ssh has other rights than a grant, so a run that uses one in place of the other reports that.
+#[test]
+fn revoked_key_is_reported_if_ssh_copies() {
+    let scene = crate::server::Scene::new();
+    scene.enroll("--root TOP/in");
+    // A shell beside a slow server does not win, because it would have to ask for a password.
+    let asks = "#!/bin/sh\ncase $* in *BatchMode*) exit 255;; esac\n";
+    let answers = std::fs::read_to_string(scene.path("ssh")).unwrap();
+    scene.script("ssh", &answers.replace("#!/bin/sh\n", asks));
+    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
+    let program = oracle::under_test().display().to_string();
+    let copy = |words: &str| {
+        let mut copy = scene.command("client", &format!("{words} --rsync-path={program} src/ host:TOP/in/"));
+        let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(copy("-a"), "");
+    scene.well("revoke laptop");
+    let denied = "sparsync: host: using a remote shell: its server denies access: this machine's key has no grant there\n\
+                  hint: request access with `sparsync enroll host`\n";
+    // Each run asks the server again.
+    for _ in 0..2 {
+        assert_eq!(copy("-a"), denied);
+    }
+    assert_eq!(copy("-aq"), "");
+}
+
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
 fn request_beyond_the_grant_falls_back_to_ssh() {

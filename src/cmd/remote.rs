@@ -44,7 +44,7 @@ use crate::trust::timestamp::Moment;
 use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -371,14 +371,7 @@ impl RemoteCopy {
     /// authorization.
     fn fall_back_to_shell(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<ReachedProgram, Error> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
-        // Over ssh, the copy may do more than its grant permits. That is always reported.
-        if !self.options.output.quiet {
-            let host = route::named(&self.far);
-            let words = String::from_utf8_lossy(words);
-            // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {words}");
-        }
-        *self.route.lock() = Some("a remote shell: its server denies access".to_owned());
+        self.print_denied(env, &String::from_utf8_lossy(words));
         self.connect_by_shell(env, Some(peer)).map_err(|error| match error.exit {
             Exit::Signal => error,
             _ => Error { message: [&why.message, &b"\n"[..], &error.message].concat(), ..error },

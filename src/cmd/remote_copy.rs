@@ -68,6 +68,17 @@ impl RemoteCopy {
         }
     }
 
+    /// Records that the server denies access, so that a remote shell is the route. Prints this with the reason unless the run
+    /// is quiet, because over ssh the copy may do more than its grant permits.
+    pub fn print_denied(&self, env: &mut Env, why: &str) {
+        let host = route::named(&self.far);
+        *self.route.lock() = Some("a remote shell: its server denies access".to_owned());
+        if !self.options.output.quiet {
+            // A lost notice does not affect the copy.
+            let _ = writeln!(env.stderr, "sparsync: {host}: using a remote shell: its server denies access: {why}");
+        }
+    }
+
     /// Returns what of this run only an installed rsync can do with a stock rsync.
     pub fn lacking_for_stock(&self, env: &Env) -> Option<&'static str> {
         let sends = !self.far.server_sends;

@@ -145,12 +145,15 @@ pub fn reach(
         }
         RaceWinner::Shell(found, held) => {
             // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
-            let is_refused = matches!(contest.no_server, Some(Trouble::NotAdmitted));
-            let why = contest.no_server.map_or_else(
-                || "ssh answered before the server".to_owned(),
-                |why| format!("no connection to the server: {why}"),
-            );
-            side.print_route(env, &format!("a remote shell: {why}"));
+            let is_refused = contest.no_server == Some(Trouble::NotAdmitted);
+            match contest.no_server {
+                Some(why @ Trouble::NotAdmitted) => {
+                    let name = &server.peer.name;
+                    side.print_denied(env, &format!("{why}\nhint: request access with `sparsync enroll {name}`"));
+                }
+                Some(why) => side.print_route(env, &format!("a remote shell: no connection to the server: {why}")),
+                None => side.print_route(env, "a remote shell: ssh answered before the server"),
+            }
             held.print(env);
             if !is_refused {
                 remember(places, server.peer, Route::Ssh);
