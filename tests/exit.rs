@@ -303,3 +303,51 @@ fn vanished_and(w: World, more: &[&str]) {
 
 synctest!(a_vanished_file_alone, |w: World| vanished_and(w, &["src/./d"]));
 synctest!(a_vanished_file_and_one_that_cannot_be_placed, |w: World| vanished_and(w, &["src/./f"]));
+
+/// Runs a copy of a tree whose lines do not fit into its pipe. The reader closes the pipe after the first line, or before
+/// the run. Returns the exit code, and whether all was copied.
+fn copy_into_closed_pipe(program: &std::path::Path, options: &[&str], reads_a_line: bool) -> (Option<i32>, bool) {
+    use std::io::Read as _;
+    const FILES: usize = 400;
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    std::fs::create_dir(dir.path().join("src")).expect("scratch can be written");
+    for n in 0..FILES {
+        std::fs::write(dir.path().join(format!("src/a-file-with-a-longer-name-{n}")), "x")
+            .expect("scratch can be written");
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a descriptor is free");
+    rustix::pipe::fcntl_setpipe_size(&write, 4096).expect("it is a pipe");
+    let mut read = Some(std::fs::File::from(read)).filter(|_| reads_a_line);
+    let mut command = Command::new(program);
+    command.args(options).args(["src/", "dst"]).current_dir(dir.path()).env("LC_ALL", "C");
+    let child = command.stdin(std::process::Stdio::null()).stdout(write).stderr(std::process::Stdio::null()).spawn();
+    let mut child = child.expect("the program can be started");
+    drop(command);
+    let mut byte = [0];
+    while let Some(read) = &mut read
+        && read.read(&mut byte).expect("the pipe is open") == 1
+        && byte != *b"\n"
+    {}
+    drop(read);
+    let code = child.wait().expect("the program was started").code();
+    let copied = std::fs::read_dir(dir.path().join("dst")).map_or(0, Iterator::count);
+    (code, copied == FILES)
+}
+
+#[test]
+fn closed_pipe_ends_only_runs_that_do_not_buffer_their_output() {
+    for (outbuf, reads_a_line, code) in [
+        ("--outbuf=B", true, 0),
+        ("--outbuf=L", true, 0),
+        ("--outbuf=N", true, 13),
+        ("--outbuf=B", false, 0),
+        ("--outbuf=L", false, 13),
+    ] {
+        for options in [&["-av", outbuf][..], &["-ai", outbuf, "--info=flist2"], &["-av", "--progress", outbuf]] {
+            let theirs = copy_into_closed_pipe(oracle::rsync(), options, reads_a_line);
+            let ours = copy_into_closed_pipe(oracle::under_test(), options, reads_a_line);
+            assert_eq!((ours, theirs.0), ((Some(code), code == 0), Some(code)), "{options:?} {reads_a_line}");
+        }
+    }
+    assert_eq!(copy_into_closed_pipe(oracle::under_test(), &["-a", "--json"], true), (Some(0), true));
+}

@@ -100,10 +100,15 @@ impl Screen {
         self.stdout.flush();
     }
 
-    /// Returns whether stdout failed and was not block-buffered. As in rsync, a closed pipe does not stop the run if it
-    /// is block-buffered.
+    /// Returns whether the run must end because stdout failed. As in rsync, a closed pipe stops only an unbuffered run, and
+    /// a line-buffered one of which nothing was read.
     pub(super) fn lines_are_lost(&self) -> bool {
-        self.stdout.failed && self.stdout.mode != Outbuf::Block
+        let stops = match self.stdout.mode {
+            Outbuf::None => true,
+            Outbuf::Line => !self.stdout.has_written,
+            Outbuf::Block => false,
+        };
+        self.stdout.failed && stops
     }
 }
 
@@ -113,11 +118,12 @@ struct Sink {
     buf: Vec<u8>,
     mode: Outbuf,
     failed: bool,
+    has_written: bool,
 }
 
 impl Sink {
     fn new(writer: Box<dyn Write + Send>, mode: Outbuf) -> Sink {
-        Sink { writer, buf: Vec::with_capacity(BLOCK_BYTES + 1024), mode, failed: false }
+        Sink { writer, buf: Vec::with_capacity(BLOCK_BYTES + 1024), mode, failed: false, has_written: false }
     }
 
     fn put_line(&mut self, line: &[u8], charset: Charset) {
@@ -143,6 +149,7 @@ impl Sink {
     fn flush(&mut self) {
         if !self.buf.is_empty() && !self.failed {
             self.failed = self.writer.write_all(&self.buf).and_then(|()| self.writer.flush()).is_err();
+            self.has_written |= !self.failed;
         }
         self.buf.clear();
     }
