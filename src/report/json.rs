@@ -18,9 +18,11 @@ use std::time::Duration;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line<'a> {
     /// An entry was changed, or would be in a dry run.
-    Change(Box<ChangeLine<'a>>),
+    #[serde(skip_serializing)]
+    Change(&'a Item),
     /// An entry of `--list-only`.
-    Entry(Box<EntryLine<'a>>),
+    #[serde(skip_serializing)]
+    Entry(&'a Item),
     /// An extra entry was deleted, or would be in a dry run.
     Delete(DeleteLine<'a>),
     /// A text for the user.
@@ -51,56 +53,11 @@ struct Text<'a> {
 
 impl<'a> Text<'a> {
     fn new(bytes: &'a [u8]) -> Text<'a> {
-        let path = String::from_utf8_lossy(bytes);
-        let path_base64 = matches!(path, Cow::Owned(_)).then(|| STANDARD.encode(bytes));
-        Text { path, path_base64 }
-    }
-}
-
-/// See [`Line::Entry`].
-#[derive(Serialize)]
-pub struct EntryLine<'a> {
-    #[serde(flatten)]
-    path: Text<'a>,
-    kind: &'static str,
-    /// In octal, without the file type.
-    mode: String,
-    size_bytes: u64,
-    mtime_secs: i64,
-    mtime_nanos: u32,
-    /// The target of a symlink.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<Text<'a>>,
-}
-
-impl<'a> EntryLine<'a> {
-    fn new(item: &'a Item) -> EntryLine<'a> {
-        EntryLine {
-            path: Text::new(&item.name),
-            kind: kind_name(item.kind),
-            mode: format!("{:04o}", item.mode & 0o7777),
-            size_bytes: item.len_bytes,
-            mtime_secs: item.mtime.secs,
-            mtime_nanos: item.mtime.nanos,
-            target: item.target.as_deref().map(Text::new),
+        match std::str::from_utf8(bytes) {
+            Ok(path) => Text { path: path.into(), path_base64: None },
+            Err(_) => Text { path: String::from_utf8_lossy(bytes), path_base64: Some(STANDARD.encode(bytes)) },
         }
     }
-}
-
-/// See [`Line::Change`].
-#[derive(Serialize)]
-pub struct ChangeLine<'a> {
-    #[serde(flatten)]
-    entry: EntryLine<'a>,
-    /// The columns of `-i`.
-    itemize: String,
-    update: &'static str,
-    is_new: bool,
-    /// What differed.
-    changes: Vec<&'static str>,
-    /// The name that the entry was linked to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    linked_to: Option<Text<'a>>,
 }
 
 /// See [`Line::Delete`].
@@ -253,19 +210,24 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
 
 /// Appends a line.
 pub fn put(out: &mut Vec<u8>, line: &Line<'_>) {
-    // Writing to a vector does not fail, and no object has a key that is not a string.
-    if serde_json::to_writer(&mut *out, line).is_ok() {
-        out.push(b'\n');
+    match line {
+        Line::Change(item) => put_change(out, item),
+        Line::Entry(item) => {
+            put_entry(out, "entry", item);
+            out.push(b'}');
+        }
+        other => put_value(out, other),
     }
+    out.push(b'\n');
 }
 
-/// Returns the line of a text for the user.
-pub fn note(text: &[u8]) -> Line<'_> {
-    Line::Note(NoteLine { text: String::from_utf8_lossy(text) })
+fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
+    // Writing to a vector does not fail, and no object has a key that is not a string.
+    let _ = serde_json::to_writer(out, &value);
 }
 
-/// Returns the line of a changed entry.
-pub fn change(item: &Item) -> Line<'_> {
+/// Appends the columns of `-i`, how the entry was updated, and what differed, after the fields of the entry.
+fn put_change(out: &mut Vec<u8>, item: &Item) {
     let update = match item.update {
         Update::Received => "received",
         Update::Sent => "sent",
@@ -273,19 +235,52 @@ pub fn change(item: &Item) -> Line<'_> {
         Update::HardLink => "hard_link",
         Update::Attrs => "attributes",
     };
-    Line::Change(Box::new(ChangeLine {
-        entry: EntryLine::new(item),
-        itemize: String::from_utf8_lossy(&itemize(item.update, item.kind, item.changes)).into_owned(),
-        update,
-        is_new: item.changes.has(Changes::NEW),
-        changes: item.changes.shown().map(|shown| shown.name).collect(),
-        linked_to: item.linked_to.as_deref().map(Text::new),
-    }))
+    put_entry(out, "change", item);
+    out.extend_from_slice(b",\"itemize\":\"");
+    out.extend_from_slice(&itemize(item.update, item.kind, item.changes));
+    put_words(out, ["\",\"update\":\"", update, "\",\"is_new\":"]);
+    put_words(out, [if item.changes.has(Changes::NEW) { "true" } else { "false" }, ",\"changes\":["]);
+    for (at, shown) in item.changes.shown().enumerate() {
+        put_words(out, [if at == 0 { "\"" } else { ",\"" }, shown.name, "\""]);
+    }
+    out.push(b']');
+    if let Some(name) = &item.linked_to {
+        out.extend_from_slice(b",\"linked_to\":");
+        put_value(out, Text::new(name));
+    }
+    out.push(b'}');
 }
 
-/// Returns the line of a listed entry.
-pub fn entry(item: &Item) -> Line<'_> {
-    Line::Entry(Box::new(EntryLine::new(item)))
+/// Appends the fields of an entry. There can be a line for each entry of a tree, and deriving it costs three times as much.
+fn put_entry(out: &mut Vec<u8>, line_type: &str, item: &Item) {
+    put_words(out, ["{\"type\":\"", line_type, "\",\"path\":"]);
+    let Text { path, path_base64 } = Text::new(&item.name);
+    put_value(out, path);
+    if let Some(bytes) = path_base64 {
+        put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
+    }
+    put_words(out, [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""]);
+    // In octal, without the file type.
+    out.extend_from_slice(&[9, 6, 3, 0].map(|shift| b'0' + (item.mode >> shift & 7) as u8));
+    out.extend_from_slice(b"\",\"size_bytes\":");
+    put_value(out, item.len_bytes);
+    out.extend_from_slice(b",\"mtime_secs\":");
+    put_value(out, item.mtime.secs);
+    out.extend_from_slice(b",\"mtime_nanos\":");
+    put_value(out, item.mtime.nanos);
+    if let Some(target) = &item.target {
+        out.extend_from_slice(b",\"target\":");
+        put_value(out, Text::new(target));
+    }
+}
+
+fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
+    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
+}
+
+/// Returns the line of a text for the user.
+pub fn note(text: &[u8]) -> Line<'_> {
+    Line::Note(NoteLine { text: String::from_utf8_lossy(text) })
 }
 
 /// Returns the line of a problem. The path and the error number come from rsync's form of the message,
@@ -360,6 +355,8 @@ fn kind_name(kind: Kind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flist::Time;
+    use crate::report::format::tests::item;
 
     fn shown(line: &Line<'_>) -> String {
         serde_json::to_string(line).expect("a line has no map with other keys than strings")
@@ -377,6 +374,31 @@ mod tests {
             let text = shown(&problem(line, Weight::Vanished));
             assert!(!text.contains("errno"), "{text}");
         }
+    }
+
+    #[test]
+    fn lines_of_entries_are_json() {
+        let mut item = Item {
+            name: b"a\"\xff\n".to_vec(),
+            update: Update::Received,
+            mode: 0o104_751,
+            len_bytes: u64::MAX,
+            mtime: Time { secs: -1, nanos: 5 },
+            changes: Changes::NEW | Changes::SIZE | Changes::TIME,
+            linked_to: Some(b"b\\".to_vec()),
+            ..item("")
+        };
+        let mut out = Vec::new();
+        put(&mut out, &Line::Change(&item));
+        let fields = r#""path":"a\"\ufffd\n","path_base64":"YSL/Cg==","kind":"file","mode":"4751","size_bytes":18446744073709551615,"mtime_secs":-1,"mtime_nanos":5"#;
+        let fields = fields.replace("\\ufffd", "\u{fffd}");
+        let rest = r#""itemize":">f+++++++++","update":"received","is_new":true,"changes":["size","mtime"],"linked_to":{"path":"b\\"}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"type\":\"change\",{fields},{rest}}}\n"));
+        item.target = Some(b"b".to_vec());
+        let mut out = Vec::new();
+        put(&mut out, &Line::Entry(&item));
+        let target = r#""target":{"path":"b"}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"type\":\"entry\",{fields},{target}}}\n"));
     }
 
     #[test]

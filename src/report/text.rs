@@ -360,11 +360,13 @@ impl TextReporter {
     fn put_object(&mut self, event: &Event) {
         let line = match event {
             Event::Item(item) => {
-                item.name.clone_into(&mut self.last_name);
+                if self.meter.is_some() {
+                    item.name.clone_into(&mut self.last_name);
+                }
                 match self.choice.line(item) {
-                    _ if self.facts.list_only => Some(json::entry(item)),
+                    _ if self.facts.list_only => Some(json::Line::Entry(item)),
                     LineKind::Nothing => None,
-                    LineKind::Full | LineKind::Name | LineKind::UpToDate => Some(json::change(item)),
+                    LineKind::Full | LineKind::Name | LineKind::UpToDate => Some(json::Line::Change(item)),
                 }
             }
             other => json::event(other),
@@ -413,6 +415,8 @@ impl TextReporter {
         match (choice, &self.format) {
             _ if self.output.quiet => return,
             (LineKind::Nothing, _) => return,
+            // Its object was printed.
+            (LineKind::Full, _) if self.output.json => return,
             (LineKind::Full, Some(format)) => {
                 let now_secs = (self.clock)().0;
                 format.put(line, &Shown::item(item, &self.constants, now_secs), &mut self.times);
