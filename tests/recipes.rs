@@ -4,7 +4,7 @@
 //! a line. `(exit N)` is its exit code, if that is not 0. Each host that ssh reaches is a directory, and `nas` has no
 //! sparsync.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, report_skip};
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -155,6 +155,55 @@ fn recipes_print_what_the_guide_shows() {
         }
     }
     assert!(faults.is_empty(), "docs/GUIDE.md shows something else:{faults}");
+}
+
+/// Runs the recipe for alternatives(8) with directories of its own in place of the system's.
+#[test]
+fn alternatives_select_sparsync_or_rsync() {
+    let recipe = GUIDE.split("```sh\n").find(|block| block.starts_with("dpkg-divert "));
+    let recipe = recipe.and_then(|block| block.split("```").next()).expect("the guide has the recipe");
+    let tools = ["dpkg-divert", "update-alternatives"];
+    let path = std::env::var_os("PATH").expect("a test has a PATH");
+    if let Some(tool) = tools.iter().find(|tool| !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file())) {
+        return report_skip("alternatives_select_sparsync_or_rsync", &format!("{tool} is not installed"));
+    }
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let top = dir.path();
+    for sub in ["bin", "etc", "links", "choices", "dpkg", "log"] {
+        std::fs::create_dir(top.join(sub)).expect("scratch can be written");
+    }
+    std::fs::write(top.join("dpkg/status"), "").expect("scratch can be written");
+    std::fs::copy(in_path(oracle::rsync()), top.join("bin/rsync")).expect("scratch can be written");
+    symlink(oracle::under_test(), top.join("bin/sparsync")).expect("scratch supports symlinks");
+    let shown = top.display();
+    let script = recipe
+        .replace("/usr/bin/", &format!("{shown}/bin/"))
+        .replace("/etc/", &format!("{shown}/etc/"))
+        .replace("dpkg-divert ", &format!("dpkg-divert --admindir {shown}/dpkg "))
+        .replace(
+            "update-alternatives ",
+            &format!(
+                "update-alternatives --altdir {shown}/links --admindir {shown}/choices --log {shown}/log/alternatives "
+            ),
+        );
+    let (install, select) = script.split_once("--config").expect("the last command selects one");
+    let (install, start) = install.rsplit_once('\n').expect("it has a line of its own");
+    let sh = |script: &str| {
+        let output = Command::new("sh").args(["-ec", script]).output().expect("a shell can be started");
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).expect("the text is UTF-8")
+    };
+    sh(install);
+    let version = format!("{shown}/bin/rsync --version");
+    assert!(sh(&version).contains("\nThis is sparsync "));
+    let environment = std::fs::read_to_string(top.join("etc/environment")).expect("the recipe has written it");
+    assert_eq!(environment, format!("SPARSYNC_RSYNC={shown}/bin/rsync.stock\n"));
+    assert!(!sh(&format!("{shown}/bin/rsync.stock --version")).contains("sparsync"));
+    // The first choice in the list is the program with the lowest name.
+    sh(&format!("echo 1 | {start}--config{select}"));
+    assert!(!sh(&version).contains("sparsync"), "rsync was selected");
+    sh(&format!("echo 0 | {start}--config{select}"));
+    assert!(sh(&version).contains("sparsync"), "the choice is automatic again");
 }
 
 #[test]
