@@ -141,6 +141,110 @@ fn zsh_loads_the_completions() {
     assert_eq!(output.as_deref(), Some("_sparsync\n"));
 }
 
+/// The startup file of a zsh that writes what it proposes at the end of each line of `queries` to `proposals`.
+const ZSH_QUERIES: &str = r##"cd ${ZDOTDIR}
+autoload -U compinit
+compinit -u -D
+source ./sparsync
+compadd() {
+    local -a words
+    # Calls that fill arrays propose nothing.
+    if [[ ${@[1,(i)(-|--)]} == *-[OAD]* ]]; then builtin compadd "$@"; return; fi
+    builtin compadd -A words "$@"
+    (( $#words )) && print -rl -- $words >>proposals
+    builtin compadd "$@"
+}
+zle -C propose complete-word _main_complete
+zle-line-init() {
+    local line
+    for line in ${(f)"$(<queries)"}; do
+        print -r -- "# $line" >>proposals
+        BUFFER="sparsync $line" CURSOR=1000
+        zle propose
+    done
+    exit
+}
+zle -N zle-line-init
+"##;
+
+#[test]
+fn zsh_completes() {
+    let (dir, path) = completions("zsh");
+    if run("zsh_completes", "zsh", &["-fn", &path], "").is_none() {
+        return;
+    }
+    let lines: Vec<&str> = QUERIES.iter().map(|(line, _)| *line).chain(["-a one"]).collect();
+    for (name, text) in [(".zshrc", ZSH_QUERIES), ("queries", &lines.join("\n")), ("one file", "")] {
+        std::fs::write(dir.path().join(name), text).expect("scratch can be written");
+    }
+    // zsh completes only in its line editor, which needs a terminal.
+    let terminal = "zmodload zsh/zpty; export ZDOTDIR=$1; zpty editor 'zsh -di'; while zpty -r editor text; do :; done";
+    let dir = dir.path().display().to_string();
+    run("zsh_completes", "timeout", &["60", "zsh", "-fc", terminal, "zsh", &dir], "");
+    let output = std::fs::read_to_string(format!("{dir}/proposals")).expect("zsh has run");
+    let mut sections = output.split("# ").skip(1);
+    for (line, wanted) in QUERIES {
+        let section = sections.next().and_then(|section| section.strip_prefix(line));
+        compare("zsh", line, wanted, section.expect("zsh has answered").trim_start());
+    }
+    assert_eq!(sections.next(), Some("-a one\none\\ file\n"));
+}
+
+/// The script works on a copy of the files that it changes, in a repository of its own.
+#[test]
+fn release_sets_the_version_and_the_date() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::create_dir(dir.path().join("scripts")).expect("scratch can be written");
+    for name in ["Cargo.toml", "Cargo.lock", "scripts/release"] {
+        std::fs::copy(top.join(name), dir.path().join(name)).expect("scratch can be written");
+    }
+    std::fs::write(dir.path().join(".gitignore"), "/target\n").expect("scratch can be written");
+    std::fs::write(
+        dir.path().join("CHANGELOG.md"),
+        "# Changelog\n\n## 9.8.7 (unreleased)\n\nText.\n\n## 0.0.1 (2026-01-01)\n",
+    )
+    .expect("scratch can be written");
+    let sh = |script: &str| {
+        let script = format!("export HOME=$PWD GIT_CONFIG_NOSYSTEM=1; {script}");
+        let output =
+            Command::new("sh").args(["-ec", &script]).current_dir(dir.path()).output().expect("a shell starts");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).expect("the text is UTF-8"))
+    };
+    let name = "git config user.name x; git config user.email x@example.org";
+    let (code, text) = sh(&format!("git init -q; {name}; git add .; git commit -qm first"));
+    if code == Some(127) {
+        return report_skip("release_sets_the_version_and_the_date", "git is not installed");
+    }
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = sh("scripts/release --prepare 9.8.6");
+    assert!(code == Some(1) && text.contains("begins with `## 9.8.7 (unreleased)`"), "{text}");
+    assert_eq!(
+        sh("scripts/release --prepare 9.8.7"),
+        (Some(0), "next: scripts/check, then scripts/release 9.8.7\n".into())
+    );
+    let today = sh("date -u +%F").1;
+    let diff = sh("git show --format= -U0 | grep '^[-+]'").1;
+    let version = env!("CARGO_PKG_VERSION");
+    let wanted = format!(
+        "--- a/CHANGELOG.md\n+++ b/CHANGELOG.md\n-## 9.8.7 (unreleased)\n+## 9.8.7 ({})\n\
+         --- a/Cargo.lock\n+++ b/Cargo.lock\n-version = \"{version}\"\n+version = \"9.8.7\"\n\
+         --- a/Cargo.toml\n+++ b/Cargo.toml\n-version = \"{version}\"\n+version = \"9.8.7\"\n",
+        today.trim()
+    );
+    assert_eq!(diff, wanted);
+    let (code, text) = sh("scripts/release 9.8.7");
+    let failed = "release: scripts/check has not passed on commit ";
+    assert!(code == Some(1) && text.starts_with(failed) && text.lines().count() == 1, "{text}");
+    sh("mkdir target; git rev-parse HEAD >target/gate-passed");
+    let (code, text) = sh("scripts/release --dry-run 9.8.7");
+    assert!(
+        code == Some(0) && text.starts_with("would run scripts/package\nwould create the tag v9.8.7 on "),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_version_is_json() {
     let output = Command::new(oracle::under_test()).args(["--version", "--json"]).output();
