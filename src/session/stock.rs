@@ -68,6 +68,8 @@ pub struct StockTerms {
     pub compression: Compression,
     /// The client sends frames, not bare data.
     pub client_has_frames: bool,
+    /// The command line has `--numeric-ids`, so lists have no names. The parameter of a module does not change them.
+    pub numeric_ids: bool,
 }
 
 impl StockTerms {
@@ -84,7 +86,7 @@ impl StockTerms {
             specials: preserve.specials,
             hard_links: preserve.hard_links,
             atimes: preserve.atimes,
-            numeric_ids: preserve.numeric_ids,
+            numeric_ids: self.numeric_ids,
             relative: select.relative,
             acls: preserve.acls,
             xattrs: preserve.xattrs > 0,
@@ -435,12 +437,14 @@ impl Negotiated {
     /// `client_receives`: the server sends.
     fn terms(self, offer: &Offer<'_>, seed: i32, client_receives: bool) -> StockTerms {
         let Negotiated { transfer, listed, is_named, compression } = self;
-        let Offer { protocol, flags, options, .. } = *offer;
+        let Offer { protocol, flags, options, words, .. } = *offer;
         let is_seed_first = is_named || flags.has(CompatFlags::CHKSUM_SEED_FIX);
         let sums = Sums { checksum: transfer, seed, is_seed_first, is_implied: protocol < 30 && !is_named };
         // Only with frames can a receiver report which files the sender may remove.
         let removes = client_receives && options.select.remove_source != RemoveSource::No;
-        StockTerms { protocol, flags, sums, listed, compression, client_has_frames: protocol >= 30 || removes }
+        let numeric_ids = words.iter().any(|word| word == b"--numeric-ids");
+        let client_has_frames = protocol >= 30 || removes;
+        StockTerms { protocol, flags, sums, listed, compression, client_has_frames, numeric_ids }
     }
 }
 

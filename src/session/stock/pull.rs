@@ -1202,6 +1202,7 @@ mod tests {
             listed: Checksum::Md5,
             compression: Compression::No,
             client_has_frames: true,
+            numeric_ids: false,
         };
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
