@@ -87,7 +87,7 @@ impl Local<'_> {
         };
         let mut preserve = self.terms.options.preserve.clone();
         preserve.hard_links &= self.dest.is_some();
-        self.terms.with_wanted(&preserve, &|_| {}, |wanted| {
+        self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
             let mut problems = Vec::new();
             let top = gathered.top_entry(&wanted(), &mut problems)?;
             report_problems(&problems, reporter, tally);

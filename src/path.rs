@@ -57,6 +57,11 @@ impl RelPath {
         RelPath(bytes.into())
     }
 
+    /// Returns the number of elements.
+    pub fn depth(&self) -> usize {
+        if self.is_root() { 0 } else { self.0.iter().filter(|&&byte| byte == b'/').count() + 1 }
+    }
+
     /// Returns the bytes; empty for the root.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -17,7 +17,7 @@ use crate::fs::copy::UnsupportedCalls;
 use crate::fs::ids;
 use crate::fs::read::Wanted;
 use crate::fs::sys;
-use crate::options::{Options, RemoveSource, When};
+use crate::options::{Options, PeerLinks, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
@@ -108,7 +108,7 @@ impl Receiving<'_> {
             listener.report(&Event::Problem(Problem::new(name.line(), Weight::Warning)));
         }
         let adoption = Adoption {
-            munges: self.wire.is_some() && preserve.munge_links || preserve.munges_for_peer,
+            links: self.links(),
             strips_privileges: preserve.strips_privileges,
             maps: policy.preserve.owner || policy.preserve.group,
             // A receiving client reports the mapped ids.
@@ -117,10 +117,20 @@ impl Receiving<'_> {
             names: self.names,
             privileges: Privileges { is_super: is_super || preserve.fake_super, groups: &own_groups },
         };
-        self.terms.with_wanted(&policy.preserve, &|entry| adoption.adopt(entry), |wanted| {
+        self.terms.with_wanted(&policy.preserve, &|entry, depth| adoption.adopt(entry, depth), |wanted| {
             let looks = Looks { policy: &policy, is_super, wanted: wanted(), for_backups: &wanted() };
             self.carry_out(start, looks, origin, listener, tally)
         })
+    }
+
+    /// Returns what is done about symlinks. The receiver of a local copy does not munge, and a list shows values as sent.
+    fn links(&self) -> PeerLinks {
+        let preserve = &self.terms.options.preserve;
+        match preserve.peer_links {
+            _ if self.list_only => PeerLinks::AsSent,
+            PeerLinks::AsSent if self.wire.is_some() && preserve.munge_links => PeerLinks::Munged,
+            links => links,
+        }
     }
 
     /// Returns the policy for decisions. `is_super`: this process has the rights of a super-user.
@@ -235,7 +245,7 @@ impl Receiving<'_> {
         problems: &mut Vec<Problem>,
     ) -> Result<Top, Error> {
         let mut fatal = None;
-        walk.wanted.adopt(&mut source);
+        walk.wanted.adopt(&mut source, 0);
         let existing = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
             let mut stat = sys::fstat(root.dir().fd()).ok()?;
             if let Some(before) = self.to.mode_before {

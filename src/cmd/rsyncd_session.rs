@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{ModuleRules, Parsed, split_rules};
 use crate::fs::{glob, ids, sandbox, sys};
-use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, RuleArg, StderrMode};
+use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, RuleArg, StderrMode};
 use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, ClientLine, DaemonGreeting, DaemonLine, args_end, decode_args, listing_line,
     parse_credentials, read_line,
@@ -743,7 +743,11 @@ impl<'a> Connection<'a> {
         let preserve = &mut options.preserve;
         preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(path.chroot.is_some());
         preserve.fake_super |= values.flag(Param::FakeSuper);
-        preserve.munges_for_peer = munges;
+        preserve.peer_links = match munges {
+            true => PeerLinks::Munged,
+            false if path.is_whole_root() => PeerLinks::AsSent,
+            false => PeerLinks::Sanitized,
+        };
         if values.flag(Param::InsecureLinks) {
             preserve.link_owners = LinkOwners::Anyone;
         }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
 use crate::fs::{glob, ids, sandbox, sys};
-use crate::options::{FilesFrom, LinkOwners, Options, RemoveSource, repeat};
+use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, repeat};
 use crate::path;
 use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
@@ -229,7 +229,9 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !sandbox::are_everything(&granted.roots);
         options.preserve.strips_privileges = has_roots && !granted.allow_setuid;
-        options.preserve.munges_for_peer = has_roots && !granted.no_munge;
+        if has_roots && !granted.no_munge {
+            options.preserve.peer_links = PeerLinks::Munged;
+        }
     }
     let read = input_files::InputFiles {
         module: None,

@@ -32,8 +32,9 @@ pub struct Wanted<'a> {
     pub fake_super: bool,
     /// Changes a source entry before it is sent: `--chmod`.
     pub shape: &'a (dyn Fn(&mut Entry) + Sync),
-    /// Converts a received entry into what the destination should have: mapped ids.
-    pub map: &'a (dyn Fn(&mut Entry) + Sync),
+    /// Converts a received entry into what the destination should have: mapped ids. Gets how many directories of the
+    /// transfer lead to the entry.
+    pub map: &'a (dyn Fn(&mut Entry, usize) + Sync),
 }
 
 /// Why the attributes of an entry could not be read.
@@ -67,8 +68,9 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Converts an entry received from the source into what the destination should have.
-    pub fn adopt(&self, entry: &mut Entry) {
+    /// Converts an entry received from the source into what the destination should have. `depth`: how many directories
+    /// of the transfer lead to it.
+    pub fn adopt(&self, entry: &mut Entry, depth: usize) {
         if let Some((_, dest)) = &self.xattrs
             && let Some(extra) = &mut entry.extra
             && let Some(sent) = extra.xattrs.take()
@@ -76,7 +78,7 @@ impl Wanted<'_> {
             let stored = dest.stored(&sent);
             extra.xattrs = (!stored.is_empty()).then(|| Arc::new(stored));
         }
-        (self.map)(entry);
+        (self.map)(entry, depth);
     }
 
     /// Reads the remaining attributes of a destination entry.

@@ -26,6 +26,18 @@ pub struct ModeChange {
     pub copy_removes: bool,
 }
 
+/// What a receiver does about the values of symlinks from a peer that it does not trust.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PeerLinks {
+    /// Nothing.
+    #[default]
+    AsSent,
+    /// It munges them. A sender restores munged values.
+    Munged,
+    /// It changes values that lead out of the transfer.
+    Sanitized,
+}
+
 /// Which owners of symlinks are accepted on paths from the command line: the destination, and the directories and files
 /// of options. Source operands may contain any user's symlinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,9 +130,8 @@ pub struct Preserve {
     /// Whether set-ID bits and `security.` attributes from a peer are dropped. Set by a grant with roots, not by an
     /// option.
     pub strips_privileges: bool,
-    /// Whether symlinks from a peer are munged, and unmunged when sent to it. Set by a grant with roots, not by an
-    /// option.
-    pub munges_for_peer: bool,
+    /// What is done about symlinks from a peer. Set by a grant with roots or a module, not by an option.
+    pub peer_links: PeerLinks,
     /// `-K`
     pub keep_dirlinks: bool,
     /// Which symlinks are accepted on paths from the command line: `--insecure-links`.

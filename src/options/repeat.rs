@@ -91,7 +91,7 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Option<&'static str> {
         safe_links: _,
         munge_links: _,
         strips_privileges: _,
-        munges_for_peer: _,
+        peer_links: _,
         keep_dirlinks: _,
         link_owners: _,
         perms,

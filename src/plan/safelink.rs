@@ -42,6 +42,26 @@ pub fn munge(value: &[u8]) -> Vec<u8> {
     [MUNGED, value].concat()
 }
 
+/// Returns a value that does not lead above the top of the transfer: absolute values begin there, and each `..` above it
+/// is dropped. `depth`: how many directories lead to the link.
+pub fn sanitize(value: &[u8], depth: usize) -> Vec<u8> {
+    // As in rsync, an element keeps the slash behind it.
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let mut climbs = 0;
+    for part in value.split_inclusive(|&b| b == b'/') {
+        match part.strip_suffix(b"/").unwrap_or(part) {
+            b"" | b"." => {}
+            b".." if parts.len() > climbs => drop(parts.pop()),
+            b".." if climbs == depth => {}
+            name => {
+                climbs += usize::from(name == b"..");
+                parts.push(part);
+            }
+        }
+    }
+    if parts.is_empty() { b".".to_vec() } else { parts.concat() }
+}
+
 /// Returns the value that a sender with `--munge-links` sends: with one prefix removed if there is one.
 pub fn unmunge(value: &[u8]) -> &[u8] {
     value.strip_prefix(MUNGED).filter(|rest| !rest.is_empty()).unwrap_or(value)
@@ -82,6 +102,29 @@ mod tests {
         assert!(!is_unsafe(b"../a", b"./sub//l"));
         assert!(is_unsafe(b"../../a", b"./sub//l"));
         assert!(is_unsafe(b"../a", b"sub/../l"));
+    }
+
+    /// Results of rsync 3.5.0 for a link at the top, in `sub/`, and in `sub/deep/`.
+    #[test]
+    fn sanitized_values_agree_with_rsync() {
+        for (value, expected) in [
+            ("a", ["a", "a", "a"]),
+            ("a/", ["a/", "a/", "a/"]),
+            ("a//b", ["a/b", "a/b", "a/b"]),
+            ("a/./b", ["a/b", "a/b", "a/b"]),
+            ("../a", ["a", "../a", "../a"]),
+            ("../../../a", ["a", "../a", "../../a"]),
+            ("./../../a", ["a", "../a", "../../a"]),
+            ("b/../../../../c", ["c", "../c", "../../c"]),
+            ("/etc/x", ["etc/x", "etc/x", "etc/x"]),
+            ("//", [".", ".", "."]),
+            ("..", [".", "..", ".."]),
+            ("../..", [".", "../", "../.."]),
+            ("./", [".", ".", "."]),
+        ] {
+            let found = [0, 1, 2].map(|depth| String::from_utf8(sanitize(value.as_bytes(), depth)).unwrap());
+            assert_eq!(found, expected, "{value:?}");
+        }
     }
 
     #[test]

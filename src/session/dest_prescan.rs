@@ -328,7 +328,7 @@ impl Guess<'_> {
         let root = Root::new(dir, path.clone(), Follow::Never);
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
-        self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
+        self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
             let look = DigestScan {
                 scanned: ScannedDest {
                     root: Some(&root),

@@ -119,7 +119,7 @@ fn by_preserve(preserve: &Preserve) -> Shortcuts {
         fake_super: _,
         safe_links: _,
         strips_privileges: _,
-        munges_for_peer: _,
+        peer_links: _,
         link_owners: _,
     } = preserve;
     Shortcuts {

@@ -86,7 +86,7 @@ impl<'a> PrefetchParams<'a> {
         let options = self.terms.options;
         let (ids, is_over, peer_is_gone) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
         let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
-        self.terms.with_wanted(&options.preserve, &|_| {}, |wanted| {
+        self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
             let walk = SourceWalk {
                 contents: compared_by.map(|by| Contents { by, peer_is_gone: &peer_is_gone }),
                 is_over: Some(&is_over),

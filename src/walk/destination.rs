@@ -90,8 +90,9 @@ impl DestWalk<'_> {
         known: Option<DirList>,
     ) -> DirPlan {
         let mut plan = DirPlan::of(found);
+        let depth = plan.listing.path.depth();
         for entry in &mut plan.listing.source.entries {
-            self.wanted.adopt(entry);
+            self.wanted.adopt(entry, depth);
         }
         // The directory above a named argument is not part of the transfer, and neither are its rules.
         let is_entered = !plan.listing.is_named || !plan.listing.path.is_root();

@@ -5,7 +5,7 @@ use crate::flist::{Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::sys;
 use crate::fs::xattr::{Who, XattrPolicy};
-use crate::options::{Options, Preserve, RemoveSource};
+use crate::options::{Options, PeerLinks, Preserve, RemoveSource};
 use crate::plan;
 use crate::report::Gauge;
 use crate::walk::source::SourceWalk;
@@ -44,11 +44,12 @@ impl Terms<'_> {
     }
 
     /// Calls `body` with a function that returns what to read of each entry. `preserve` has the attributes that this
-    /// side preserves; `map` converts an entry of the source into what the destination should have.
+    /// side preserves; `map` converts an entry of the source into what the destination should have; it
+    /// also gets how many directories of the transfer lead to the entry.
     pub fn with_wanted<R>(
         &self,
         preserve: &Preserve,
-        map: &(dyn Fn(&mut Entry) + Sync),
+        map: &(dyn Fn(&mut Entry, usize) + Sync),
         body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
     ) -> R {
         let lacks_fractions = self.options.connect.lacks_fractions();
@@ -94,7 +95,7 @@ impl Terms<'_> {
             reports_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
             reports_rules: self.options.output.debug.filter >= 1,
             copy_devices: select.copy_devices,
-            unmunge_links: self.options.preserve.munge_links || self.options.preserve.munges_for_peer,
+            unmunge_links: self.options.preserve.munge_links || self.options.preserve.peer_links == PeerLinks::Munged,
             copy_dirlinks: select.copy_dirlinks,
             open_noatime: select.open_noatime,
             link_owners: self.options.preserve.link_owners,

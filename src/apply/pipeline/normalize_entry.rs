@@ -1,7 +1,8 @@
-//! Turns entries of the source into what the destination must have: ids mapped, symlinks munged.
+//! Turns entries of the source into what the destination must have: ids mapped, symlinks munged or sanitized.
 
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
+use crate::options::PeerLinks;
 use crate::plan::NO_ID;
 use crate::plan::idmap::{IdClass, IdMapper, IdNames, Privileges};
 use crate::plan::safelink;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 
 /// Changes entries, as the source reported them, into what the destination must have.
 pub(super) struct Adoption<'a> {
-    /// Symlinks are munged. The receiver of a local copy does not munge.
-    pub(super) munges: bool,
+    /// What is done about symlinks.
+    pub(super) links: PeerLinks,
     /// See [`crate::options::Preserve::strips_privileges`].
     pub(super) strips_privileges: bool,
     /// Owner or group is preserved.
@@ -40,10 +41,17 @@ fn strip_privileges(entry: &mut Entry) {
 }
 
 impl Adoption<'_> {
-    /// Adapts an entry of the source.
-    pub(super) fn adopt(&self, entry: &mut Entry) {
-        if self.munges && entry.kind() == Kind::Symlink {
-            entry.extra_mut().target = Some(safelink::munge(entry.target()).into());
+    /// Adapts an entry of the source. `depth`: how many directories of the transfer lead to it.
+    pub(super) fn adopt(&self, entry: &mut Entry, depth: usize) {
+        if entry.kind() == Kind::Symlink {
+            let target = match self.links {
+                PeerLinks::AsSent => None,
+                PeerLinks::Munged => Some(safelink::munge(entry.target())),
+                PeerLinks::Sanitized => Some(safelink::sanitize(entry.target(), depth)),
+            };
+            if let Some(target) = target {
+                entry.extra_mut().target = Some(target.into());
+            }
         }
         if self.strips_privileges {
             strip_privileges(entry);

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete, Delta,
-    FilesFrom, IdMap, LinkOwners, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport, When,
+    FilesFrom, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport, When,
 };
 
 /// rsync's default of `--max-alloc`.
@@ -68,7 +68,7 @@ pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve>
         safe_links: args.safe_links,
         munge_links: args.munge_links,
         strips_privileges: false,
-        munges_for_peer: false,
+        peer_links: PeerLinks::AsSent,
         keep_dirlinks: args.keep_dirlinks,
         link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
     })

@@ -41,7 +41,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         safe_links: _,
         munge_links: _,
         strips_privileges: _,
-        munges_for_peer: _,
+        peer_links: _,
         keep_dirlinks: _,
         link_owners: _,
     } = preserve;
