@@ -4,6 +4,7 @@ use crate::apply::job::Job;
 use crate::apply::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
+use crate::fs::sandbox;
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
 use crate::fs::write::{Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen};
@@ -17,6 +18,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
     if name.starts_with(b"/") {
         return Ok(Dir::new(trusted_path::make_dir(name, 0o700, context.options.preserve.link_owners)?));
     }
+    must_be_seen(dir, name)?;
     match sys::mkdir(dir.fd(), name, 0o700) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if Kind::of_mode(sys::stat(dir.fd(), name, false)?.mode) != Some(Kind::Dir) {
@@ -34,8 +36,13 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
         true => trusted_path::open_dir(name, context.options.preserve.link_owners)?,
-        false => sys::open_dir(dir.fd(), name, Follow::Never)?,
+        false => must_be_seen(dir, name).and_then(|()| sys::open_dir(dir.fd(), name, Follow::Never))?,
     }))
+}
+
+/// Fails if the rules of a daemon's module exclude a directory.
+fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
+    if sandbox::hides_dir(dir.fd(), name) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
 /// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
