@@ -25,9 +25,7 @@ pub mod report;
 mod proto;
 
 mod cli;
-// The daemon that uses all of it comes in the next steps.
 mod fs;
-#[allow(dead_code)]
 mod rsyncd;
 mod work;
 

@@ -90,6 +90,10 @@ impl Scene {
             let _ = std::fs::remove_dir_all(self.path(old));
             let _ = std::fs::remove_file(self.path(old));
         }
+        if self.path("orig").exists() {
+            let _ = std::fs::remove_dir_all(self.path("mod"));
+            self.shell("cp -a orig mod");
+        }
         let connect = format!("SPARSYNC_STOCK=1 {} --daemon --config={}", program.display(), config.display());
         let output = Command::new(oracle::rsync())
             .args(args)
@@ -133,6 +137,30 @@ impl Scene {
         }
     }
 
+    fn shell(&self, script: &str) {
+        let status = Command::new("sh").args(["-ec", script]).current_dir(self.dir.path()).status().unwrap();
+        assert!(status.success(), "{script}");
+    }
+
+    /// Returns a scene to push in: `src` has new, changed and equal files, and each call begins with the same module.
+    fn to_push() -> Scene {
+        let scene = Scene::new();
+        scene.shell(
+            "rm mod/up mod/abs; mkdir -p src/sub/new src/hid mod/alt mod/hid; cp -p mod/a src/a; echo n > src/n
+            echo longer > src/sub/d; echo y > src/sub/new/y; echo x > src/x.bak; echo h > src/hid/h; echo o > mod/hid/o
+            ln -s ../out/secret src/l; ln -s n src/m; ln src/n src/o; chmod 640 src/n; echo k > mod/k.bak
+            touch -d 2021-02-03 src/n src/sub/d src/sub/new/y src/x.bak src/hid/h; touch -hd 2021-02-03 src/l src/m
+            mkdir -p links/sub/new; cd links
+            for v in a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b; do
+                ln -s -- $v L$(echo $v | tr / _)
+            done
+            cp -a L* sub; cp -a L* sub/new; cd ..
+            cp -p src/n src/x.bak mod/alt; chown -Rh 5:7 mod; chown -Rh 5:7 src/sub
+            touch -d 2021-01-01 src src/sub src/sub/new src/hid mod/sub mod/sub/deep mod/hid mod/alt mod; cp -a mod orig",
+        );
+        scene
+    }
+
     /// Compares both daemons.
     fn agree(&self, config: (&str, &str), args: &[&str]) -> Seen {
         let theirs = self.call(oracle::rsync(), config, args);
@@ -165,6 +193,13 @@ fn lines(text: &[u8]) -> Vec<String> {
         _ => line.to_owned(),
     });
     kept.collect()
+}
+
+/// Checks several cases at once: most of the time, the client waits.
+fn each<T: Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
+    for cases in cases.chunks(8) {
+        std::thread::scope(|scope| cases.iter().for_each(|case| drop(scope.spawn(|| check(case)))));
+    }
 }
 
 fn needs_root() {
@@ -201,6 +236,8 @@ fn trees_are_pulled() {
             &["-rt", "--files-from=rsyncd.conf", "h::m/", "dst/"],
             &["-r", "h::m/", "h::m/none", "dst/"],
             &["-r", "h::m/none/x", "dst/"],
+            &["-a", "--no-inc-recursive", "h::m/", "dst/"],
+            &["-am", "--usermap=0:bin", "h::m/", "dst/"],
             &["h::m/"],
         ] {
             scene.agree(("", module), args);
@@ -435,16 +472,17 @@ fn parameters_change_a_pull() {
 
 #[test]
 fn rules_of_a_module_hide_entries() {
-    let scene = Scene::new();
-    for name in ["hid/in", "keep"] {
-        std::fs::create_dir_all(scene.path("mod").join(name)).unwrap();
-    }
-    for name in ["mod/x.bak", "mod/hid/x", "mod/hid/in/y", "mod/keep/k", "mod/sub/o.bak"] {
-        scene.file(name, name, 0o644);
-    }
-    scene.file("mod/sub/.rules", "- d\n", 0o644);
-    scene.file("list", "# comment\n/keep/\n+ *.bak\n", 0o644);
-    for rules in [
+    let scene = || {
+        let scene = Scene::new();
+        scene.shell("mkdir -p mod/hid/in mod/keep");
+        for name in ["mod/x.bak", "mod/hid/x", "mod/hid/in/y", "mod/keep/k", "mod/sub/o.bak"] {
+            scene.file(name, name, 0o644);
+        }
+        scene.file("mod/sub/.rules", "- d\n", 0o644);
+        scene.file("list", "# comment\n/keep/\n+ *.bak\n", 0o644);
+        scene
+    };
+    let all = [
         "exclude = /hid *.bak .rules",
         "exclude = - hid/ + x.bak *.bak",
         "exclude = ! *.bak",
@@ -454,7 +492,9 @@ fn rules_of_a_module_hide_entries() {
         "exclude from = DIR/list",
         "include from = DIR/list\nexclude = *",
         "use chroot = no\nexclude = /hid *.bak",
-    ] {
+    ];
+    each(&all, |rules| {
+        let scene = scene();
         let of = |args: &[&str]| scene.agree(("", rules), &[&["-r"][..], args, &["dst/"]].concat());
         of(&["h::m/"]);
         of(&["--delete", "--filter=: .rules", "h::m/sub"]);
@@ -468,13 +508,219 @@ fn rules_of_a_module_hide_entries() {
         let kept = scene.call(oracle::rsync(), ("", rules), &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"]);
         let ours = scene.call(oracle::under_test(), ("", rules), &["-rR", "h::m/hid/in/y", "h::m/a", "dst/"]);
         assert_eq!(ours.trees, kept.trees, "{rules}");
-    }
-    for (rules, words) in [
+    });
+    let invalid = [
         ("filter = bogus x", "Unknown filter rule: bogus x"),
         ("filter = merge DIR/list", "Unknown filter rule: <rule from "),
         ("exclude from = DIR/none", "failed to open exclude file "),
+    ];
+    each(&invalid, |(rules, words)| {
+        scene().agree(("", rules), &["-r", "h::m/", "dst/"]).exits(5).logs(words);
+    });
+}
+
+/// A module that clients may write, with chroot and without.
+const WRITABLE: [&str; 2] = ["read only = no\nuid = 0\ngid = 0", "read only = no\nuid = 0\ngid = 0\nuse chroot = no"];
+
+/// Pushes with each line of arguments to both kinds of modules, which have more parameters, and compares the daemons.
+fn push(more: &[&str], lines: &[&str]) {
+    needs_root();
+    let cases: Vec<_> = more
+        .iter()
+        .flat_map(|more| lines.iter().map(move |line| (*more, *line)))
+        .flat_map(|(more, line)| WRITABLE.map(|module| (format!("{module}\n{more}"), line)))
+        .collect();
+    each(&cases, |(module, line)| {
+        let scene = Scene::to_push();
+        let args: Vec<_> = line.split(' ').collect();
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
+            let mut seen = scene.call(program, ("", module), &args);
+            // Lines of unchanged entries and of deletions have another place among the others.
+            [&mut seen.stdout, &mut seen.stderr, &mut seen.log].iter_mut().for_each(|lines| lines.sort_unstable());
+            seen
+        });
+        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{module:?} {line}");
+    });
+}
+
+#[test]
+fn trees_are_pushed() {
+    push(
+        &["", "numeric ids = no"],
+        &[
+            "-av src/ h::m/",
+            "-av src/ h::m",
+            "-aHi src h::m/new",
+            "-r src/a src/n h::m/sub/",
+            "-a src/n h::m/file",
+            "-aR src/./sub/new h::m/sub",
+            "-am --exclude=n src/ h::m/",
+            "-aHA --no-inc-recursive --protocol=31 src/ h::m/",
+            "-a --protocol=30 src/ h::m/",
+            "-avn src/ h::m/",
+            "-as src/ h::m/none/x",
+            "-a --mkpath src/ h::m/none/x",
+            "-acz src/n h::m/sub",
+            "-r --list-only src/sub h::m/",
+            "-a --usermap=5:bin --groupmap=*:games src/ h::m/",
+            "-a --remove-source-files --dry-run src/ h::m/",
+        ],
+    );
+}
+
+#[test]
+fn pushes_delete_at_each_time() {
+    push(
+        &["", "exclude = *.bak /alt", "ignore errors = yes"],
+        &[
+            "-ai --delete src/ h::m/",
+            "-av --delete-before src/ h::m/",
+            "-ai --delete-during src/ h::m/",
+            "-ai --delete-delay src/ h::m/",
+            "-ai --delete-after src/ h::m/",
+            "-a --delete --max-delete=1 src/ h::m/",
+            "-a --delete --delete-excluded --exclude=b* src/ h::m/",
+            "-a --delete --filter=P_k.bak --filter=:_.rules src/ h::m/",
+        ],
+    );
+}
+
+#[test]
+fn rules_of_a_module_forbid_entries() {
+    push(
+        &["exclude = hid *.bak", "filter = - *.bak - /hid", "exclude = /sub", "exclude = *"],
+        &[
+            "-rlt src/ h::m/",
+            "-r src/n h::m/q.bak",
+            "-r src/ h::m/hid",
+            "-r --backup --backup-dir=hid src/ h::m/",
+            "-r --temp-dir=hid src/ h::m/",
+            "-r --link-dest=/hid src/ h::m/",
+        ],
+    );
+    push(&["exclude = hid"], &["-rt --partial-dir=hid src/ h::m/"]);
+    // rsync writes below an excluded directory.
+    let ours = Scene::to_push().call(
+        oracle::under_test(),
+        ("", &format!("{}\nexclude = hid", WRITABLE[0])),
+        &["-r", "src/n", "h::m/hid/new"],
+    );
+    ours.exits(3).prints("ERROR: daemon has excluded destination \"/hid/new\"");
+    assert!(!ours.trees[1].contains("hid/new"), "{ours:?}");
+}
+
+#[test]
+fn parameters_change_a_push() {
+    push(
+        &[
+            "incoming chmod = Dg+s,F600",
+            "fake super = yes",
+            "munge symlinks = yes",
+            "munge symlinks = no",
+            "timeout = 60",
+            "write only = yes",
+            "read only = yes",
+            "max verbosity = 0",
+            "max connections = 1\nlock file = DIR/lock",
+            "insecure links = yes",
+            "refuse options = delete",
+            "refuse options = times",
+        ],
+        &["-av --delete src/ h::m/", "-aH -M--fake-super src/ h::m/"],
+    );
+    push(&["temp dir = /alt", "temp dir = none"], &["-a src/ h::m/"]);
+    let scene = Scene::to_push();
+    scene.agree(("", &format!("{}\nincoming chmod = F600", WRITABLE[0])), &["-rp", "src/", "h::m/"]).exits(0);
+    let ours = scene.call(oracle::under_test(), ("", "read only = no"), &["-a", "src/n", "h::m/"]);
+    ours.exits(23).logs("rsync: [receiver] mkstemp \"/.n.").prints("(in m) failed: Permission denied (13)");
+}
+
+#[test]
+fn options_of_a_push_name_paths_in_the_module() {
+    push(
+        &[""],
+        &[
+            "-rt --backup src/ h::m/",
+            "-rt --backup --backup-dir=old src/ h::m/sub",
+            "-rt --backup --backup-dir=/old src/ h::m/sub",
+            "-rt --backup --backup-dir=../../old src/ h::m/sub",
+            "-rt --partial-dir=.p src/ h::m/",
+            "-rt --partial-dir=/.p src/ h::m/",
+            "-rt --temp-dir=sub src/ h::m/",
+            "-rt --temp-dir=/none src/ h::m/",
+            "-rt --link-dest=/alt src/ h::m/to",
+            "-rt --link-dest=../../alt src/ h::m/sub/deep",
+            "-rt --copy-dest=../../../alt src/ h::m/sub/deep",
+            "-rt --compare-dest=/sub/../alt src/ h::m/to",
+            "-rt --delay-updates src/ h::m/",
+            "-rt --files-from=src/x.bak src/ h::m/",
+            "-rt --files-from=:/alt/x.bak src/ h::m/",
+        ],
+    );
+}
+
+#[test]
+fn pushes_stay_in_the_module() {
+    needs_root();
+    let mut lines = Vec::new();
+    for path in ["up/", "abs/", "up", "up/new", "up/secret", "../out/", "sub/../../out/x", "/etc/none"] {
+        lines.extend(["src/", "src/n"].map(|source| format!("-rtl {source} h::m/{path}")));
+    }
+    for options in ["-rtlK", "-rt --backup --backup-dir=up", "-rt --temp-dir=abs", "-rt --copy-dest=/abs"] {
+        lines.push(format!("{options} src/ h::m/"));
+    }
+    lines.push("-rtlK links/up h::m/".into());
+    let cases: Vec<_> = lines.iter().flat_map(|line| WRITABLE.map(|module| (line, module))).collect();
+    each(&cases, |(line, module)| {
+        let scene = Scene::to_push();
+        scene.shell(
+            "ln -s ../out orig/up; ln -s $PWD/out orig/abs
+            mkdir links/up; echo new > links/up/secret; echo more > links/up/more",
+        );
+        let args: Vec<_> = line.split(' ').collect();
+        let ours = scene.call(oracle::under_test(), ("", module), &args);
+        assert_eq!(std::fs::read_dir(scene.path("out")).unwrap().count(), 1, "{module:?} {line}");
+        assert_eq!(std::fs::read_to_string(scene.path("out/secret")).unwrap(), "text of out/secret\n", "{line}");
+        if line.contains("--backup") {
+            // Nothing may be replaced without its backup.
+            ours.exits(11);
+        }
+        // rsync may also fail later, or treat the symlink as a directory.
+        if line.starts_with("-rtl ") {
+            let theirs = scene.call(oracle::rsync(), ("", module), &args);
+            assert_eq!((ours.code, &ours.trees), (theirs.code, &theirs.trees), "{module:?} {line}");
+        }
+    });
+    let ours = Scene::to_push().call(
+        oracle::under_test(),
+        ("", WRITABLE[1]),
+        &["-rt", "--files-from=:/../out/secret", "src/", "h::m/"],
+    );
+    ours.logs("failed to open files-from file").prints("failed to open files-from file");
+}
+
+#[test]
+fn symlinks_of_a_push_cannot_lead_out() {
+    push(&["munge symlinks = no"], &["-rl links/ h::m/", "-rl links h::m/sub", "-rl --safe-links links h::m"]);
+}
+
+#[test]
+fn programs_learn_how_a_push_ended() {
+    needs_root();
+    for (module, args, status) in [
+        ("", &["-a", "src/", "h::m/"][..], "0"),
+        ("read only = yes", &["-a", "src/", "h::m/"], "256"),
+        ("exclude = hid", &["-a", "src/", "h::m/"], "5888"),
     ] {
-        scene.agree(("", rules), &["-r", "h::m/", "dst/"]).exits(5).logs(words);
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
+            let scene = Scene::to_push();
+            let post = "post-xfer exec = env | grep ^RSYNC_EXIT > DIR/new; env | grep ^RSYNC_RAW >> DIR/new; mv DIR/new DIR/post";
+            scene.call(program, ("", &format!("{}\n{module}\n{post}", WRITABLE[1])), args);
+            until(|| scene.path("post").exists());
+            std::fs::read_to_string(scene.path("post")).unwrap()
+        });
+        assert_eq!(ours, theirs, "{module}");
+        assert!(ours.contains(&format!("RSYNC_RAW_STATUS={status}\n")), "{module}: {ours}");
     }
 }
 

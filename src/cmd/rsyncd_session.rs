@@ -444,16 +444,12 @@ impl<'a> Connection<'a> {
             self.log.put(&[b"rsync: [Receiver] ", what.as_bytes(), b" failed: ", &errno_words(&error)[..]].concat());
             return refuse(format!("{what} failed"));
         }
-        let mut roots = vec![place.dir.clone()];
-        roots.extend(self.text(values, Param::TempDir).filter(|dir| dir.starts_with(b"/")));
-        if values.flag(Param::InsecureLinks) {
-            roots = vec![b"/".to_vec()];
-        }
+        let roots = if values.flag(Param::InsecureLinks) { b"/".to_vec() } else { place.dir.clone() };
         let rules = ModuleRules::new(rules, &place.dir).map(Arc::new);
         let hidden = rules
             .clone()
             .map(|rules| -> sandbox::HiddenPaths { Box::new(move |path, is_dir| rules.exclude(path, is_dir)) });
-        if let Err(error) = sandbox::confine_module(&roots, read_only, hidden) {
+        if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden) {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
@@ -673,6 +669,11 @@ impl<'a> Connection<'a> {
             values.raw(Param::Charset).is_some(),
         );
         let unsupported = |words: String| Error::new(Exit::Unsupported, words);
+        let before_capabilities = given.iter().position(|option| option.flag.long == "rsh").unwrap_or(given.len());
+        if refused.first_of(&given[..before_capabilities]).is_some() {
+            // As in rsync, the rest is not read.
+            request.capabilities.clear();
+        }
         let refused = refused
             .first_of(&given)
             .map(|option| unsupported(format!("rsync: The server is configured to refuse {option}")));
@@ -683,12 +684,19 @@ impl<'a> Connection<'a> {
             refusal = refusal.or(failure);
         }
         let mut options = request.options.as_ref().cloned().unwrap_or_default();
-        let announced = self.apply(values, &path, munges, sends, &mut options);
+        if !sends {
+            request.serve.operands.iter_mut().for_each(|dest| *dest = path.dest(dest));
+        }
+        let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
+        let announced = self.apply(values, (&path, &dest), munges, sends, &mut options);
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
-            .or_else(|| stock_server::lacking(&request, true))
+            .or_else(|| stock_server::lacking(&request));
+        let begins = refusal.is_none();
+        let refusal = refusal
             .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
-            .map(|error| error.by(if sends { "sender" } else { "Receiver" }));
+            .map(|error| error.by(stock_server::role_of(&request)));
+        let begins = begins && refusal.as_ref().is_none_or(|error| !sends && error.exit != Exit::Unsupported);
         request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
         let idle = Some(options.connect.timeout_secs).filter(|&secs| secs > 0);
         let idle = idle.map(|secs| Duration::from_secs(secs.into()));
@@ -700,7 +708,7 @@ impl<'a> Connection<'a> {
         self.env.cwd.clone_from(&path.dir);
         let in_module = |line: Vec<u8>| in_module(line, &path.dir, name);
         let log = |line: &[u8]| self.log.put(line);
-        if refusal.is_none() {
+        if begins {
             log(if sends { b"building file list" } else { b"receiving file list" });
         }
         let terms = DaemonTerms { protocol, timeout_secs: announced, in_module: &in_module, log: &log };
@@ -735,14 +743,21 @@ impl<'a> Connection<'a> {
     }
 
     /// Applies the parameters of a module to the options of a client. Returns the timeout to announce.
-    fn apply(&self, values: &Values, path: &ModulePath, munges: bool, sends: bool, options: &mut Options) -> u32 {
+    fn apply(
+        &self,
+        values: &Values,
+        (path, dest): (&ModulePath, &[u8]),
+        munges: bool,
+        sends: bool,
+        options: &mut Options,
+    ) -> u32 {
         let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0).unwrap_or_default().output;
         options.output.info.limit(&most.info);
         options.output.debug.limit(&most.debug);
         options.output.stderr = StderrMode::Client;
         let preserve = &mut options.preserve;
         preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(path.chroot.is_some());
-        preserve.fake_super |= values.flag(Param::FakeSuper);
+        preserve.fake_super = values.flag(Param::FakeSuper);
         preserve.peer_links = match munges {
             true => PeerLinks::Munged,
             false if path.is_whole_root() => PeerLinks::AsSent,
@@ -768,11 +783,11 @@ impl<'a> Connection<'a> {
             let limit = &mut options.connect.bwlimit_bytes_per_sec;
             *limit = Some(limit.map_or(rate, |given| given.min(rate)));
         }
-        if !path.is_whole_root() {
-            sanitize_options(options, &path.dir);
-        }
         if options.place.temp_dir.is_none() {
             options.place.temp_dir = self.text(values, Param::TempDir);
+        }
+        if !path.is_whole_root() {
+            sanitize_options(options, &path.dir, dest);
         }
         let secs = u32::try_from(values.number(Param::Timeout)).unwrap_or(0);
         let timeout = &mut options.connect.timeout_secs;
@@ -792,18 +807,21 @@ fn verbosity(levels: i32) -> Vec<u8> {
 /// The most levels of verbosity.
 const VERBOSITY_MAX: usize = 9;
 
-/// Keeps the paths that options name in the module.
-fn sanitize_options(options: &mut Options, dir: &[u8]) {
+/// Keeps the paths that options name in the module. `dest`: the destination, to which alternate directories are
+/// relative.
+fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
     let place = &mut options.place;
     let backup = place.backup.as_mut().and_then(|backup| backup.dir.as_mut());
     let listed = match &mut options.select.files_from {
         Some(FilesFrom::File(path)) => Some(path),
         Some(FilesFrom::Far(_) | FilesFrom::Stdin) | None => None,
     };
-    let alternates = options.delta.alt_dest.iter_mut().flat_map(|alt| &mut alt.dirs);
-    let paths = [backup, place.temp_dir.as_mut(), place.partial_dir.as_mut(), listed];
-    for path in paths.into_iter().flatten().chain(alternates) {
-        *path = module_path::option_path(path, dir);
+    for path in [backup, place.temp_dir.as_mut(), place.partial_dir.as_mut(), listed].into_iter().flatten() {
+        *path = module_path::option_path(path, dir, 0);
+    }
+    let depth = dest.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).count();
+    for path in options.delta.alt_dest.iter_mut().flat_map(|alt| &mut alt.dirs) {
+        *path = module_path::option_path(path, dir, depth);
     }
 }
 
@@ -842,7 +860,7 @@ fn path_error(
         return Some(Error::usage(REJECTED));
     }
     let dest = request.serve.operands.first().filter(|dest| !sends && sandbox::is_hidden(dest))?;
-    let words = [b"ERROR: daemon has excluded destination \"/".as_slice(), dest, b"\""].concat();
+    let words = [b"ERROR: daemon has excluded destination \"".as_slice(), dest, b"\""].concat();
     Some(Error::new(Exit::FileSelect, words))
 }
 

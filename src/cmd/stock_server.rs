@@ -37,7 +37,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     // Arguments that are read here cannot be read again by another program.
     let is_secluded = server_args::is_secluded(&request.serve.words);
     let hands_over = match remote_copy::stock_choice(env) {
-        Some(is_own) => !is_own || has_rsync && !is_secluded && lacking(&request, false).is_some(),
+        Some(is_own) => !is_own || has_rsync && !is_secluded && lacking(&request).is_some(),
         None => has_rsync,
     };
     if hands_over {
@@ -48,7 +48,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         false => Ok((request, link)),
     });
     let served = served.and_then(|(request, link)| {
-        if let Some(error) = lacking(&request, false) {
+        if let Some(error) = lacking(&request) {
             return Err(error.with_hint("install rsync here, or sparsync on the client"));
         }
         let options = request.options.clone()?;
@@ -102,14 +102,13 @@ struct ClientLink {
     requested: Arc<OnceLock<Duration>>,
 }
 
-/// Returns the error that names what only the installed rsync can do. `is_daemon`: for a client of a daemon.
-pub(super) fn lacking(request: &cli::ServeStock, is_daemon: bool) -> Option<Error> {
+/// Returns the error that names what only the installed rsync can do.
+pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
     // rsync 3.1 is the first with this capability.
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
         () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
-        () if !request.serve.sends && is_daemon => Some("receiving"),
         () if !request.serve.sends && request.has_confine_root => Some("receiving with --confine-root"),
         () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
@@ -132,11 +131,14 @@ fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: C
     match ended {
         Ok(()) => tally.exit_of_server(),
         // An error without a role is one of this end.
-        Err(error) if error.role == Error::new(error.exit, "").role => {
-            fail(env, &error.by(if request.serve.sends { "sender" } else { "Receiver" }))
-        }
+        Err(error) if error.role == Error::new(error.exit, "").role => fail(env, &error.by(role_of(request))),
         Err(error) => fail(env, &error),
     }
+}
+
+/// The role of this end in messages.
+pub(super) fn role_of(request: &cli::ServeStock) -> &'static str {
+    if request.serve.sends { "sender" } else { "Receiver" }
 }
 
 /// Serves the client. `daemon`: what a daemon adds.
@@ -147,10 +149,18 @@ pub(super) fn serve_over(
     (link, daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<(), Error> {
+    let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
     let listed = match &options.select.files_from {
-        Some(from @ FilesFrom::File(_)) => {
-            let list = input_files::files_from(env, from, options.preserve.link_owners)?;
-            Some(listed_names(&list, options.select.from0, request.serve.sends))
+        Some(from @ FilesFrom::File(_)) if refusal.is_none() => {
+            let list = input_files::files_from(env, from, options.preserve.link_owners);
+            match list.map(|list| listed_names(&list, options.select.from0, request.serve.sends)) {
+                Ok(listed) => Some(listed),
+                Err(error) if daemon.is_none() => return Err(error),
+                Err(error) => {
+                    refusal = Some(error.by(role_of(request)));
+                    None
+                }
+            }
         }
         _ => None,
     };
@@ -201,7 +211,7 @@ pub(super) fn serve_over(
         threads: copy::threads(),
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
     };
-    match daemon.and_then(|daemon| daemon.refusal) {
+    match refusal {
         Some(refusal) => server.refuse(link, &refusal).and(Err(Error::new(refusal.exit, "").by(""))),
         None if request.serve.sends => server.send(link, tally),
         None => server.receive(link, tally),

@@ -1,6 +1,7 @@
 //! The paths of a request: which part of the file system a module is, and what a client's paths mean in it.
 
 use crate::path;
+use crate::plan::safelink;
 
 /// Where a module is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,15 @@ impl ModulePath {
     /// Returns whether the module is all that the process can see, so that no path can lead out of it.
     pub fn is_whole_root(&self) -> bool {
         self.dir == b"/"
+    }
+
+    /// Returns a destination as its messages show it: with chroot, it begins at the root. `inner`: relative.
+    pub fn dest(&self, inner: &[u8]) -> Vec<u8> {
+        match (self.is_whole_root(), inner) {
+            (true, b"." | b"./") => b"/".to_vec(),
+            (true, inner) => path::join(b"/", inner),
+            (false, inner) => inner.to_vec(),
+        }
     }
 }
 
@@ -90,13 +100,15 @@ pub fn split_arg(arg: &[u8], module: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Returns a path that an option names in a module: an absolute one begins at the module.
-pub fn option_path(value: &[u8], dir: &[u8]) -> Vec<u8> {
+/// Returns a path that an option names in a module: an absolute one begins at the module. `depth`: how many directories
+/// a relative one may climb.
+pub fn option_path(value: &[u8], dir: &[u8], depth: usize) -> Vec<u8> {
     let inner = sanitized(value);
     match value.starts_with(b"/") {
         true if inner == b"./" || inner == b"." => dir.to_vec(),
         true => path::join(dir, &inner),
-        false => inner,
+        false if depth == 0 => inner,
+        false => safelink::sanitize(value, depth),
     }
 }
 
@@ -138,9 +150,10 @@ mod tests {
         ] {
             assert_eq!(inside(arg), path, "{arg}");
         }
-        assert_eq!(option_path(b"/x/../../y", b"/mod"), b"/mod/y");
-        assert_eq!(option_path(b"../y", b"/mod"), b"y");
-        assert_eq!(option_path(b"/", b"/mod"), b"/mod");
+        assert_eq!(option_path(b"/x/../../y", b"/mod", 2), b"/mod/y");
+        assert_eq!(option_path(b"../y", b"/mod", 0), b"y");
+        assert_eq!(option_path(b"../../../y", b"/mod", 2), b"../../y");
+        assert_eq!(option_path(b"/", b"/mod", 0), b"/mod");
         assert_eq!(split_arg(b"m/a m/b c m/d", b"m"), [b"m/a".to_vec(), b"m/b c".to_vec(), b"m/d".to_vec()]);
     }
 

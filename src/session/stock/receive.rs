@@ -12,8 +12,8 @@ use crate::proto::Message;
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::mux;
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Wants};
-use crate::report::format::Format;
+use crate::report::event::{Event, Item, Update, Wants};
+use crate::report::format::{self, Format};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::list::{self, ListStyle};
 use crate::report::times::LocalTimes;
@@ -126,11 +126,29 @@ impl ReceiverReporter<'_> {
                 self.server.report(Event::Note(line), self.connection)
             }
             (Event::Item(item), None) => {
+                self.log(item);
                 self.connection.send(&Message::Event(event.clone()))?;
                 self.note_unchanged(item).map_or(Ok(()), |note| self.server.report(note, self.connection))
             }
             (Event::Deleted { .. }, _) => self.connection.send(&Message::Event(event.clone())),
             (event, _) => self.server.report(event.clone(), self.connection),
+        }
+    }
+
+    /// Logs an entry for a daemon. As in rsync, `-v` of the client decides, and files are not logged.
+    fn log(&self, item: &Item) {
+        let Some(daemon) = &self.server.daemon else { return };
+        let output = &self.server.options.output;
+        // A format implies names, but not in the log.
+        let logs_names = output.info.name >= 1 && (output.verbose >= 1 || output.out_format.is_none());
+        if logs_names
+            && (item.kind != Kind::File || item.update == Update::HardLink)
+            && Choice::of(output, false).line(item) == LineKind::Full
+        {
+            let mut line = Vec::new();
+            format::put_name(&mut line, &item.name, item.kind);
+            format::put_link(&mut line, item);
+            (daemon.log)(&line);
         }
     }
 
