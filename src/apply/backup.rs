@@ -83,10 +83,15 @@ pub fn back_up(
             return Ok(BackupTarget::Skipped);
         }
         Ok(()) => report_backup(context, dir, path, events),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // The entry is gone. Otherwise, the place of the backup does not exist.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(dir, path) => {}
         Err(error) => return Err(no_backup(context, role, path, &error, events)),
     }
     Ok(BackupTarget::Settled)
+}
+
+fn is_gone(dir: &Dir, path: &RelPath) -> bool {
+    sys::stat(dir.fd(), path.name(), false).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Copies a file that is about to be overwritten in place to its backup name.
