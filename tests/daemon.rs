@@ -490,13 +490,9 @@ fn proxy_leads_to_a_daemon() {
 fn unsupported_option_is_named_before_anything_is_sent() {
     let scene = Scene::new();
     let touch = [("RSYNC_CONNECT_PROG", "touch called")];
-    let (exit, _, stderr) =
-        scene.see(oracle::under_test(), &["-a", "--delete-missing-args", "host::m/", "dst"], &touch, "");
+    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "--progress", "src/", "host::m/"], &touch, "");
     assert_eq!(exit, 4, "{stderr}");
-    assert!(
-        stderr.contains("sparsync: --delete-missing-args is not supported with the rsync daemon of host\n"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("sparsync: --progress is not supported with the rsync daemon of host\n"), "{stderr}");
     assert!(stderr.contains("hint: install rsync here\n") && !scene.dir.path().join("called").exists(), "{stderr}");
 }
 

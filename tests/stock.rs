@@ -196,6 +196,33 @@ synctest!(file_is_written_to_a_device, as root, with stock, |w: World| {
 
 copies!(with stock, compression_by_zlib, TREE, OLD, ["-ai", "--zc=zlib"]);
 
+/// Missing arguments before, after and between existing ones, and an extra entry.
+pub fn missing_arguments(w: &World, options: &[&str]) {
+    w.source("b k d/x e/y").dest("a b@-9 c d/gone d/x l extra").no_dry_run();
+    let options = [&["-ai", "--delete-missing-args"], options].concat();
+    let paths: &[&str] = match options.contains(&"-R") {
+        true => &["src/./a", "src/./b", "src/./d/gone", "src/./d/x", "src/./k", "src/./l", "src/./e", "dst/"],
+        false => &["src/a", "src/b", "src/c", "src/d", "src/k", "src/l", "src/e/", "dst/"],
+    };
+    w.agree_paths(&options, paths).exits(0).prints(if options.contains(&"-q") { "" } else { "*deleting   l" });
+}
+
+synctest!(missing_arguments_piecewise, with stock, |w: World| missing_arguments(&w, &[]));
+synctest!(missing_arguments_in_a_whole_list, with stock, |w: World| missing_arguments(&w, &["--no-i-r"]));
+synctest!(missing_arguments_below, with stock, |w: World| missing_arguments(&w, &["-R"]));
+synctest!(missing_arguments_with_attributes, with stock, |w: World| missing_arguments(&w, &["-HAXU", "--numeric-ids"]));
+synctest!(missing_arguments_of_protocol_29, with stock, |w: World| missing_arguments(&w, &["--protocol=29", "-R"]));
+synctest!(missing_arguments_of_protocol_27, with stock, |w: World| {
+    w.not_pulled("the order of lines depends on time");
+    missing_arguments(&w, &["--protocol=27", "-Hc", "-q"]);
+});
+
+synctest!(only_a_missing_argument, with stock, |w: World| {
+    w.source("a").dest("gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/gone", "dst/"]).prints("*deleting   gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/gone", "dst/new"]);
+});
+
 // No shell expands wildcards or splits words.
 synctest!(secluded_arguments, with stock, |w: World| {
     w.source("a b*70000").tree("with space", "x y*3 d/z").tree("$HOME", "q").dest("old").no_dry_run();
@@ -271,12 +298,13 @@ const GREETING: &str = "printf '\\040\\000\\000\\000'; cat >/dev/null";
 
 #[test]
 fn unsupported_option_is_named_and_changes_nothing() {
-    let output = pull_from(GREETING, &["-a", "--delete-missing-args"]);
+    let (dir, output) = run_against(GREETING, &["-a", "--progress", "src/", "host:dst/"], &[]);
     assert_prints(
         &output,
         4,
-        &["sparsync: --delete-missing-args is not supported with host", "hint: install rsync here or sparsync"],
+        &["sparsync: --progress is not supported with host", "hint: install rsync here or sparsync"],
     );
+    assert!(!dir.path().join("dst").exists());
 }
 
 #[test]
@@ -299,8 +327,8 @@ fn error_of_the_installed_rsync_is_printed() {
     let (_, output) = run_against(GREETING, &["-a", "host:src/", "dst/"], &environment);
     assert_prints(&output, 14, &[&cannot]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("not supported"));
-    let (_, output) = run_against(GREETING, &["-a", "--delete-missing-args", "host:src/", "dst/"], &environment);
-    assert_prints(&output, 4, &["sparsync: --delete-missing-args is not supported with host", &cannot]);
+    let (_, output) = run_against(GREETING, &["-a", "--progress", "src/", "host:dst/"], &environment);
+    assert_prints(&output, 4, &["sparsync: --progress is not supported with host", &cannot]);
 }
 
 #[test]
@@ -367,9 +395,37 @@ fn appended_file_with_a_read_error_is_requested_again() {
     assert!(repaired > 0, "no file was requested again");
 }
 
-/// After the handshake of protocol 31 without algorithm lists (compatibility flags 0), the peer sends these bytes.
+/// The handshake of protocol 31 without algorithm lists (compatibility flags 0).
+const HANDSHAKE: &str = "\\037\\000\\000\\000\\000\\001\\002\\003\\004";
+
+/// After the handshake, the peer sends these bytes.
 fn hostile(bytes: &str, then: &str) -> Output {
-    pull_from(&format!("printf '\\037\\000\\000\\000\\000\\001\\002\\003\\004{bytes}'; {then}"), &["-a"])
+    pull_from(&format!("printf '{HANDSHAKE}{bytes}'; {then}"), &["-a"])
+}
+
+#[test]
+fn hostile_sender_cannot_request_deletions() {
+    // An entry without a mode: flags, name, size, time, mode, end. It has no uid and gid.
+    let list = |name: &str| {
+        format!(
+            "\\026\\000\\000\\007\\030\\00{}{name}\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000",
+            name.len()
+        )
+    };
+    for (options, name, what) in [
+        (&["-r"][..], "a", "an entry with the mode 0"),
+        (&["-r", "--delete-missing-args"], "..", "invalid path"),
+        (&["-r", "--delete-missing-args"], ".", "is not a directory"),
+    ] {
+        let script = format!("printf '{HANDSHAKE}{}'; cat >/dev/null", list(name));
+        let output = pull_from(&script, options);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(what), "{name}: {:?}, {stderr}", output.status);
+    }
+    let script = format!("printf '{HANDSHAKE}{}'; cat >/dev/null", list("x"));
+    let (dir, output) = run_against(&script, &["-r", "--delete-missing-args", "host:y", "host:z", "./"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("unrequested") && dir.path().join("src/a").exists(), "{stderr}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
-use crate::stock::{acls, attributes};
+use crate::stock::{acls, attributes, missing_arguments};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
@@ -108,6 +108,16 @@ synctest!(unreadable_file, as user, with client, |w: World| {
 // With deletion during the run, the time at which the error arrives decides what is deleted.
 synctest!(unreadable_directory, as user, with client, |w: World| {
     w.source("a z closed/%0").dest("old").agree(&["-ai", "--delete-after"]).exits(23);
+});
+
+synctest!(missing_arguments_piecewise, with client, |w: World| missing_arguments(&w, &[]));
+synctest!(missing_arguments_in_a_whole_list, with client, |w: World| missing_arguments(&w, &["--no-i-r"]));
+synctest!(missing_arguments_below, with client, |w: World| missing_arguments(&w, &["-R"]));
+synctest!(missing_arguments_with_attributes, with client, |w: World| missing_arguments(&w, &["-HAU", "--numeric-ids"]));
+
+synctest!(only_a_missing_argument, with client, |w: World| {
+    w.source("a").dest("gone");
+    w.agree_paths(&["-ai", "--delete-missing-args"], &["src/gone", "dst/"]).prints("*deleting   gone");
 });
 
 // No shell expands wildcards or splits words.

@@ -14,6 +14,7 @@ use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::json;
+use crate::session::stock;
 use crate::session::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
@@ -194,8 +195,7 @@ impl DaemonClient<'_> {
         let mut words = side.far.server_words.clone();
         if let Some(letters) = words.first_mut() {
             server_args::take_own_capability(letters);
-            if side.far.server_sends && side.options.preserve.hard_links {
-                // As with a stock rsync behind a remote shell.
+            if stock::needs_whole_list(&side.options, side.far.server_sends) {
                 server_args::take_list_whole(letters);
             }
         }

@@ -12,6 +12,7 @@ use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
+use crate::session::stock;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
@@ -231,11 +232,10 @@ impl<'a> ByShell<'a> {
         !self.lacks_for_stock && self.stock_choice.unwrap_or_else(|| !is_installed())
     }
 
-    /// Returns the options on the server's command line. A stock rsync is asked for its whole list at once if hard links
-    /// are preserved: the names of a file are looked for ahead, and it would list no more before earlier files arrived.
+    /// Returns the options of the server.
     fn server_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.side.far.server_words.clone();
-        if self.side.far.server_sends && self.side.options.preserve.hard_links && self.speaks_stock() {
+        if stock::needs_whole_list(&self.side.options, self.side.far.server_sends) && self.speaks_stock() {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words

@@ -19,13 +19,14 @@ mod support;
 
 use self::framing::Framing;
 use self::support::SHA1;
-pub use self::support::unsupported;
+pub use self::support::{needs_whole_list, unsupported};
 
 use crate::apply::BlockSums;
 use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
+use crate::options::select::MissingArgs;
 use crate::options::{CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
@@ -90,6 +91,7 @@ impl StockTerms {
             relative: select.relative,
             acls: preserve.acls,
             xattrs: preserve.xattrs > 0,
+            missing_args: select.missing_args == MissingArgs::Delete,
             digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
             // rsync has no option for these on this platform.
             ..ListOptions::default()

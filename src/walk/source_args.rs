@@ -104,10 +104,11 @@ impl Gathered {
         Ok(list.entries.pop())
     }
 
-    /// Counts the list entries that are in no directory: the roots beyond the first. The generator counts the first
-    /// one.
+    /// Counts the list entries that are in no directory: missing arguments, and the roots beyond the first. The generator
+    /// counts the first one.
     pub fn count(&self, tally: &mut Tally) {
         (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
+        self.missing.iter().for_each(|name| tally.list(Kind::File, 0, name.as_bytes().len()));
         tally.list_generation_ms += self.listing_ms;
     }
 

@@ -35,7 +35,7 @@ pub enum HardLink {
 pub struct FileEntry {
     /// The path relative to the transfer.
     pub path: Vec<u8>,
-    /// Type and permissions, as in `st_mode`.
+    /// Type and permissions, as in `st_mode`; 0 for an argument that does not exist, which the receiver deletes.
     pub mode: u32,
     /// The length in bytes; 0 for devices and specials.
     pub size: i64,
@@ -146,6 +146,8 @@ pub struct ListOptions {
     pub relative: bool,
     /// `-c`: the length of the digests, else 0.
     pub digest_len_bytes: usize,
+    /// `--delete-missing-args`: an entry may have the mode 0.
+    pub missing_args: bool,
 }
 
 impl ListOptions {
@@ -174,11 +176,11 @@ impl ListOptions {
     }
 
     /// Whether an entry has a device number.
-    fn has_rdev(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Device => self.devices,
-            Kind::Special => self.specials && self.protocol < 31,
-            Kind::File | Kind::Dir | Kind::Symlink => false,
+    fn has_rdev(&self, mode: u32) -> bool {
+        match Kind::of_mode(mode) {
+            Some(Kind::Device) => self.devices,
+            Some(Kind::Special) => self.specials && self.protocol < 31,
+            Some(Kind::File | Kind::Dir | Kind::Symlink) | None => false,
         }
     }
 
@@ -359,7 +361,7 @@ impl ListEncoder {
         if options.crtimes {
             set(CRTIME_EQ_MTIME, options.has_varint_flags() && entry.crtime == entry.mtime);
         }
-        match (options.has_rdev(kind), options.protocol) {
+        match (options.has_rdev(entry.mode), options.protocol) {
             (true, ..=27) if kind == Kind::Device => {
                 set(SAME_RDEV_27, replace(&mut previous.rdev, packed_rdev(entry.rdev)));
             }
@@ -452,7 +454,7 @@ impl ListEncoder {
         if flags & SAME_GID == 0 {
             put_id(entry.gid, protocol >= 30 && flags & GROUP_NAME_FOLLOWS != 0, &entry.group);
         }
-        if options.has_rdev(kind) {
+        if options.has_rdev(entry.mode) {
             let (major, minor) = if kind == Kind::Special { (0, 0) } else { entry.rdev };
             if protocol < 28 {
                 if flags & SAME_RDEV_27 == 0 {
@@ -744,8 +746,11 @@ impl ListDecoder {
             previous.mode = input.int()?.cast_unsigned();
         }
         entry.mode = previous.mode;
-        let kind = Kind::of_mode(entry.mode).filter(|_| entry.mode <= MODE_MAX);
-        let kind = kind.ok_or_else(|| violation(format!("an entry with the mode {:o}", entry.mode)))?;
+        let is_known = Kind::of_mode(entry.mode).is_some() && entry.mode <= MODE_MAX;
+        if !(is_known || entry.mode == 0 && options.missing_args) {
+            return Err(violation(format!("an entry with the mode {:o}", entry.mode)));
+        }
+        let kind = entry.kind();
         if options.has_atime(kind) {
             if flags & SAME_ATIME == 0 {
                 previous.atime = input.varlong(4)?;
@@ -768,7 +773,7 @@ impl ListDecoder {
             }
             entry.gid = previous.gid;
         }
-        if options.has_rdev(kind) {
+        if options.has_rdev(entry.mode) {
             if protocol < 28 {
                 if flags & SAME_RDEV_27 == 0 {
                     previous.rdev = input.int()?.cast_unsigned();

@@ -732,9 +732,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     /// Counts an entry, also one that is a duplicate. The generator counts the first root.
     fn count(&mut self, entry: &FileEntry) {
         let is_first_root = entry.path == b"." && !std::mem::replace(&mut self.has_root, true);
-        if let Some(kind) = Kind::of_mode(entry.mode).filter(|_| !is_first_root) {
+        if !is_first_root {
             let name_len = entry.path.len() + entry.target.len();
-            self.counted.list(kind, len_of(entry), name_len);
+            self.counted.list(entry.kind(), len_of(entry), name_len);
         }
     }
 
@@ -769,8 +769,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             (None, Some(first)) if first.is_dir() && !is_more => Some(self.read_ahead()?),
             (None, _) => None,
         };
-        let found = u64::from(!is_empty);
-        let mut roots = Roots { found, single, lone_dir_is_bare, ..Roots::default() };
+        let missing = take_missing(&mut list.entries)?;
+        let found = u64::from(top.is_some() || list.entries.iter().any(|slot| slot.entry.is_some()));
+        let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
         roots.ids = std::mem::take(&mut list.ids);
         // The receiver counts these.
         roots.problems = std::mem::take(&mut list.problems);
@@ -846,7 +847,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
-            if parent != listing.message.path.as_bytes() {
+            if parent != listing.message.path.as_bytes() || entry.mode == 0 {
                 return Err(violation("an entry outside of its directory"));
             }
             let sub = self.sub(&entry, name, &named_dirs)?;
@@ -1065,6 +1066,12 @@ struct SortedList {
     named_dirs: HashSet<Vec<u8>>,
     ids: Vec<IdName>,
     problems: Vec<Problem>,
+}
+
+/// Takes the arguments that do not exist out of a list.
+fn take_missing(entries: &mut [Slot]) -> decode_error::Result<Vec<RelPath>> {
+    let missing = entries.iter_mut().filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
+    missing.map(|entry| RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))).collect()
 }
 
 /// The listing of a directory that is being assembled.

@@ -98,6 +98,8 @@ struct SentList {
     dir: Option<DirId>,
     /// The root precedes the entries of the listing.
     has_root: bool,
+    /// The places of arguments that do not exist, sorted. No item is about them.
+    gaps: Vec<i32>,
     /// The directory itself, with its path. Its own index is the one before the list.
     own: Option<Box<OwnEntry>>,
 }
@@ -135,7 +137,10 @@ impl Shared {
                 Err(unknown())
             };
         }
-        let place = place - i32::from(list.has_root);
+        if list.gaps.binary_search(&place).is_ok() {
+            return Ok(None);
+        }
+        let place = place - i32::from(list.has_root) - list.gaps.partition_point(|gap| *gap < place) as i32;
         match (list.dir, u32::try_from(place)) {
             (Some(dir), Ok(entry)) => Ok(Some(FileId { dir, entry })),
             _ => Ok(None),
@@ -167,6 +172,8 @@ pub struct PushEncoder {
     events: Arc<EventQueue>,
     /// The root, until its listing comes.
     root: Option<FileEntry>,
+    /// Arguments that do not exist, until the first listing comes.
+    missing: Vec<RelPath>,
     has_first: bool,
     /// The listing that is being assembled.
     partial: Option<Box<DirListing>>,
@@ -245,6 +252,7 @@ pub(in crate::session) fn directions<'a>(
         opening,
         events,
         root: None,
+        missing: Vec::new(),
         has_first: false,
         partial: None,
         dirs: Vec::new(),
@@ -360,10 +368,11 @@ impl PushEncoder {
                 self.all.push((path, entry.is_dir(), FileId { dir: listing.id, entry: at }));
             }
         }
+        let gaps = self.missing_args(&listing.list, has_root, out);
         let count = self.lists.next_index() - first;
         let mut shared = self.shared.lock();
         if self.is_incremental() {
-            shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, own: own.map(Box::new) });
+            shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, gaps, own: own.map(Box::new) });
             self.dirs.extend(below.into_iter().rev());
         }
         shared
@@ -374,6 +383,25 @@ impl PushEncoder {
             self.end_list(out);
         }
         Ok(())
+    }
+
+    /// Appends the arguments that do not exist, which are in the first list. Returns their places in that list.
+    fn missing_args(&mut self, list: &DirList, has_root: bool, out: &mut Vec<u8>) -> Vec<i32> {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort_by(|a, b| compare_paths((a.as_bytes(), false), (b.as_bytes(), false)));
+        let is_before = |entry: &Entry, path: &RelPath| {
+            compare_paths((list.name(entry), entry.is_dir()), (path.as_bytes(), false)).is_le()
+        };
+        let mut gaps = Vec::new();
+        for path in missing {
+            self.lists.entry(&FileEntry::new(path.as_bytes(), 0), out);
+            let before = list.entries.partition_point(|entry| is_before(entry, &path)) + gaps.len();
+            gaps.push(before as i32 + i32::from(has_root));
+            if !self.is_incremental() {
+                self.all.push((path.as_bytes().to_vec(), false, FileId { dir: NO_LISTING, entry: 0 }));
+            }
+        }
+        gaps
     }
 
     fn end_list(&mut self, out: &mut Vec<u8>) {
@@ -402,14 +430,16 @@ impl PushEncoder {
 
     fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
         let first = self.lists.next_index();
-        self.shared.lock().lists.push(SentList { first, count: 0, dir: None, has_root: false, own: own.map(Box::new) });
+        let own = own.map(Box::new);
+        let list = SentList { first, count: 0, dir: None, has_root: false, gaps: Vec::new(), own };
+        self.shared.lock().lists.push(list);
         self.end_list(out);
     }
 
     /// Appends the end of all lists.
     fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        if self.root.is_some() {
-            // Nothing but the root takes part.
+        if self.root.is_some() || !self.missing.is_empty() {
+            // Nothing else takes part.
             self.listing(DirListing { id: NO_LISTING, ..DirListing::default() }, out)?;
         }
         if self.is_incremental() {
@@ -443,7 +473,8 @@ impl PushEncoder {
             }
             let mut shared = self.shared.lock();
             let count = all.len() as i32;
-            shared.lists.push(SentList { first: 0, count, dir: None, has_root: false, own: None });
+            let list = SentList { first: 0, count, dir: None, has_root: false, gaps: Vec::new(), own: None };
+            shared.lists.push(list);
             shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
         }
         let mut shared = self.shared.lock();
@@ -577,6 +608,7 @@ impl Encoder for PushEncoder {
             Message::Setup(_) => out.append(&mut self.opening),
             Message::Roots(roots) => {
                 self.learn(&roots.ids);
+                self.missing.clone_from(&roots.missing);
                 if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
                     self.root = Some(self.entry(b".".to_vec(), &entry));
                     let shown = path::join(&roots.top_shown, b".");

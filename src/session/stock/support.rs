@@ -11,6 +11,15 @@ use crate::report::event::Wants;
 /// What is reported as not supported in a push with this checksum.
 pub const SHA1: &str = "the checksum sha1";
 
+/// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
+pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
+    let Select { missing_args, relative, no_inc_recursive, .. } = &options.select;
+    // The names of a file are looked for ahead, and a stock rsync would list no more before earlier files have arrived.
+    let looks_ahead = receives && options.preserve.hard_links;
+    // What is deleted must be known at the beginning, also below the first list.
+    *no_inc_recursive || looks_ahead || *missing_args == MissingArgs::Delete && *relative
+}
+
 /// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
 pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
     // The others are handled locally, or are on the command line of the remote rsync, or both.
@@ -47,7 +56,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     } = preserve;
     let Select {
         files_from,
-        missing_args,
+        missing_args: _,
         copy_devices: _,
         recurse: _,
         relative: _,
@@ -129,7 +138,6 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         (pushes && (is_sha1 || sums.transfer == Checksum::Sha1), SHA1),
         (pushes && sums.transfer == Checksum::None, "the checksum none"),
         (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
-        (*missing_args == MissingArgs::Delete, "--delete-missing-args"),
     ];
     lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
 }

@@ -148,6 +148,7 @@ impl Settled {
             xattrs: has('X'),
             numeric_ids: command.has_word("--numeric-ids"),
             relative: has('R'),
+            missing_args: command.has_word("--delete-missing-args"),
             digest_len_bytes: if has('c') { digest_len_bytes(self.sums.checksum) } else { 0 },
         }
     }

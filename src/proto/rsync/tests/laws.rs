@@ -34,12 +34,13 @@ fn options() -> impl Strategy<Value = ListOptions> {
             numeric_ids,
             relative: false,
             digest_len_bytes: if sums { 16 } else { 0 },
+            missing_args: true,
         }
     })
 }
 
 fn entry() -> impl Strategy<Value = FileEntry> {
-    let modes = vec![0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o020_600, 0o060_600, 0o010_644, 0o140_755];
+    let modes = vec![0, 0o100_644, 0o100_755, 0o040_755, 0o120_777, 0o020_600, 0o060_600, 0o010_644, 0o140_755];
     let path = prop_oneof!["[a-c]{1,3}(/[a-c]{1,3}){0,3}", "[x]{250,600}"];
     let numbers = (0i64..1 << 40, -5_000_000_000i64..5_000_000_000, 0u32..1_000_000_000, 0u32..3, 0u32..3);
     (path, prop::sample::select(modes), numbers, any::<(u32, u8, bool, bool)>(), 0usize..4).prop_map(
