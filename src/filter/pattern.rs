@@ -77,7 +77,7 @@ enum Test {
     /// `/foo/***`
     Within(Box<[u8]>),
     /// Everything else.
-    Glob(Scope, Glob),
+    Glob(Scope, Box<Glob>),
 }
 
 /// Which part of the path a general pattern must cover.
@@ -205,7 +205,7 @@ impl Test {
 
     fn glob(scope: Scope, text: &[u8], triple: bool) -> Test {
         match Glob::compile(text, triple) {
-            Some(glob) => Test::Glob(scope, glob),
+            Some(glob) => Test::Glob(scope, Box::new(glob)),
             None => Test::Never,
         }
     }
@@ -253,6 +253,7 @@ fn insert(set: &mut ByteSet, byte: u8) {
     set[usize::from(byte >> 6)] |= 1 << (byte & 63);
 }
 
+/// A part of a pattern. There is one for almost each byte, and there can be millions of patterns, so it is small.
 #[derive(Debug)]
 enum Token {
     Byte(u8),
@@ -262,25 +263,15 @@ enum Token {
     Star,
     /// `**` and longer
     Stars,
-    Class(Box<ByteSet>),
-}
-
-impl Token {
-    /// Returns whether the token matches this byte; `false` for stars.
-    fn takes(&self, byte: u8) -> bool {
-        match self {
-            Token::Byte(b) => *b == byte,
-            Token::Any => byte != b'/',
-            Token::Class(set) => byte != b'/' && holds(set, byte),
-            Token::Star | Token::Stars => false,
-        }
-    }
+    /// `[...]`, by its number in [`Glob::classes`].
+    Class(u16),
 }
 
 /// A pattern with wildcards.
 #[derive(Debug)]
 struct Glob {
     tokens: Box<[Token]>,
+    classes: Box<[ByteSet]>,
     /// Whether a `*` follows a `**`. Backtracking could be expensive then, so all alternatives are followed at once.
     branching: bool,
     /// Whether the pattern ends in `***`. A directory is then matched as if its name ended in a slash.
@@ -293,7 +284,7 @@ const STATE_WORDS: usize = PATTERN_MAX_BYTES.div_ceil(64);
 impl Glob {
     /// Compiles a pattern; `None` if it cannot match anything, e.g. because of an unclosed bracket.
     fn compile(text: &[u8], triple: bool) -> Option<Glob> {
-        let mut tokens = Vec::new();
+        let (mut tokens, mut classes) = (Vec::new(), Vec::new());
         let mut at = 0;
         while let Some(&byte) = text.get(at) {
             at += 1;
@@ -304,7 +295,10 @@ impl Glob {
                     if run == 0 { Token::Star } else { Token::Stars }
                 }
                 b'?' => Token::Any,
-                b'[' => Token::Class(Box::new(parse_class(text, &mut at)?)),
+                b'[' => {
+                    classes.push(parse_class(text, &mut at)?);
+                    Token::Class(u16::try_from(classes.len() - 1).ok()?)
+                }
                 b'\\' => {
                     let escaped = *text.get(at)?;
                     at += 1;
@@ -319,7 +313,17 @@ impl Glob {
         let first_double = tokens.iter().position(|t| matches!(t, Token::Stars));
         let last_single = tokens.iter().rposition(|t| matches!(t, Token::Star));
         let branching = first_double.zip(last_single).is_some_and(|(double, star)| double < star);
-        Some(Glob { tokens: tokens.into(), branching, triple })
+        Some(Glob { tokens: tokens.into(), classes: classes.into(), branching, triple })
+    }
+
+    /// Returns whether a token matches this byte; `false` for stars.
+    fn takes(&self, token: &Token, byte: u8) -> bool {
+        match token {
+            Token::Byte(b) => *b == byte,
+            Token::Any => byte != b'/',
+            Token::Class(number) => byte != b'/' && holds(&self.classes[usize::from(*number)], byte),
+            Token::Star | Token::Stars => false,
+        }
     }
 
     /// Returns whether the pattern matches the whole of `text`.
@@ -375,7 +379,7 @@ impl Glob {
                     star = None;
                     continue;
                 }
-                Some(token) if text.get(text_at).is_some_and(|&b| token.takes(b)) => {
+                Some(token) if text.get(text_at).is_some_and(|&b| self.takes(token, b)) => {
                     token_at += 1;
                     text_at += 1;
                     continue;
@@ -421,7 +425,7 @@ impl Glob {
                     match tokens.get(state) {
                         Some(Token::Stars) => add(tokens, next, state),
                         Some(Token::Star) if byte != b'/' => add(tokens, next, state),
-                        Some(token) if token.takes(byte) => add(tokens, next, state + 1),
+                        Some(token) if self.takes(token, byte) => add(tokens, next, state + 1),
                         Some(_) | None => continue,
                     }
                     alive = true;
