@@ -55,8 +55,11 @@ pub(super) fn replace(
     if place.preallocate && job.source().len_bytes > 0 {
         let len_bytes = job.source().len_bytes;
         match sys::allocate(pending.fd(), len_bytes) {
-            // This has checked for free space. With --sparse, runs of zeros must not use any.
-            Ok(()) if place.sparse => drop(sys::punch(pending.fd(), 0, len_bytes)),
+            // This has checked for free space. With --sparse, runs of zeros must not use any. Blocks behind the end of a
+            // file cannot be punched on all file systems, but those that a truncation cuts off are freed.
+            Ok(()) if place.sparse => {
+                drop(sys::truncate(pending.fd(), len_bytes).and_then(|()| sys::truncate(pending.fd(), 0)));
+            }
             Ok(()) => {}
             Err(error) => {
                 let full = context.full(job.path.as_bytes());
