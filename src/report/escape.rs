@@ -31,6 +31,12 @@ impl Charset {
 ///
 /// Tab and DEL are not escaped. A backslash is escaped only if it would read as an escape: before `#` and three digits.
 pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
+    // Every charset prints most lines as they are. Without a branch, many bytes are compared at once.
+    let is_plain = |byte: u8| (0x20..0x80).contains(&byte) & (byte != b'\\');
+    if line.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
+        out.extend_from_slice(line);
+        return;
+    }
     let mut done = 0;
     let mut at = 0;
     while at < line.len() {
