@@ -146,6 +146,8 @@ fn grant_has_exactly_the_requested_rights() {
     let scene = met();
     let limits = ["grant     reads ", "an ssh login keeps all rights"];
     assert_output(&enroll(&scene, "localhost --root TOP/in --read-only --name laptop"), 0, &limits);
+    let is_limited = || std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap().contains("is_limited = true");
+    assert!(is_limited());
     assert_output(&copy(&scene, "-a localhost:TOP/in/ back"), 0, &[]);
     assert!(!copy(&scene, "-a --transport=quic localhost:TOP/out/ back2").status.success());
     assert!(!copy(&scene, "-a --transport=quic src/ localhost:TOP/in/").status.success());
@@ -158,6 +160,7 @@ fn grant_has_exactly_the_requested_rights() {
     assert!(scene.well("grants").starts_with("laptop  SHA256:"));
     let widened = enroll(&scene, "localhost --root=/ --read-write --no-expiry");
     assert_output(&widened, 0, &["grant     reads and writes / (before: reads ", "until 2099"]);
+    assert!(!is_limited());
     assert_output(&enroll(&scene, "localhost --root TOP/in --read-only"), 0, &["grant     reads "]);
     assert_output(
         &enroll(&scene, "localhost --expires 2020-01-01"),

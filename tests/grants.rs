@@ -521,6 +521,31 @@ fn revoked_key_is_reported_if_ssh_copies() {
     assert_eq!(copy("-aq"), "");
 }
 
+/// If the server does not answer, ssh copies in its place, which is reported if its rights differ from the grant.
+#[test]
+fn ssh_in_place_of_a_limited_grant_is_reported() {
+    let scene = crate::server::Scene::new();
+    scene.enroll("--root TOP/in");
+    scene.well("stop --now");
+    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
+    let program = oracle::under_test().display().to_string();
+    let copy = |words: &str| {
+        let mut copy = scene.command("client", &format!("{words} --rsync-path={program} src/ host:TOP/in/"));
+        let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    assert_eq!(copy("-a"), "");
+    std::fs::write(scene.path("client/hosts.toml"), hosts + "is_limited = true\n").unwrap();
+    let report = copy("-a");
+    assert!(report.starts_with("sparsync: host: using a remote shell: ") && report.lines().count() == 1, "{report}");
+    let silence = "sparsync: host: using a remote shell: the server did not answer within the last ten minutes\n";
+    assert_eq!(copy("-a"), silence);
+    assert_eq!(copy("-avv").matches(silence).count(), 1);
+    assert_eq!(copy("-aq"), "");
+}
+
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.
 #[test]
 fn request_beyond_the_grant_falls_back_to_ssh() {

@@ -168,7 +168,8 @@ fn lists_of_hosts_and_grants_are_those_of_the_schema() {
     assert_eq!((&grants[0]["roots"][0], &grants[0]["name"]), (&"/".into(), &"laptop".into()));
     // Fields that only some hosts have.
     let host = "[[host]]\nname = \"u@h\"\nssh = \"u@h\"\naddresses = [\"::1\"]\nport = 1\nprogram = \"/x\"\n\
-                met = \"2026-01-01T00:00:00Z\"\nlast_route = \"tls\"\nlast_until = \"2026-01-02T00:00:00Z\"\n";
+                met = \"2026-01-01T00:00:00Z\"\nlast_route = \"tls\"\nlast_until = \"2026-01-02T00:00:00Z\"\n\
+                is_limited = true\n";
     std::fs::write(scene.path("server/hosts.toml"), format!("{host}pin = \"{}\"\n", pin.trim())).expect("it is ours");
     assert_eq!(empty("hosts", "enroll --list --json")[0]["last_route"], "tls");
 }

@@ -618,6 +618,7 @@ fn route_check(plan: Result<RoutePlan>, reached: &[Route], ssh_works: bool) -> C
     match plan {
         Err(error) => Check::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
+        Ok(RoutePlan::ShellAfterSilence(_)) => by_ssh(route::SILENCE),
         Ok(RoutePlan::EphemeralServer) => match ssh_works {
             true => Check::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic"),
             false => Check::fail("route", "none: ssh cannot start a server for the run"),
@@ -695,6 +696,7 @@ mod tests {
             met: Moment(1),
             last_route: None,
             last_until: None,
+            is_limited: false,
         };
         let server = |or_shell| {
             Ok(RoutePlan::Server { peer: Box::new(peer.clone()), kinds: vec![Route::Quic, Route::Tls], or_shell })

@@ -117,6 +117,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         met: Moment(clock::now_unix().0),
         last_route: None,
         last_until: None,
+        is_limited: introduction.is_limited,
     };
     let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {

@@ -341,6 +341,10 @@ impl RemoteCopy {
                 }
                 self.connect_by_shell(env, peers.find(&host))
             }
+            RoutePlan::ShellAfterSilence(peer) => {
+                self.print_fallback(env, &peer, route::SILENCE);
+                self.connect_by_shell(env, Some(&peer))
+            }
             RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
                 let first = self.first_words(env, (prepared, early), (Paths::InSetup, asks_first));

@@ -6,6 +6,7 @@ use crate::env::Env;
 use crate::options::Options;
 use crate::session::stock::{self, daemon};
 use crate::transport::link::Patience;
+use crate::trust::peers::Peer;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +67,17 @@ impl RemoteCopy {
             // A lost notice does not affect the copy.
             let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));
         }
+    }
+
+    /// Records that a remote shell replaces the server. Prints this with the reason under `-vv`, and also if the copy may
+    /// then do more than its grant permits.
+    pub fn print_fallback(&self, env: &mut Env, peer: &Peer, why: &str) {
+        let route = format!("a remote shell: {why}");
+        if peer.is_limited && !self.options.output.quiet && !self.prints_route() {
+            // A lost notice does not affect the copy.
+            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));
+        }
+        self.print_route(env, &route);
     }
 
     /// Records that the server denies access, so that a remote shell is the route. Prints this with the reason unless the run

@@ -15,6 +15,8 @@ const OURS: &[u8] = b"sparsync";
 pub enum RoutePlan {
     /// A remote shell, with the reason; `None`: the host is not enrolled, so this is the normal route.
     Shell(Option<&'static str>),
+    /// A remote shell, because the server of this enrolled host did not answer recently.
+    ShellAfterSilence(Box<Peer>),
     /// The server of an enrolled host.
     Server {
         /// The host; its port is the one to dial.
@@ -27,6 +29,9 @@ pub enum RoutePlan {
     /// A single-use server that a remote shell starts for this run.
     EphemeralServer,
 }
+
+/// The reason for [`RoutePlan::ShellAfterSilence`].
+pub const SILENCE: &str = "the server did not answer within the last ten minutes";
 
 /// Chooses the route to the machine of an operand.
 ///
@@ -83,7 +88,7 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         Transport::Auto => match known {
             None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(RoutePlan::Shell(Some("the server did not answer within the last ten minutes"))),
+                Some(Route::Ssh) => Ok(RoutePlan::ShellAfterSilence(Box::new(peer.clone()))),
                 None if proxied() => Ok(RoutePlan::Shell(Some("ssh connects through another machine"))),
                 _ => dial(&in_turn(known, now), true),
             },
@@ -143,6 +148,7 @@ mod tests {
             met: Moment(1),
             last_route: last.map(|(route, _)| route),
             last_until: last.map(|(_, until)| Moment(until)),
+            is_limited: false,
         }
     }
 
@@ -186,7 +192,7 @@ mod tests {
             BOTH,
             "an outdated result is ignored"
         );
-        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::Shell(_))));
+        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::ShellAfterSilence(_))));
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
     }
 

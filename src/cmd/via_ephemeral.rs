@@ -157,5 +157,6 @@ fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
         met: Moment(0),
         last_route: None,
         last_until: None,
+        is_limited: false,
     }
 }

@@ -151,8 +151,8 @@ pub fn reach(
                     let name = &server.peer.name;
                     side.print_denied(env, &format!("{why}\nhint: request access with `sparsync enroll {name}`"));
                 }
-                Some(why) => side.print_route(env, &format!("a remote shell: no connection to the server: {why}")),
-                None => side.print_route(env, "a remote shell: ssh answered before the server"),
+                Some(why) => side.print_fallback(env, server.peer, &format!("no connection to the server: {why}")),
+                None => side.print_fallback(env, server.peer, "ssh answered before the server"),
             }
             held.print(env);
             if !is_refused {

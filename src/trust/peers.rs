@@ -44,6 +44,9 @@ pub struct Peer {
     /// Until when that transport should be tried first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_until: Option<Moment>,
+    /// Whether this machine had fewer rights there than the login when it was enrolled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_limited: bool,
 }
 
 impl Peer {
@@ -132,6 +135,7 @@ mod tests {
             met: Moment(1_000_000_000),
             last_route: None,
             last_until: None,
+            is_limited: true,
         }
     }
 
