@@ -113,6 +113,10 @@ impl RuleReader<'_> {
 
     /// Appends parsed rules. Merge files that are read once are replaced by the rules in them.
     fn splice(&self, parsed: Vec<Parsed>, depth: usize, rules: &mut Vec<Parsed>) -> Result<(), Error> {
+        if rules.is_empty() && !parsed.iter().any(|parsed| matches!(parsed, Parsed::Merge(_))) {
+            *rules = parsed;
+            return Ok(());
+        }
         for parsed in parsed {
             match parsed {
                 Parsed::Merge(merge) if !merge.per_dir => {

@@ -86,9 +86,9 @@ struct Inner {
     /// Whether a directory was entered. The parents are scanned with the first one.
     entered: bool,
     /// The rules of the items, flattened, in order.
-    sender: Vec<Arc<Compiled>>,
-    receiver: Vec<Arc<Compiled>>,
-    xattr: Vec<Arc<Compiled>>,
+    rules: Vec<Arc<Compiled>>,
+    /// Whether one of them is about extended attributes.
+    has_xattr: bool,
 }
 
 impl Chain {
@@ -111,7 +111,7 @@ impl Chain {
                 }
                 Parsed::Merge(merge) => {
                     assert!(merge.per_dir, "the caller reads merge files that are read once");
-                    builder.add_group(merge, Sides::Unsaid, None, &mut items);
+                    builder.add_group(*merge, Sides::Unsaid, None, &mut items);
                 }
                 Parsed::Nothing => {}
             }
@@ -121,15 +121,10 @@ impl Chain {
     }
 
     fn of(items: Vec<RuleItem>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
-        let mut all = Vec::new();
-        flatten(&items, &mut all);
-        let of = |wanted: fn(&Compiled) -> bool| -> Vec<Arc<Compiled>> {
-            all.iter().filter(|rule| wanted(rule)).map(|rule| Arc::clone(rule)).collect()
-        };
-        let sender = of(|c| c.sender && !c.rule.xattr);
-        let receiver = of(|c| c.receiver && !c.rule.xattr);
-        let xattr = of(|c| c.rule.xattr);
-        Chain(Arc::new(Inner { options, items, cvs, entered, sender, receiver, xattr }))
+        let mut rules = Vec::with_capacity(items.len());
+        flatten(&items, &mut rules);
+        let has_xattr = rules.iter().any(|rule| rule.rule.xattr);
+        Chain(Arc::new(Inner { options, items, cvs, entered, rules, has_xattr }))
     }
 
     /// Enters the directory `dir` and returns the chain in force inside it.
@@ -252,16 +247,14 @@ impl Chain {
     }
 
     fn first(&self, side: Side, path: &[u8], is_dir: bool, in_deleted_dir: bool) -> Option<&Compiled> {
-        let rules = match side {
-            Side::Sender => &self.0.sender,
-            Side::Receiver => &self.0.receiver,
-        };
+        let rules = &self.0.rules;
         if rules.is_empty() || path.is_empty() {
             return None;
         }
         let subject = Subject::new(path, is_dir, &self.0.options.root_abs);
         rules
             .iter()
+            .filter(|found| found.covers(side) && !found.rule.xattr)
             .find(|found| !(in_deleted_dir && found.rule.perishable) && found.matches(&subject))
             .map(|found| &**found)
     }
@@ -285,17 +278,12 @@ impl Chain {
     /// Returns whether an extended attribute takes part; `None` if no rule is about attributes, so that the default of
     /// `--xattrs` applies.
     pub fn xattr_verdict(&self, side: Side, name: &[u8]) -> Option<bool> {
-        if self.0.xattr.is_empty() {
+        if !self.0.has_xattr {
             return None;
         }
         let subject = Subject::new(name, false, b"");
-        let found = self.0.xattr.iter().find(|found| {
-            let covered = match side {
-                Side::Sender => found.sender,
-                Side::Receiver => found.receiver,
-            };
-            covered && found.matches(&subject)
-        });
+        let mut rules = self.0.rules.iter().filter(|found| found.rule.xattr && found.covers(side));
+        let found = rules.find(|found| found.matches(&subject));
         Some(found.is_none_or(|found| found.rule.include))
     }
 }

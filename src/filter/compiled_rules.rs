@@ -102,20 +102,28 @@ pub(super) struct Compiled {
     pub(super) receiver: bool,
     pub(super) pattern: Pattern,
     /// The suffix that rsync's debug output adds to the pattern.
-    pub(super) source: Vec<u8>,
+    pub(super) source: Box<[u8]>,
 }
 
 impl Compiled {
+    /// Returns whether the rule applies to this side.
+    pub(super) fn covers(&self, side: Side) -> bool {
+        match side {
+            Side::Sender => self.sender,
+            Side::Receiver => self.receiver,
+        }
+    }
+
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
         self.pattern.matches(subject) != self.rule.negate
     }
 }
 
 /// Lists the rules of `items` in order, with those of the groups.
-pub(super) fn flatten<'a>(items: &'a [RuleItem], out: &mut Vec<&'a Arc<Compiled>>) {
+pub(super) fn flatten(items: &[RuleItem], out: &mut Vec<Arc<Compiled>>) {
     for item in items {
         match item {
-            RuleItem::Rule(rule) => out.push(rule),
+            RuleItem::Rule(rule) => out.push(Arc::clone(rule)),
             RuleItem::Group(group) => flatten(&group.items, out),
         }
     }
@@ -180,7 +188,7 @@ impl ChainBuilder<'_> {
             sender: rule.sides.cover(Side::Sender, self.options.delete_excluded),
             receiver: rule.sides.cover(Side::Receiver, self.options.delete_excluded),
             pattern,
-            source: source.to_vec(),
+            source: source.into(),
             rule,
         }))
     }
@@ -344,7 +352,7 @@ impl ChainBuilder<'_> {
                 Parsed::Merge(merge) if merge.per_dir => {
                     let side = self.options.side.filter(|_| !named);
                     if side.is_none_or(|side| merge.sides.cover(side, false)) {
-                        self.add_group(merge, group.sides, base_abs, &mut own.items);
+                        self.add_group(*merge, group.sides, base_abs, &mut own.items);
                     } else if let Some(rule) = merge.own_exclude(group.sides) {
                         own.items.push(self.compile(rule, base_abs, b""));
                     }

@@ -222,7 +222,7 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
 ///
 /// `home_cvsignore` is the text of `~/.cvsignore`, `env` the value of `CVSIGNORE`; both consist of words.
 pub fn cvs_rules(home_cvsignore: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Parsed> {
-    let mut list = vec![Parsed::Merge(cvs_merge())];
+    let mut list = vec![Parsed::Merge(Box::new(cvs_merge()))];
     list.extend(cvs_globals(&Cvs::default(), home_cvsignore, env).into_iter().map(Parsed::Rule));
     list
 }
@@ -400,7 +400,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
         let pattern = argument.to_vec();
         return Ok(Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }));
     }
-    Ok(Parsed::Merge(Merge {
+    Ok(Parsed::Merge(Box::new(Merge {
         name: argument.to_vec(),
         per_dir: name == RuleName::DirMerge,
         format: mods.format,
@@ -416,7 +416,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
             RuleSource::Line(_) => Some(b"a file read earlier".to_vec()),
             RuleSource::File(place) => Some(place.clone()),
         },
-    }))
+    })))
 }
 
 /// The modifiers of one rule.
@@ -575,7 +575,7 @@ mod tests {
 
     fn merge(rule: &[u8]) -> Merge {
         match parse_filter(rule).unwrap() {
-            Parsed::Merge(merge) => merge,
+            Parsed::Merge(merge) => *merge,
             other => panic!("{other:?} is no merge"),
         }
     }

@@ -88,7 +88,7 @@ enum Scope {
     /// The whole path.
     Whole,
     /// This many trailing components.
-    Tail(usize),
+    Tail(u16),
     /// From the start of any component to the end.
     AnyTail,
 }
@@ -161,7 +161,7 @@ impl Pattern {
             Test::Glob(Scope::Name, glob) => glob.covers(subject.name, subject.is_dir),
             Test::Glob(Scope::Whole, glob) => glob.covers(path(), subject.is_dir),
             Test::Glob(Scope::Tail(count), glob) => {
-                tail(path(), *count).is_some_and(|tail| glob.covers(tail, subject.is_dir))
+                tail(path(), usize::from(*count)).is_some_and(|tail| glob.covers(tail, subject.is_dir))
             }
             Test::Glob(Scope::AnyTail, glob) => glob.covers_tail(path(), subject.is_dir),
         }
@@ -180,7 +180,8 @@ impl Test {
             return Test::glob(Scope::AnyTail, text, triple);
         }
         if slashes > 0 {
-            return Test::glob(Scope::Tail(slashes + 1), text, triple);
+            // At most the length of a pattern, see [`PATTERN_MAX_BYTES`].
+            return Test::glob(Scope::Tail(slashes as u16 + 1), text, triple);
         }
         match text {
             b"*" => Test::Always,
@@ -661,7 +662,7 @@ mod tests {
             Some(core) => (Scope::Whole, core),
             None if contains_double(&escaped) => (Scope::AnyTail, &escaped[..]),
             None if escaped.contains(&b'/') => {
-                (Scope::Tail(1 + escaped.iter().filter(|&&b| b == b'/').count()), &escaped[..])
+                (Scope::Tail(1 + escaped.iter().filter(|&&b| b == b'/').count() as u16), &escaped[..])
             }
             None => (Scope::Name, &escaped[..]),
         };

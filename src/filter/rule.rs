@@ -207,8 +207,8 @@ pub enum Parsed {
     Rule(Rule),
     /// `!`: clears the list so far.
     Clear,
-    /// A file of further rules.
-    Merge(Merge),
+    /// A file of further rules. In a box, because there can be millions of rules, but not of files.
+    Merge(Box<Merge>),
     /// The global CVS excludes.
     Cvs(Cvs),
     /// The text was empty, which is allowed and has no effect.
@@ -238,8 +238,8 @@ impl Parsed {
     /// under `--delete-excluded`.
     pub fn text_for_receiver(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
         match self {
+            Parsed::Merge(merge) if merge.sides == Sides::Sender => None,
             Parsed::Rule(Rule { sides: Sides::Sender, .. })
-            | Parsed::Merge(Merge { sides: Sides::Sender, .. })
             | Parsed::Cvs(Cvs { sides: Sides::Sender, .. })
             | Parsed::Clear
             | Parsed::Nothing => None,

@@ -116,8 +116,8 @@ fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
             Ok(())
         }
         Parsed::Merge(merge) => {
-            let Merge { name, per_dir, format, no_inherit, word_split, .. } = merge;
-            let Merge { exclude_itself, sides, absolute, perishable, xattr, named_at, .. } = merge;
+            let Merge { name, per_dir, format, no_inherit, word_split, .. } = &**merge;
+            let Merge { exclude_itself, sides, absolute, perishable, xattr, named_at, .. } = &**merge;
             w.byte(rule::MERGE);
             w.flags(&[
                 *per_dir,
@@ -162,7 +162,7 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
         rule::MERGE => {
             let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr, has_place] =
                 r.flags::<8>("merge flags")?;
-            Parsed::Merge(Merge {
+            Parsed::Merge(Box::new(Merge {
                 per_dir,
                 no_inherit,
                 word_split,
@@ -174,7 +174,7 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
                 sides: r.number("sides")?,
                 name: r.owned("name of a merge file", WORD_MAX_BYTES)?,
                 named_at: r.when(has_place, |r| r.owned("place of a merge file", WORD_MAX_BYTES))?,
-            })
+            }))
         }
         rule::CVS => {
             let [include, absolute, negate, perishable, from_file] = r.flags::<5>("rule flags")?;

@@ -181,7 +181,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
     let merge = (any::<[bool; 7]>(), formats, sides(), bytes(), option::of(bytes())).prop_map(
         |(flags, format, sides, name, named_at)| {
             let [per_dir, no_inherit, word_split, exclude_itself, absolute, perishable, xattr] = flags;
-            Parsed::Merge(Merge {
+            Parsed::Merge(Box::new(Merge {
                 name,
                 per_dir,
                 format,
@@ -193,7 +193,7 @@ fn parsed() -> impl Strategy<Value = Parsed> {
                 perishable,
                 xattr,
                 named_at,
-            })
+            }))
         },
     );
     let cvs = (any::<[bool; 5]>(), sides()).prop_map(|(flags, sides)| {

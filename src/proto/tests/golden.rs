@@ -120,14 +120,14 @@ pub fn setup() -> Setup {
     let rules = vec![
         Parsed::Rule(Rule { perishable: true, pattern: b"*.o".to_vec(), ..Rule::default() }),
         Parsed::Clear,
-        Parsed::Merge(Merge {
+        Parsed::Merge(Box::new(Merge {
             name: b".r".to_vec(),
             per_dir: true,
             format: MergeFormat::Excludes,
             sides: Sides::Sender,
             named_at: Some(b"f line 3".to_vec()),
             ..Merge::default()
-        }),
+        })),
         Parsed::Cvs(Cvs { include: true, sides: Sides::Both, ..Cvs::default() }),
         Parsed::Nothing,
     ];
