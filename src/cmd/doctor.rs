@@ -42,6 +42,8 @@ const ANSWER_MAX_BYTES: usize = 256 << 10;
 const OPEN_FILES_LEAST: u64 = 48;
 /// A larger difference between two clocks is reported, in seconds: grants expire at different times then.
 const CLOCK_DIFFERENCE_MAX_SECS: i64 = 60;
+/// The size of datagrams that every path carries, with which the search begins.
+const MTU_LEAST_BYTES: u16 = 1200;
 /// How long the size of datagrams that a path carries may be searched.
 const MTU_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How often its size is read meanwhile.
@@ -600,7 +602,7 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check,
 fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
     let (since, mut found) = (Since::now(), connection.datagram_bytes()?);
     let mut unchanged = 0;
-    while unchanged < MTU_SETTLED_LOOKS && since.elapsed() < MTU_WAIT_MAX {
+    while (unchanged < MTU_SETTLED_LOOKS || found <= MTU_LEAST_BYTES) && since.elapsed() < MTU_WAIT_MAX {
         std::thread::sleep(MTU_LOOK);
         let now = connection.datagram_bytes()?;
         unchanged = if now == found { unchanged + 1 } else { 0 };
