@@ -351,8 +351,6 @@ fn local_copy_with_unsupported_options_is_handed_over() {
     };
     for line in [
         "-a --iconv=UTF-8,ISO-8859-1 s/ d/",
-        "-a --write-batch=b s/ d/",
-        "--read-batch=b d/",
         "-a -M--log-file=x s/ d/",
         "-a --protocol=28 s/ d/",
         "-a --confine-root=/tmp s/ d/",

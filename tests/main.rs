@@ -10,6 +10,7 @@ mod kit;
 
 mod altdest;
 mod attrs;
+mod batch;
 mod bench;
 mod changing;
 mod compress;

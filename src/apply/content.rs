@@ -317,6 +317,21 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
     blocks.map_or(Basis::None, Basis::Blocks)
 }
 
+/// Returns the head and the block sums of a file as a stock rsync expects them.
+pub fn stock_basis(fd: BorrowedFd<'_>, block_len_bytes: Option<u32>, sums: &Sums, protocol: u8) -> io::Result<Vec<u8>> {
+    let stat = sys::fstat(fd)?;
+    let len_bytes = if Kind::of_mode(stat.mode) == Some(Kind::File) { stat.len_bytes } else { 0 };
+    let head = SumHead::of_basis(len_bytes, block_len_bytes, sums, protocol, false).map_err(io::Error::other)?;
+    match head.count {
+        0 => {
+            let mut out = Vec::new();
+            head.encode(&mut out);
+            Ok(out)
+        }
+        _ => stock_sums(&head, sums, &|offset, into: &mut [u8]| sys::pread(fd, into, offset)),
+    }
+}
+
 /// How much of a basis is read at a time for [`stock_sums`], at least.
 const SUMMED_BYTES: usize = 256 << 10;
 

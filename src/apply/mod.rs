@@ -23,6 +23,7 @@ pub mod dest_arg;
 
 pub mod pipeline;
 
+pub use self::content::stock_basis;
 use self::dir_finalize::LastTouch;
 use crate::digest::{By, Comparison};
 use crate::error::Error;

@@ -224,6 +224,8 @@ pub struct Args {
     pub skip_compress: Option<Vec<u8>>,
     pub alt_kind: Option<AltKind>,
     pub alt_dirs: Vec<Vec<u8>>,
+    /// The last batch file that an option names.
+    pub batch: Vec<u8>,
     pub write_batch: bool,
     pub only_write_batch: bool,
     pub read_batch: bool,

@@ -4,6 +4,7 @@
 //! prints the table. The caller reads the files that options name.
 
 pub mod args;
+pub mod batch_script;
 pub mod daemon_args;
 pub mod doc;
 pub mod flag;
@@ -209,9 +210,11 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         return Ok(Request::Handover(Some(error)));
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
+    let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
+    let has_batch = walked.args.read_batch || writes_batch && walked.operands.len() > 1 && !walked.args.list_only;
     let operands = std::mem::take(&mut walked.operands);
-    let is_child = !is_far && !walked.args.remote_options.is_empty();
-    if is_child && walked.args.append == 0 {
+    let is_child = !is_far && (has_batch || !walked.args.remote_options.is_empty());
+    if is_child && !has_batch && walked.args.append == 0 {
         // The default of a local copy.
         walked.args.whole_file.get_or_insert(true);
     }
@@ -219,7 +222,9 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         return Ok(Request::NoArgs { role });
     };
     let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
-    let peer = peer.or_else(|| is_child.then(remote_args::RemoteOperand::default));
+    let server_sends = walked.args.read_batch;
+    let child = remote_args::RemoteOperand { server_sends, ..remote_args::RemoteOperand::default() };
+    let peer = peer.or_else(|| is_child.then_some(child));
     let far = peer.map(|remote_args::RemoteOperand { user, host, server, daemon, server_sends }| Far {
         user,
         host,

@@ -114,6 +114,14 @@ pub fn place(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
     Ok(PlacedOperands { sources, dest, peer: Some(peer(first, true)?) })
 }
 
+/// Returns the operands of a run whose source is a batch file: the last one is the destination.
+pub fn place_beside_batch(mut operands: Vec<Operand>) -> Result<PlacedOperands> {
+    match operands.pop() {
+        Some(Operand::Local(dest)) => Ok(PlacedOperands { sources: Vec::new(), dest: Some(dest), peer: None }),
+        _ => Err(Error::usage("remote destination is not allowed with --read-batch").by("Receiver")),
+    }
+}
+
 fn place_push(operands: Vec<Operand>, dest: Option<Operand>) -> Result<PlacedOperands> {
     let mut sources = Vec::new();
     for operand in operands {

@@ -51,13 +51,16 @@ struct Settled {
 pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
     let env = Environment(vars);
     // A lone operand is listed, and a listing includes directories even without -r or -d.
-    let lists = args.list_only || operands.len() < 2;
+    let lists = args.list_only || operands.len() < 2 && !args.read_batch;
     let mut settled = settle_early(args, lists, env)?;
     let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
     if !wants.contains(&operands.len()) {
         return Ok(None);
     }
-    let PlacedOperands { sources, dest, peer } = remote_args::place(operands)?;
+    let PlacedOperands { sources, dest, peer } = match args.read_batch {
+        true => remote_args::place_beside_batch(operands)?,
+        false => remote_args::place(operands)?,
+    };
     let list_only = args.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
@@ -84,6 +87,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
     let sums = settled.sums;
     let mut options = options(args, settled, files_from, list_only, connect, env)?;
     settle_compression(&mut options.delta.compress, env, peer.is_some())?;
+    contradictions::check_batch(args, &options)?;
     Ok(Some(Resolved { options, sums, sources, dest, peer }))
 }
 
@@ -187,6 +191,7 @@ fn options(
         delta: policies::delta(args, settled.whole_file),
         connect,
         dry_run: args.dry_run,
+        batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
         output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),

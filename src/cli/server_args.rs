@@ -4,7 +4,7 @@ use super::args::{Args, Dirs};
 use super::flags::delta::alt_name;
 use super::value::words;
 use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, Compression, Options, Recurse, StderrMode};
+use crate::options::{Append, ArgStyle, Batch, Compression, Options, Recurse, StderrMode};
 use crate::report::format::Format;
 
 /// The letter of the capability string by which sparsync recognizes sparsync. rsync looks only for letters that it
@@ -221,7 +221,7 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     letters.push_str("e.");
     letters.push_str(if may_be_piecewise { "i" } else { "" });
     letters.push_str(RSYNC_CAPABILITIES);
-    if !options.connect.lacks_fractions() {
+    if options.requires_stock().is_none() {
         letters.push(char::from(CAPABILITY));
     }
     letters.into_bytes()
@@ -332,6 +332,7 @@ impl WordList<'_> {
         self.word(delete.excluded, "--delete-excluded");
         self.word(delete.any && !(delete.before || delete.during || delete.after || delete.excluded), "--delete");
         self.word(args.force, "--force");
+        self.word(Batch::is_only_written(self.options.batch.as_ref()), "--only-write-batch=X");
         self.word(args.super_user == Some(true), "--super");
         self.word(args.size_only, "--size-only");
         self.word(args.stats, "--stats");

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::fs::{ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
-use crate::options::{FilesFrom, Options, Recurse};
+use crate::options::{Batch, FilesFrom, Options, Recurse};
 use crate::report::event::{Event, Problem, Reporter, Wants, Weight, errno_words};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};
@@ -114,6 +114,7 @@ pub fn wants(env: &Env, options: &Options, has_log: bool, list_only: bool, sends
 fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts {
     RunFacts {
         dry_run: options.dry_run,
+        leaves_dest: Batch::is_only_written(options.batch.as_ref()),
         list_only,
         protocol: options.connect.protocol,
         atimes: options.preserve.atimes,

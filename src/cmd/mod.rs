@@ -1,5 +1,6 @@
 //! Entry points of the program: reads the command line and runs the command that it names.
 
+mod batch;
 mod bench;
 mod command_end;
 mod control_socket;

@@ -4,6 +4,7 @@
 //! the two run a native session. If a stock rsync answers, the installed rsync starts the run over; without one, this
 //! program runs the session in rsync's protocol.
 
+use super::batch;
 use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
 use super::live_display::{self, LiveDisplay, LiveRoute};
@@ -22,9 +23,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::sys;
-use crate::options::{ArgStyle, CheckMode, FilesFrom, Transport};
+use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, Transport};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
+use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::Tally;
 use crate::report::event::Wants;
@@ -32,6 +34,7 @@ use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
+use crate::session::stock::batch_player::BatchFile;
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
 use crate::transport::Link;
 use crate::transport::link::FAREWELL;
@@ -65,12 +68,24 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let cli::Copy { mut options, sources, dest, far } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
+    let opened = match options.batch.clone() {
+        Some(Batch::Read(name)) => batch::open(env, &name, &mut options).map(|batch| (Some(batch), None)),
+        Some(Batch::Write { path, only }) => batch::create(env, &path, only, &options).map(|batch| (None, Some(batch))),
+        None => Ok((None, None)),
+    };
+    let (batch, written) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return fail(env, &error),
+    };
     let Some(far) = far else {
         return fail(env, &Error::new(Exit::Crashed, "sparsync: internal error: remote copy without a remote host"));
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random(), route: Mutex::default() };
+    let mut near = RemoteCopy { options, sources, dest, far, key: sys::random(), route: Mutex::default(), written };
+    if let Some(batch) = batch {
+        return near.copy_from_batch(env, batch, since);
+    }
     if let Some(port) = near.far.daemon {
         if near.far.server_sends {
             // A sender prints the matches. A daemon usually forbids that.
@@ -121,6 +136,8 @@ enum Carrier {
     Net(Box<Redial>),
     /// A connection to a daemon, which ends by itself.
     Daemon,
+    /// Nothing: a batch file is the source.
+    Batch,
 }
 
 /// How the remote side learns its own paths.
@@ -178,6 +195,8 @@ enum Opened {
     Native(Result<Box<OpenSession>, Refusal>),
     /// To a stock rsync: no handshake was done. A daemon has agreed on the protocol version.
     Stock(Link, Option<u8>),
+    /// To no program: the batch file is open.
+    Batch(Box<(BatchFile, BatchHeader)>),
 }
 
 impl RemoteCopy {
@@ -312,8 +331,7 @@ impl RemoteCopy {
         env.handle_signals().map_err(no_signals)?;
         if self.far.is_child {
             *prepared = Some(copy::prepare(env, &self.options, self.far.server_sends)?);
-            let (shell, link) = via_child::start(self, env)?;
-            return Ok(ReachedProgram::Native(Carrier::Shell(shell), link, None));
+            return via_child::start(self, env).map(ReachedProgram::from);
         }
         let places = Places::of(env);
         let connect = &self.options.connect;
@@ -334,7 +352,7 @@ impl RemoteCopy {
         let host = route::named(&self.far);
         let umask = env.umask;
         let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
-        match route::plan(&self.far, connect, &peers, now, &proxied)? {
+        match route::plan(&self.far, &self.options, &peers, now, &proxied)? {
             RoutePlan::Shell(why) => {
                 if let Some(why) = why {
                     self.print_route(env, &format!("a remote shell: {why}"));
@@ -443,6 +461,7 @@ impl RemoteCopy {
             is_net: false,
             is_local: self.far.is_child,
             gauge: None,
+            recorder: self.written.as_ref().map(|written| written.recorder.clone()),
         }
     }
 
@@ -466,6 +485,24 @@ impl RemoteCopy {
                 Exit::Ok
             }
             Err(error) => fail(env, &error),
+        }
+    }
+
+    /// Copies from a batch file.
+    fn copy_from_batch(&self, env: &mut Env, batch: (BatchFile, BatchHeader), since: Since) -> Exit {
+        let prepared = copy::start_deadline(env, &self.options).and_then(|()| {
+            let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+            env.handle_signals().map_err(no_signals)?;
+            let prepared = copy::prepare(env, &self.options, false)?;
+            copy::copy_as(&self.options, self.role())?;
+            Ok(prepared)
+        });
+        match prepared {
+            Ok(prepared) => {
+                let opened = Opened::Batch(Box::new(batch));
+                self.converse(env, OpenedSession { carrier: Carrier::Batch, prepared, opened }, None, since)
+            }
+            Err(error) => fail(env, &error.by(self.role())),
         }
     }
 
@@ -497,6 +534,11 @@ impl RemoteCopy {
             return fail(env, &error);
         }
         let OpenedSession { mut carrier, prepared: Prepared { rules, listed, log }, opened } = begun;
+        if let Some(written) = &self.written
+            && let Err(error) = written.put_script(env, &self.options, self.dest.as_deref(), &rules)
+        {
+            return fail(env, &error);
+        }
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
         let is_stock = matches!(opened, Opened::Stock(..));
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
@@ -516,13 +558,19 @@ impl RemoteCopy {
                 let link = narrowed(link);
                 near.run_with_stock(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
             }
+            Opened::Batch(batch) => {
+                let (file, header) = *batch;
+                near.read_batch((file, &header), &mut reporter, &mut tally)
+            }
         };
         let outcome = match &mut carrier {
             Carrier::Net(redial) => {
                 let attempts = Attempts { side: self, env, near: &near, forbids, display: display.as_ref() };
                 attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
             }
-            Carrier::Shell(_) | Carrier::EphemeralServer(_) | Carrier::Daemon => RunOutcome::Ended(first),
+            Carrier::Shell(_) | Carrier::EphemeralServer(_) | Carrier::Daemon | Carrier::Batch => {
+                RunOutcome::Ended(first)
+            }
         };
         drop(near);
         let mut ended = match (outcome, &carrier) {
@@ -573,7 +621,7 @@ impl RemoteCopy {
                 one_off.leave(&env.stop);
                 Exit::Stream
             }
-            Carrier::Net(_) | Carrier::Daemon => Exit::Stream,
+            Carrier::Net(_) | Carrier::Daemon | Carrier::Batch => Exit::Stream,
         };
         if let Err(error) = &mut ended
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
@@ -592,6 +640,7 @@ impl RemoteCopy {
         let chosen = self.route.lock().clone();
         let reached = match carrier {
             Carrier::Daemon => "an rsync daemon".to_owned(),
+            Carrier::Batch => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),

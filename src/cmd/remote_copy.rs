@@ -1,9 +1,10 @@
 //! A copy to or from another machine, as the command line describes it.
 
+use super::batch::WrittenBatch;
 use super::{copy, route};
 use crate::cli::Far;
 use crate::env::Env;
-use crate::options::Options;
+use crate::options::{Batch, Options};
 use crate::session::stock::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
@@ -35,6 +36,8 @@ pub struct RemoteCopy {
     pub key: [u8; 16],
     /// The chosen route, with the reason for it; `None`: a remote shell, because the host is not enrolled.
     pub route: Mutex<Option<String>>,
+    /// The batch file that this run writes.
+    pub written: Option<WrittenBatch>,
 }
 
 impl RemoteCopy {
@@ -96,7 +99,9 @@ impl RemoteCopy {
         let sends = !self.far.server_sends;
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), sends);
-        stock::unsupported(&self.options, wants, self.far.server_sends)
+        let is_left = Batch::is_only_written(self.options.batch.as_ref());
+        let left = (is_left && self.far.server_sends).then_some("--only-write-batch in a pull");
+        left.or_else(|| stock::unsupported(&self.options, wants, self.far.server_sends))
     }
 
     /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or

@@ -3,7 +3,7 @@
 use crate::cli::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Connect, Transport};
+use crate::options::{Connect, Options, Transport};
 use crate::trust::peers::{Peer, Peers, Route};
 use crate::trust::timestamp::Moment;
 
@@ -38,7 +38,8 @@ pub const SILENCE: &str = "the server did not answer within the last ten minutes
 /// `proxied` returns whether ssh would connect through another machine, which QUIC and TLS cannot do. It runs ssh, so
 /// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
 /// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
-pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<RoutePlan> {
+pub fn plan(far: &Far, options: &Options, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<RoutePlan> {
+    let connect = &options.connect;
     let name = named(far);
     // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
     let known = peers.find(&name);
@@ -61,14 +62,14 @@ pub fn plan(far: &Far, connect: &Connect, peers: &Peers, now: Moment, proxied: &
         connect.program.as_deref().is_some_and(|program| program != own)
     };
     let is_other_program = !is_url && known.is_some_and(is_other);
-    let is_older = connect.lacks_fractions();
-    match connect.transport {
-        Transport::Tls | Transport::Quic | Transport::Auto
-            if is_older && (is_url || connect.transport != Transport::Auto) =>
-        {
-            Err(Error::usage("sparsync: --protocol below 31 is possible only over a remote shell"))
+    match (connect.transport, options.requires_stock()) {
+        (Transport::Auto, Some(option)) if !is_url => return Ok(RoutePlan::Shell(known.map(|_| option))),
+        (Transport::Tls | Transport::Quic | Transport::Auto, Some(option)) => {
+            return Err(Error::usage(format!("sparsync: {option} is possible only over a remote shell")));
         }
-        Transport::Auto if is_older => Ok(RoutePlan::Shell(known.map(|_| "--protocol selects an older one"))),
+        (Transport::Tls | Transport::Quic | Transport::Auto | Transport::Shell, _) => {}
+    }
+    match connect.transport {
         Transport::Shell if is_url => {
             Err(Error::usage("sparsync: --transport=ssh cannot be used with a sparsync:// URL"))
         }
@@ -159,7 +160,8 @@ mod tests {
         last: Option<(Route, i64)>,
     ) -> Result<RoutePlan> {
         let peers = Peers { hosts: vec![peer(last)] };
-        plan(&far(host, server), connect, &peers, NOW, &|| false)
+        let options = Options { connect: connect.clone(), ..Options::default() };
+        plan(&far(host, server), &options, &peers, NOW, &|| false)
     }
 
     fn by(transport: Transport) -> Connect {
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn proxied_host_uses_ssh_unless_quic_worked_recently() {
         let peers = |last| Peers { hosts: vec![peer(last)] };
-        let auto = by(Transport::Auto);
+        let auto = Options { connect: by(Transport::Auto), ..Options::default() };
         assert!(matches!(plan(&far("box", None), &auto, &peers(None), NOW, &|| true), Ok(RoutePlan::Shell(_))));
         // QUIC worked a short while ago, so the proxy is not checked.
         let won = peers(Some((Route::Quic, 1001)));

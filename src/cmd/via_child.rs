@@ -1,12 +1,13 @@
-//! The server of a local copy: this program once more, connected by pipes, without a remote shell.
+//! The server of a local copy: this program once more, connected by pipes, without a remote shell. It speaks rsync's own
+//! protocol if a batch file records that.
 
 use super::copy;
 use super::remote_copy::RemoteCopy;
+use super::via_shell::RemoteProgram;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::event::errno_words;
-use crate::transport::Link;
 use crate::transport::link::FAREWELL;
 use crate::transport::shell::{Shell, ShellAnswer, ShellExit, Stderr};
 
@@ -15,7 +16,7 @@ const OWN_PROGRAM: &[u8] = b"/proc/self/exe";
 
 /// Starts the server, and returns its link once it has sent its first bytes. From then on, this process has the user of
 /// `--copy-as`. All files that options name are open.
-pub fn start(side: &RemoteCopy, env: &Env) -> Result<(Shell, Link), Error> {
+pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
     copy::copy_as(&side.options, side.role())?;
     let words = [&[OWN_PROGRAM.to_vec(), b"--server".to_vec()][..], &side.far.server_words, &side.far.remote_words];
     let paths = side
@@ -27,9 +28,15 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<(Shell, Link), Error> {
         let start = &b"sparsync: cannot start a process for the destination: "[..];
         Error::new(Exit::Ipc, [start, &errno_words(error)].concat()).by(side.role())
     };
-    let mut shell = Shell::start(&argv, env.umask, Stderr::Inherited).map_err(|error| failed(&error))?;
+    let is_stock = side.options.requires_stock().is_some();
+    let started = match is_stock {
+        true => Shell::start_stock(&argv, env.umask),
+        false => Shell::start(&argv, env.umask, Stderr::Inherited),
+    };
+    let mut shell = started.map_err(|error| failed(&error))?;
     match shell.answer(&side.patience(env), &mut std::io::sink()) {
-        Ok(ShellAnswer::Native(link)) => Ok((shell, link)),
+        Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),
+        Ok(ShellAnswer::Rsync(link)) if is_stock => Ok(RemoteProgram::Stock(shell, link)),
         Ok(ShellAnswer::Rsync(_) | ShellAnswer::Silent | ShellAnswer::TooNoisy) => {
             let ended = shell.wait(Some(FAREWELL), &env.stop).unwrap_or(ShellExit::Killed);
             let words = format!("rsync: connection unexpectedly closed (0 bytes received so far) [{}]", side.role());

@@ -123,12 +123,12 @@ impl<'a> ByShell<'a> {
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
         let side = self.side;
         // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
-        let is_older = side.options.connect.lacks_fractions();
-        if is_older && !self.speaks_stock() {
+        let must_be_stock = side.options.requires_stock().is_some();
+        if must_be_stock && !self.speaks_stock() {
             return Ok(RemoteProgram::Rsync);
         }
         let now = Moment(clock::now_unix().0);
-        let memory = self.memory.as_ref().filter(|_| !is_older);
+        let memory = self.memory.as_ref().filter(|_| !must_be_stock);
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
         let remember = |answers: Option<Answers>| {
             if let Some((places, host)) = memory.filter(|_| answers != recalled) {
@@ -138,7 +138,7 @@ impl<'a> ByShell<'a> {
         };
         let is_by_name = self.programs[0] == RSYNC;
         let skipped = match recalled {
-            _ if is_older => self.programs.len() - 1,
+            _ if must_be_stock => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
             Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock() => return Ok(RemoteProgram::Rsync),
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,

@@ -2,6 +2,7 @@
 //!
 //! `cli::resolve` creates them; no other module reads the command line. Each part gets only its own policy.
 
+pub mod batch;
 pub mod check;
 pub mod connect;
 pub mod delete;
@@ -12,6 +13,7 @@ pub mod preserve;
 pub mod repeat;
 pub mod select;
 
+pub use batch::Batch;
 pub use check::{Check, CheckMode, Checksum, Checksums};
 pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Transport};
 pub use delete::{Delete, When};
@@ -42,6 +44,19 @@ pub struct Options {
     pub connect: Connect,
     /// `-n`: decide and report, change nothing.
     pub dry_run: bool,
+    /// The batch file, if one is written or read.
+    pub batch: Option<Batch>,
     /// `--copy-as`: this end copies as another user, `USER[:GROUP]`.
     pub copy_as: Option<Vec<u8>>,
+}
+
+impl Options {
+    /// Returns the option because of which the peer must speak rsync's own protocol.
+    pub fn requires_stock(&self) -> Option<&'static str> {
+        match &self.batch {
+            Some(Batch::Write { only: false, .. }) => Some("--write-batch"),
+            Some(Batch::Write { only: true, .. }) => Some("--only-write-batch"),
+            Some(Batch::Read(_)) | None => self.connect.lacks_fractions().then_some("--protocol below 31"),
+        }
+    }
 }

@@ -54,6 +54,8 @@ pub enum Banner {
 pub struct RunFacts {
     /// `-n`
     pub dry_run: bool,
+    /// `--only-write-batch`
+    pub leaves_dest: bool,
     /// `--list-only`: entries are listed as by `ls`.
     pub list_only: bool,
     /// The version of rsync's protocol, if it limits what is known.
@@ -277,7 +279,12 @@ impl TextReporter {
         if self.output.info.stats >= 1 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            let style = (self.output.human, self.facts.dry_run);
+            let remark: &[u8] = match (self.facts.dry_run, self.facts.leaves_dest) {
+                (true, _) => b" (DRY RUN)",
+                (false, true) => b" (BATCH ONLY)",
+                (false, false) => b"",
+            };
+            let style = (self.output.human, remark);
             put_totals(&mut text, tally, traffic, elapsed, style);
             self.print_and_log(&text);
         } else if self.constants.sends || tally.exit() == Exit::Ok {

@@ -58,6 +58,7 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
+use crate::session::stock::batch_recorder::BatchRecorder;
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
@@ -107,6 +108,8 @@ pub struct Client<'a> {
     pub is_local: bool,
     /// See [`Terms::gauge`].
     pub gauge: Option<&'a Arc<Gauge>>,
+    /// Records the session with a stock rsync in a batch file.
+    pub recorder: Option<Arc<BatchRecorder>>,
 }
 
 impl Client<'_> {

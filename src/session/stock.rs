@@ -6,6 +6,10 @@
 //! digests and for content that is sent without a request, so these are not used.
 
 mod attributes;
+mod basis;
+pub mod batch_options;
+pub mod batch_player;
+pub mod batch_recorder;
 mod controls;
 pub mod daemon;
 mod framing;
@@ -17,7 +21,10 @@ pub mod serve;
 mod served_items;
 mod support;
 
+use self::batch_player::{BatchFile, BatchPlayer};
+use self::batch_recorder::BatchRecorder;
 use self::framing::Framing;
+use self::push::PushRecorder;
 use self::support::SHA1;
 pub use self::support::{needs_whole_list, unsupported};
 
@@ -27,13 +34,15 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::options::select::MissingArgs;
-use crate::options::{CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
+use crate::options::{Batch, CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
+use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
+use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
@@ -46,7 +55,7 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::{Client, receive, receiver_handler, throttle};
-use crate::transport::Link;
+use crate::transport::{Link, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
@@ -74,6 +83,23 @@ pub struct StockTerms {
 }
 
 impl StockTerms {
+    /// Returns the terms of a batch file, whose algorithms are fixed.
+    fn of_batch(header: &BatchHeader, numeric_ids: bool) -> StockTerms {
+        let BatchHeader { options, protocol, compat: flags, seed } = *header;
+        let checksum = handshake::default_checksum(protocol);
+        let is_seed_first = flags.has(CompatFlags::CHKSUM_SEED_FIX);
+        let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
+        StockTerms {
+            protocol,
+            flags,
+            sums: Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 },
+            listed: checksum,
+            compression,
+            client_has_frames: true,
+            numeric_ids,
+        }
+    }
+
     /// Returns what the file lists of a run contain.
     fn list_options(&self, options: &Options) -> ListOptions {
         let Options { preserve, select, check, .. } = options;
@@ -149,6 +175,7 @@ impl Client<'_> {
             let options = older::adjusted(self.options, stock.protocol);
             reporter.limit_to(stock.protocol);
             reporter.banner();
+            self.begin_recording(&stock)?;
             let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
             let link = Link { reader, ..link };
             match early {
@@ -165,10 +192,47 @@ impl Client<'_> {
         });
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
+        let ended = match &self.recorder {
+            Some(recorder) => ended.and_then(|()| recorder.end()).map_err(|error| recorder.cause_of(error)),
+            None => ended,
+        };
         ended.map_err(|error| {
             let error = if error.role == Error::new(error.exit, "").role { error.by(role) } else { error };
             in_words_of_rsync(error, &traffic, role)
         })
+    }
+
+    /// Copies from a batch file. The options are those of its header.
+    pub fn read_batch(
+        &self,
+        (file, header): (BatchFile, &BatchHeader),
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let stock = StockTerms::of_batch(header, self.options.preserve.numeric_ids);
+        older::check(self.options, stock.protocol)?;
+        let options = older::adjusted(self.options, stock.protocol);
+        reporter.limit_to(stock.protocol);
+        reporter.banner();
+        let player = BatchPlayer::new(file, stock, &options, self.dest.as_deref());
+        let player = player.map_err(|error| in_words_of_rsync(error, &Default::default(), "Receiver"))?;
+        let Stats { read_bytes, written_bytes, .. } = player.stats();
+        let (near, far) = pipe::pair(READ_BYTES);
+        let (link, traffic) = counted(near);
+        // The player has decoded what is compressed.
+        let stock = StockTerms { compression: Compression::No, ..stock };
+        let played = Mutex::new(Ok(()));
+        let ended = std::thread::scope(|scope| {
+            spawn(scope, "batch", || *played.lock() = player.play(far))?;
+            self.pull((stock, &options), link, &traffic, reporter, tally)
+        });
+        reporter.traffic(read_bytes.unsigned_abs(), written_bytes.unsigned_abs());
+        // The receiver only knows that the player has ended.
+        let ended = match (ended, played.into_inner()) {
+            (Err(error), Err(cause)) if error.exit == Exit::Stream => Err(cause),
+            (ended, _) => ended,
+        };
+        ended.map_err(|error| if error.role == Error::new(error.exit, "").role { error.by("Receiver") } else { error })
     }
 
     fn pull(
@@ -181,11 +245,17 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
-        let opening = opening(&self.rules_of_server(stock.protocol)?, self.setup.listed.as_deref(), &stock)?;
+        let is_batch = matches!(options.batch, Some(Batch::Read(_)));
+        let opening = match is_batch {
+            true => Vec::new(),
+            false => opening(&self.rules_of_server(stock.protocol)?, self.setup.listed.as_deref(), &stock)?,
+        };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
+        let intake = intake.recording(self.recorder.clone());
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let mut receiver = stock.receiver(terms, (&connection, &inbox), self.validator(&terms), wants);
+        let request = if is_batch { ResponseValidator::anything(&terms) } else { self.validator(&terms) };
+        let mut receiver = stock.receiver(terms, (&connection, &inbox), request, wants);
         receiver.dest = self.dest.clone();
         receiver.is_client = true;
         let timeout_secs = self.options.connect.timeout_secs;
@@ -201,6 +271,17 @@ impl Client<'_> {
             connection.send(&Message::Setup(Box::new(self.setup.clone())))?;
             receive(&receiver, &handler, &shared, tally)
         })
+    }
+
+    /// Begins the batch file that this run writes.
+    fn begin_recording(&self, stock: &StockTerms) -> Result<(), Error> {
+        let Some(recorder) = &self.recorder else { return Ok(()) };
+        // A receiver of ours requests files in the order of later protocols, in which an rsync could not apply them.
+        if stock.protocol < 29 && (self.setup.server_sends || self.is_local) {
+            let words = format!("sparsync: this run cannot be recorded by protocol {}", stock.protocol);
+            return Err(Error::new(Exit::Unsupported, words).with_hint("use protocol 29 or newer"));
+        }
+        recorder.begin(stock, self.options)
     }
 
     fn push(
@@ -230,6 +311,12 @@ impl Client<'_> {
         let queue = Arc::new(EventQueue::of(self.is_local));
         let problems = Mutex::<Tally>::default();
         let (encoder, intake) = push::directions(stock, opening, options, wants, (io_error.clone(), queue.clone()))?;
+        let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
+            batch: batch.clone(),
+            traffic: traffic.clone(),
+            unsent: Vec::new(),
+        };
+        let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let handler = SenderHandler { inbox: &inbox, events: &queue };
@@ -425,6 +512,8 @@ pub const SUMS: [Checksum; 6] =
     [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
 /// The compressions that are offered. `zlib` needs the content of the basis for decoding.
 const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];
+/// Those that a server offers: a client that writes a batch file knows only the last one.
+const SERVER_METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
 
 /// The algorithms of a session.
 struct Negotiated {
@@ -487,10 +576,15 @@ fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negot
         send(link, &first)?;
         return Ok(sums);
     }
-    // The environment may restrict the choice to one.
-    let one = [transfer];
-    let offered_sums = if transfer == Checksum::default() { supported } else { &one };
-    let offered_methods = options.delta.compress.list.as_deref().unwrap_or(&METHODS);
+    // The environment may restrict the choice to one. A batch file names no algorithms.
+    let is_recorded = matches!(options.batch, Some(Batch::Write { .. }));
+    let one = if is_recorded { [Checksum::Md5] } else { [transfer] };
+    let offered_sums = if transfer == Checksum::default() && !is_recorded { supported } else { &one };
+    let offered_methods = match (is_recorded, is_server) {
+        (true, _) => &[Compression::Zlib],
+        (false, true) => options.delta.compress.list.as_deref().unwrap_or(&SERVER_METHODS),
+        (false, false) => options.delta.compress.list.as_deref().unwrap_or(&METHODS),
+    };
     let (mut our_sums, mut our_methods) = (Vec::new(), Vec::new());
     if !is_named {
         handshake::encode_offer(offered_sums, &mut our_sums);

@@ -1,4 +1,4 @@
-//! Test links with a small buffer: a pair inside one process, and a wrapper around another link.
+//! Links with a small buffer: a pair inside one process, and, for tests, a wrapper around another link.
 
 use super::Link;
 use super::link::{Moved, Parting};
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns the two ends of a session inside this process. Each direction buffers up to `room_bytes`.
-#[cfg(test)]
 pub fn pair(room_bytes: usize) -> (Link, Link) {
     let (to_one, from_other) = one_way(room_bytes);
     let (to_other, from_one) = one_way(room_bytes);

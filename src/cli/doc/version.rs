@@ -32,7 +32,7 @@ const CAPABILITIES: &[Capability] = &[
     Capability("hardlink-symlinks", "hardlink_symlinks", "true"),
     Capability("IPv6", "IPv6", "true"),
     Capability("atimes", "atimes", "true"),
-    Capability("no batchfiles", "batchfiles", "false"),
+    Capability("batchfiles", "batchfiles", "true"),
     Capability("inplace", "inplace", "true"),
     Capability("append", "append", "true"),
     Capability("ACLs", "ACLs", "true"),

@@ -202,8 +202,8 @@ pub const FLAGS: &[Flag] = &[
         long: "write-batch",
         arity: Arity::Value("FILE"),
         help: "copy, and write the changes to the batch FILE",
-        support: Support::NotYet,
-        set: |args, _| {
+        set: |args, given| {
+            args.batch = given.value.to_vec();
             args.write_batch = true;
             Ok(())
         },
@@ -214,8 +214,8 @@ pub const FLAGS: &[Flag] = &[
         long: "only-write-batch",
         arity: Arity::Value("FILE"),
         help: "write the batch FILE without changing the destination",
-        support: Support::NotYet,
-        set: |args, _| {
+        set: |args, given| {
+            args.batch = given.value.to_vec();
             args.only_write_batch = true;
             Ok(())
         },
@@ -226,8 +226,8 @@ pub const FLAGS: &[Flag] = &[
         long: "read-batch",
         arity: Arity::Value("FILE"),
         help: "apply the changes of the batch FILE",
-        support: Support::NotYet,
-        set: |args, _| {
+        set: |args, given| {
+            args.batch = given.value.to_vec();
             args.read_batch = true;
             Ok(())
         },

@@ -7,7 +7,7 @@ use crate::cli::remote_args::RemoteOperand;
 use crate::cli::value::{names, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{Checksums, Recurse};
+use crate::options::{Batch, Checksums, Compression, Options, Recurse};
 use std::ops::RangeInclusive;
 
 /// Checks what rsync checks while it reads the options or right after. Returns the choice of `--checksum-choice`.
@@ -88,6 +88,24 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
     Err(Error::usage(daemon_only).by(role))
 }
 
+/// Rejects algorithms that a batch file cannot record: it does not name them.
+pub(super) fn check_batch(args: &Args, options: &Options) -> Result<()> {
+    if !matches!(options.batch, Some(Batch::Write { .. })) {
+        return Ok(());
+    }
+    let is_md5 = |name: &[u8]| [&b"auto"[..], b"md5"].iter().any(|known| name.eq_ignore_ascii_case(known));
+    let sum = args.checksum_choice.as_deref().filter(|choice| !choice.split(|&byte| byte == b',').all(is_md5));
+    let is_other = |method: &Compression| matches!(method, Compression::Zstd | Compression::Lz4 | Compression::Zlibx);
+    let method = options.delta.compress.choice.filter(is_other);
+    let (option, name) = match (sum, method) {
+        (Some(sum), _) => ("--checksum-choice", String::from_utf8_lossy(sum).into_owned()),
+        (None, Some(method)) => ("--compress-choice", method.name().to_owned()),
+        (None, None) => return Ok(()),
+    };
+    let words = format!("Your {option} value ({name}) was refused by the server.");
+    Err(Error::new(Exit::Unsupported, words).by("sender"))
+}
+
 /// The oldest version of rsync's protocol whose behavior sparsync matches in local copies.
 const OLDEST_LOCAL_PROTOCOL: i32 = 29;
 /// The oldest version that sparsync speaks.
@@ -114,9 +132,6 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
     let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
     let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
     let conflicts = [
-        (args.read_batch, "--read-batch"),
-        (args.only_write_batch, "--only-write-batch"),
-        (args.write_batch, "--write-batch"),
         (args.confine_root.is_some(), "--confine-root"),
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),

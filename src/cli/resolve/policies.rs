@@ -8,8 +8,9 @@ use crate::cli::value::{ids, names, refuse};
 use crate::error::Result;
 use crate::options::select::MissingArgs;
 use crate::options::{
-    AltDest, Append, ArgStyle, Backup, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete, Delta,
-    FilesFrom, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport, When,
+    AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete,
+    Delta, FilesFrom, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport,
+    When,
 };
 
 /// rsync's default of `--max-alloc`.
@@ -263,6 +264,15 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
         || args.delete.after
         || args.delay_updates
         || args.prune_empty_dirs
+}
+
+pub(super) fn batch(args: &Args) -> Option<Batch> {
+    if args.read_batch {
+        return Some(Batch::Read(args.batch.clone()));
+    }
+    // What changes nothing is not recorded.
+    let is_written = (args.write_batch || args.only_write_batch) && !args.dry_run && !args.list_only;
+    is_written.then(|| Batch::Write { path: args.batch.clone(), only: args.only_write_batch })
 }
 
 pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {

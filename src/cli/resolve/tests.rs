@@ -271,9 +271,6 @@ fn option_conflicts_have_rsyncs_errors() {
 #[test]
 fn unsupported_options_are_handed_over_by_name() {
     for (line, name) in [
-        ("--read-batch=x", "--read-batch"),
-        ("--write-batch=x", "--write-batch"),
-        ("--only-write-batch=x", "--only-write-batch"),
         ("--confine-root=/x", "--confine-root"),
         ("--iconv=utf8", "--iconv"),
         ("-M--log-file=x", "--remote-option=--log-file"),

@@ -1,6 +1,6 @@
 //! The header of batch files. The data stream of the sender follows it.
 
-use super::decode_error::{Result, unsupported};
+use super::decode_error::{Result, violation};
 use super::handshake::{CompatFlags, VERSIONS};
 use super::number::{ReadWire as _, WriteWire as _};
 use std::io::Read;
@@ -46,6 +46,11 @@ impl BatchOptions {
         self.0 & other.0 == other.0
     }
 
+    /// Returns whether a file of this version records these options.
+    pub fn is_in(self, protocol: u8) -> bool {
+        self.valid_in(protocol) == self
+    }
+
     /// Returns the options that a file of this version records.
     fn valid_in(self, protocol: u8) -> BatchOptions {
         let bits = match protocol {
@@ -81,13 +86,17 @@ impl BatchHeader {
         out.put_int(self.seed);
     }
 
-    /// Reads the header. Fails if the version is not one of [`VERSIONS`].
-    pub fn decode(input: &mut impl Read) -> Result<BatchHeader> {
+    /// Reads the header. Fails if the version is not one of [`VERSIONS`], or newer than `newest`.
+    pub fn decode(input: &mut impl Read, newest: u8) -> Result<BatchHeader> {
         let options = BatchOptions(input.int()?.cast_unsigned());
         let version = input.int()?;
+        if version > i32::from(newest) {
+            let cause = format!("The protocol version in the batch file is too new ({version} > {newest}).");
+            return Err(violation(cause));
+        }
         let protocol = u8::try_from(version).ok().filter(|protocol| VERSIONS.contains(protocol));
-        let protocol =
-            protocol.ok_or_else(|| unsupported(format!("the batch file has the protocol version {version}")))?;
+        let protocol = protocol
+            .ok_or_else(|| violation(format!("sparsync: the batch file has the protocol version {version}")))?;
         let compat = if protocol >= 30 { CompatFlags::decode(input)? } else { CompatFlags::default() };
         Ok(BatchHeader { options: options.valid_in(protocol), protocol, compat, seed: input.int()? })
     }
@@ -106,7 +115,7 @@ mod tests {
             let mut out = Vec::new();
             header.encode(&mut out);
             let mut input = &out[..];
-            prop_assert_eq!(BatchHeader::decode(&mut input).unwrap(), header);
+            prop_assert_eq!(BatchHeader::decode(&mut input, 32).unwrap(), header);
             prop_assert!(input.is_empty());
         }
     }
@@ -115,7 +124,7 @@ mod tests {
     fn other_versions_are_rejected() {
         for version in [26, 33, -1] {
             let bytes = [0, version, 0, 0].map(i32::to_le_bytes).concat();
-            assert!(BatchHeader::decode(&mut &bytes[..]).is_err(), "{version}");
+            assert!(BatchHeader::decode(&mut &bytes[..], 32).is_err(), "{version}");
         }
     }
 }

@@ -187,18 +187,28 @@ pub struct Demultiplexer<R, H> {
     has_frames: bool,
     /// What is left of the current data frame.
     rest_bytes: usize,
+    /// Called with all data that is read.
+    record: Option<Record>,
 }
+
+/// Records data. Its error is returned by the read.
+pub type Record = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
 impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
     /// Creates a demultiplexer for a stream that has no frames yet.
     pub fn new(input: R, handle: H) -> Demultiplexer<R, H> {
-        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0 }
+        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0, record: None }
     }
 
     /// Determines whether frames follow. Must not be called within a data frame.
     pub fn set_frames(&mut self, has_frames: bool) {
         assert_eq!(self.rest_bytes, 0, "frames begin and end at the border of a frame");
         self.has_frames = has_frames;
+    }
+
+    /// Passes all data that is read from now on to `record` as well.
+    pub fn record_with(&mut self, record: Record) {
+        self.record = Some(record);
     }
 
     /// Returns the bytes that are left of the current data frame.
@@ -240,6 +250,7 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
         let most = self.rest_bytes.min(into.len());
         let got = self.input.read(&mut into[..most])?;
         self.rest_bytes -= got;
+        self.record.as_mut().map_or(Ok(()), |record| record(&into[..got]))?;
         if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(got) }
     }
 }

@@ -408,6 +408,40 @@ impl TokenDecoder {
     }
 }
 
+/// Skips the tokens of a file without decoding its data. Returns whether there were blocks of the basis.
+pub fn skip(input: &mut impl Read, is_compressed: bool) -> Result<bool> {
+    let mut has_blocks = false;
+    let pass = |input: &mut dyn Read, len_bytes: u64| -> Result<()> {
+        let passed = std::io::copy(&mut input.take(len_bytes), &mut std::io::sink())?;
+        if passed < len_bytes { Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()) } else { Ok(()) }
+    };
+    loop {
+        if !is_compressed {
+            match input.int()? {
+                0 => return Ok(has_blocks),
+                ..0 => has_blocks = true,
+                len => pass(input, u64::from(len.unsigned_abs()))?,
+            }
+            continue;
+        }
+        let first = input.byte()?;
+        match first {
+            END => return Ok(has_blocks),
+            DATA..BLOCK => {
+                let len = u64::from(first & 0x3f) << 8 | u64::from(input.byte()?);
+                pass(input, len)?;
+                continue;
+            }
+            BLOCK..RUN => {}
+            RUN.. => pass(input, 2)?,
+            LONG_BLOCK => pass(input, 4)?,
+            LONG_RUN => pass(input, 6)?,
+            _ => return Err(broken_stream(format!("unknown token {first:#x}"))),
+        }
+        has_blocks = true;
+    }
+}
+
 /// Decodes as much as one buffer holds. Fails if nothing can be decoded any more.
 fn run_inflate(inflate: &mut Decompress, packed: &[u8]) -> Result<(usize, Vec<u8>)> {
     let (before, mut literal) = (inflate.total_in(), Vec::with_capacity(LITERAL_MAX_BYTES));

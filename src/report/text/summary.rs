@@ -66,7 +66,7 @@ pub(super) fn put_totals(
     tally: &Tally,
     Traffic { sent_bytes, received_bytes }: Traffic,
     elapsed: Duration,
-    (human, dry_run): (u8, bool),
+    (human, remark): (u8, &[u8]),
 ) {
     out.extend_from_slice(b"sent ");
     put_count(out, sent_bytes, human);
@@ -80,8 +80,6 @@ pub(super) fn put_totals(
     out.extend_from_slice(b"  speedup is ");
     let speedup = if traffic > 0.0 { tally.total_bytes as f64 / traffic } else { 0.0 };
     put_fraction_grouped(out, speedup, human > 0);
-    if dry_run {
-        out.extend_from_slice(b" (DRY RUN)");
-    }
+    out.extend_from_slice(remark);
     out.push(b'\n');
 }

@@ -36,6 +36,7 @@ const NOW: i64 = 1_795_222_013;
 
 const FACTS: RunFacts = RunFacts {
     dry_run: false,
+    leaves_dest: false,
     list_only: false,
     protocol: None,
     atimes: false,

@@ -6,22 +6,25 @@
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
 use super::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
+use super::basis;
+use super::batch_recorder::BatchRecorder;
 use super::controls::{self, Controls, PeerRole};
 use super::framing::Framing;
 use super::served_items::{Served, deletions_of, head_of};
 use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, PHASE_DELETED, StockTerms, phases};
+use crate::apply::stock_basis;
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
 use crate::fs::sys;
-use crate::options::{Compression, Options, Preserve, Recurse, When};
+use crate::options::{Compression, LinkOwners, Options, Preserve, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
 use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::decode_error::{self, DecodeError, violation};
+use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::{CompatFlags, VERSIONS};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
@@ -40,6 +43,7 @@ use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// What the two directions of a pull share.
@@ -167,6 +171,25 @@ pub struct PullEncoder {
     indices: NdxEncoder,
     /// What is sent first.
     opening: Vec<u8>,
+    /// Set if files are requested although nothing is changed.
+    unchanged_dest: Option<UnchangedDest>,
+}
+
+/// The length of a [`SumHead`].
+const SUM_HEAD_LEN_BYTES: usize = 16;
+
+/// The destination of `--only-write-batch`, where only this encoder reads the basis of a file.
+pub(super) struct UnchangedDest {
+    /// The destination as given.
+    pub(super) path: Vec<u8>,
+    /// See [`LinkOwners`].
+    pub(super) link_owners: LinkOwners,
+    /// Files are sent whole.
+    pub(super) is_whole: bool,
+    /// The rest of a file is sent, so that only the length of the basis is needed.
+    pub(super) appends: bool,
+    /// `--block-size`
+    pub(super) block_len_bytes: Option<u32>,
 }
 
 /// Reads what the sender sends, as the messages of a sender.
@@ -175,6 +198,7 @@ pub struct PullIntake<'a> {
     options: &'a Options,
     inbox: &'a ReceiverInbox,
     shared: Arc<Mutex<Shared>>,
+    recorder: Option<Arc<BatchRecorder>>,
 }
 
 /// Returns the two directions of a pull. `opening` is sent first.
@@ -201,8 +225,9 @@ pub fn directions<'a>(
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
         opening,
+        unchanged_dest: None,
     };
-    (encoder, PullIntake { terms, options, inbox, shared })
+    (encoder, PullIntake { terms, options, inbox, shared, recorder: None })
 }
 
 impl PullEncoder {
@@ -214,6 +239,11 @@ impl PullEncoder {
             shared.ended += 1;
             shared.note(Sent::End, self.protocol);
         }
+    }
+
+    /// Makes the encoder request files although nothing is changed.
+    pub(super) fn leaving(self, dest: UnchangedDest) -> PullEncoder {
+        PullEncoder { unchanged_dest: Some(dest), ..self }
     }
 
     /// Appends an item, which the sender returns. Returns its index.
@@ -270,6 +300,15 @@ impl PullEncoder {
         let index = self.item_head(file, &head, out)?;
         if let Some(served) = &mut self.shared.lock().served {
             served.expect_return(index);
+        }
+        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| head.flags.has(ItemFlags::TRANSFER)) {
+            let sums = |fd: OwnedFd| stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol);
+            let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
+            match basis.ok().filter(|_| !dest.is_whole) {
+                Some(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
+                Some(sums) => out.extend_from_slice(&sums),
+                None => SumHead::default().encode(out),
+            }
         }
         Ok(())
     }
@@ -365,6 +404,11 @@ impl Intake for PullIntake<'_> {
         };
         let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
         controls::read_all(reader, (&role, true), (connection, handler), |input, controls| {
+            if let Some(recorder) = self.recorder.clone() {
+                // The session ends with the error of the recorder.
+                let failed = |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
+                input.record_with(Box::new(move |data| recorder.record(data).map_err(failed)));
+            }
             let reading = Reading {
                 intake: self,
                 connection,
@@ -397,6 +441,11 @@ impl PullIntake<'_> {
 
     fn is_served(&self) -> bool {
         self.shared.lock().served.is_some()
+    }
+
+    /// Makes the intake record what it reads.
+    pub(super) fn recording(self, recorder: Option<Arc<BatchRecorder>>) -> Self {
+        PullIntake { recorder, ..self }
     }
 
     /// Makes the sender a client that reports all items.

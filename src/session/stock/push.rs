@@ -5,6 +5,7 @@
 //! those that request it.
 
 use super::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
+use super::batch_recorder::BatchRecorder;
 use super::framing::Framing;
 use super::{PHASE_DELETED, StockTerms, phases};
 use crate::error::Result;
@@ -34,6 +35,7 @@ use crate::session::stock::controls::{self, Controls, PeerRole};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -195,6 +197,17 @@ pub struct PushEncoder {
     /// How many ends of lists and phases were sent.
     ended: usize,
     server: Option<ServingSender>,
+    recorder: Option<PushRecorder>,
+}
+
+/// Records what a client sends.
+pub(in crate::session) struct PushRecorder {
+    /// The batch file.
+    pub(in crate::session) batch: Arc<BatchRecorder>,
+    /// The bytes written and read, for the statistics.
+    pub(in crate::session) traffic: Arc<[AtomicU64; 2]>,
+    /// The parts of the data being encoded that only the file gets.
+    pub(in crate::session) unsent: Vec<Range<usize>>,
 }
 
 /// What a sender needs in addition if it is the server.
@@ -266,6 +279,7 @@ pub(in crate::session) fn directions<'a>(
         listed: Tally::default(),
         ended: 0,
         server: None,
+        recorder: None,
     };
     Ok((encoder, PushIntake { terms, is_server: false, options, wants, shared, counts }))
 }
@@ -274,6 +288,31 @@ impl PushEncoder {
     /// Makes this the encoder of a server.
     pub(in crate::session) fn at_server(self, server: ServingSender) -> PushEncoder {
         PushEncoder { framing: Framing::of_server(&self.terms), server: Some(server), ..self }
+    }
+
+    /// Makes the encoder record what it encodes.
+    pub(in crate::session) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
+        PushEncoder { recorder, ..self }
+    }
+
+    /// Notes that the data from a position on is content.
+    fn note_content(&mut self, from: usize, data: &[u8]) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.batch.is_only) {
+            recorder.unsent.push(from..data.len());
+        }
+    }
+
+    /// Records the data, and returns the part of it that the receiver gets.
+    fn recorded(&mut self, data: Vec<u8>) -> Result<Vec<u8>> {
+        let Some(recorder) = &mut self.recorder else { return Ok(data) };
+        recorder.batch.record(&data)?;
+        let (mut sent, mut at) = (Vec::new(), 0);
+        for part in std::mem::take(&mut recorder.unsent) {
+            sent.extend_from_slice(&data[at..part.start]);
+            at = part.end;
+        }
+        sent.extend_from_slice(&data[at..]);
+        Ok(sent)
     }
 
     fn is_incremental(&self) -> bool {
@@ -495,8 +534,15 @@ impl PushEncoder {
         let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
         let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
         drop(shared);
+        let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
         let Some(server) = &self.server else {
             self.indices.encode(Ndx::Done, out);
+            if let Some(recorder) = self.recorder.as_ref().filter(|_| is_final) {
+                // A file has the statistics that a server would send.
+                let (from, stats) = (out.len(), self.stats(&recorder.traffic));
+                stats.encode(self.terms.protocol, out);
+                self.recorder.iter_mut().for_each(|recorder| recorder.unsent.push(from..out.len()));
+            }
             return None;
         };
         if let Some(deletions) = deletions {
@@ -506,21 +552,24 @@ impl PushEncoder {
         self.indices.encode(Ndx::Done, out);
         let mut report = None;
         // The phase in which the receiver has everything in place.
-        if phase == Some(if self.terms.protocol < 29 { 1 } else { 2 }) {
+        if is_final {
             let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
             report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
-            let [written, read] = [0, 1].map(|way: usize| server.traffic[way].load(Ordering::Relaxed));
-            let stats = Stats {
-                read_bytes: read.cast_signed(),
-                written_bytes: written.cast_signed(),
-                total_bytes: self.listed.total_bytes.cast_signed(),
-                list_build_ms: self.listed.list_generation_ms.cast_signed(),
-                list_send_ms: self.listed.list_transfer_ms.cast_signed(),
-            };
-            stats.encode(self.terms.protocol, out);
+            self.stats(&server.traffic).encode(self.terms.protocol, out);
         }
         report
+    }
+
+    fn stats(&self, traffic: &[AtomicU64; 2]) -> Stats {
+        let [written, read] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        Stats {
+            read_bytes: read.cast_signed(),
+            written_bytes: written.cast_signed(),
+            total_bytes: self.listed.total_bytes.cast_signed(),
+            list_build_ms: self.listed.list_generation_ms.cast_signed(),
+            list_send_ms: self.listed.list_transfer_ms.cast_signed(),
+        }
     }
 
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
@@ -536,7 +585,9 @@ impl PushEncoder {
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
         if let Some(sums) = pending.sums.filter(|_| with_content) {
+            let from = out.len();
             sums.encode(out);
+            self.note_content(from, out);
             (self.sums, self.is_open) = (sums, true);
         }
         Ok(())
@@ -568,6 +619,7 @@ impl PushEncoder {
         self.tokens.end(out)?;
         self.is_open = false;
         out.extend(digest.iter().copied().chain([0; 20]).take(self.digest_len_bytes));
+        self.note_content(0, out);
         Ok(())
     }
 
@@ -624,10 +676,12 @@ impl Encoder for PushEncoder {
             Message::Data { data: literal, .. } => {
                 self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
                 self.tokens.literal(literal, &mut data).map_err(failed)?;
+                self.note_content(0, &data);
             }
             Message::Copy { offset_bytes, len_bytes, .. } => {
                 self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
                 self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
+                self.note_content(0, &data);
             }
             Message::End { digest, .. } => {
                 self.end_file(digest, &mut data).map_err(failed)?;
@@ -657,6 +711,7 @@ impl Encoder for PushEncoder {
             // The others have no counterpart.
             _ => {}
         }
+        let data = self.recorded(data)?;
         self.framing.data(&data, out);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
-use super::pull;
+use super::pull::{self, UnchangedDest};
 use super::serve::{Opening, StockServer};
 use super::{StockTerms, in_words_of_rsync, send};
 use crate::apply::pipeline::EventSink;
@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
+use crate::options::{Batch, Options};
 use crate::proto::Message;
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::mux;
@@ -23,6 +24,7 @@ use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
 use crate::transport::Link;
+use crate::walk::run_context::Terms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -67,10 +69,23 @@ impl StockServer<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let interrupted = AtomicBool::new(false);
-        let (terms, wants) = (self.terms(rules, &interrupted), self.wants_of_receiver());
+        let is_left = Batch::is_only_written(self.options.batch.as_ref());
+        let options = &Options { dry_run: self.options.dry_run || is_left, ..self.options.clone() };
+        let terms = Terms { options, ..self.terms(rules, &interrupted) };
+        let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
-        let (encoder, intake) = pull::directions(stock, Vec::new(), self.options, &inbox);
+        let (encoder, intake) = pull::directions(stock, Vec::new(), options, &inbox);
+        let encoder = match is_left {
+            true => encoder.leaving(UnchangedDest {
+                path: self.operands.first().cloned().unwrap_or_default(),
+                link_owners: options.preserve.link_owners,
+                appends: options.place.append.is_some(),
+                is_whole: options.delta.whole_file == Some(true),
+                block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
+            }),
+            false => encoder,
+        };
         let client = intake.serving();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);

@@ -422,6 +422,7 @@ impl TestClient<'_> {
                 is_net: false,
                 is_local: false,
                 gauge: None,
+                recorder: None,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);
@@ -438,6 +439,7 @@ impl TestClient<'_> {
 /// Returns a reporter without output.
 pub fn reporter(options: &Options) -> TextReporter {
     let facts = RunFacts {
+        leaves_dest: false,
         dry_run: options.dry_run,
         list_only: options.select.list_only,
         protocol: None,

@@ -743,7 +743,7 @@ fn refusals_of_daemons_are_decoded() {
 fn batch(name: &str, letters: &str, bases: Option<Basis>) -> BatchHeader {
     let bytes = captures::file(name);
     let mut input = Direction::new(&bytes);
-    let header = BatchHeader::decode(&mut input).unwrap();
+    let header = BatchHeader::decode(&mut input, 32).unwrap();
     let mut out = Vec::new();
     header.encode(&mut out);
     input.agree(&out, "the header");

@@ -1,0 +1,166 @@
+//! Batch files: opens the one that a run reads and takes over its options, or creates the one that a run writes, with the
+//! script that reads it.
+
+use super::input_files::InputFiles;
+use crate::cli::batch_script;
+use crate::env::Env;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::{self, Parsed};
+use crate::flist::Kind;
+use crate::fs::{sys, trusted_path};
+use crate::options::Options;
+use crate::path;
+use crate::proto::rsync::batch::BatchHeader;
+use crate::proto::rsync::decode_error::DecodeError;
+use crate::proto::rsync::handshake::VERSIONS;
+use crate::report::event::errno_words;
+use crate::session::stock::batch_options;
+use crate::session::stock::batch_player::BatchFile;
+use crate::session::stock::batch_recorder::BatchRecorder;
+use crate::walk::arg_path;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
+use std::sync::Arc;
+
+/// Where a batch that cannot be read twice is copied to, unless `TMPDIR` names another directory.
+const TEMP_DIR: &[u8] = b"/tmp";
+
+/// Opens the batch file that a run reads, and reads its header. Changes the options to those of the file, and prints
+/// which ones under `-v`.
+pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader), Error> {
+    let mut file = open_file(env, name, options)?;
+    let newest = options.connect.protocol.unwrap_or(*VERSIONS.end());
+    let header = BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
+    let mut lines = Vec::new();
+    let taken = batch_options::take_over(&header, options, &mut lines);
+    if options.output.verbose > 0 && !options.output.quiet {
+        // A lost notice does not affect the copy.
+        lines.iter().for_each(|line| drop(writeln!(env.stdout, "{line}")));
+        let _ = env.stdout.flush();
+    }
+    taken.map(|()| (file, header))
+}
+
+fn unreadable(env: &Env, name: &[u8], error: DecodeError) -> Error {
+    let shown = String::from_utf8_lossy(&arg_path::absolute(&env.cwd, name)).into_owned();
+    let (exit, cause) = match error {
+        DecodeError::Violation { exit, cause } => return Error::new(exit, cause).by("Receiver"),
+        DecodeError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            (Exit::Stream, "the file is too short".to_owned())
+        }
+        DecodeError::Io(error) => (Exit::FileIo, String::from_utf8_lossy(&errno_words(&error)).into_owned()),
+    };
+    Error::new(exit, format!("sparsync: cannot read the batch file {shown}: {cause}")).by("Receiver")
+}
+
+fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile, Error> {
+    let opened = match name {
+        b"-" => io::stdin().as_fd().try_clone_to_owned(),
+        _ => open_path(name, options),
+    };
+    let fd = opened.map_err(|error| not_opened(env, name, &error, Exit::FileIo))?;
+    let is_file = sys::fstat(fd.as_fd()).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::File));
+    if name != b"-" && is_file {
+        return Ok(BatchFile::new(fd, 0));
+    }
+    let dir = env.var("TMPDIR").map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
+    let copied = copy(fd, &dir).map_err(|error| {
+        let start = b"sparsync: cannot copy the batch to a temporary file in ".as_slice();
+        let hint = "set TMPDIR to a directory with more room";
+        Error::new(Exit::FileIo, [start, &dir, b": ", &errno_words(&error)].concat()).by("Receiver").with_hint(hint)
+    });
+    Ok(BatchFile::new(copied?, 0))
+}
+
+/// Opens a file without following symlinks of other users.
+fn open_path(name: &[u8], options: &Options) -> io::Result<OwnedFd> {
+    let owners = options.preserve.link_owners;
+    let (parent, leaf) = path::split_parent(name);
+    let parent = match parent {
+        b"" if name.starts_with(b"/") => b"/",
+        b"" => &b"."[..],
+        parent => parent,
+    };
+    trusted_path::open_read(trusted_path::open_dir_to_search(parent, owners)?.as_fd(), leaf, owners)
+}
+
+/// Copies a stream to a file without a name.
+fn copy(from: OwnedFd, dir: &[u8]) -> io::Result<OwnedFd> {
+    let dir = sys::open_dir_path_to_search(dir)?;
+    let to = sys::tmpfile(dir.as_fd(), 0o600)?;
+    let (mut from, mut piece) = (File::from(from), vec![0; 128 << 10]);
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(to),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => sys::write_all(to.as_fd(), &piece[..read?])?,
+        }
+    }
+}
+
+/// A batch file that a run writes.
+pub struct WrittenBatch {
+    /// Writes the file.
+    pub recorder: Arc<BatchRecorder>,
+    script: OwnedFd,
+    /// The path of the script, for messages.
+    path: Vec<u8>,
+}
+
+/// What the name of the script ends with.
+const SCRIPT_SUFFIX: &[u8] = b".sh";
+
+/// Creates a batch file and its script, both empty.
+pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Result<WrittenBatch, Error> {
+    let create = |name: &[u8], mode: u32| {
+        let opened = trusted_path::open_append(name, mode & !env.umask, options.preserve.link_owners);
+        let emptied = opened.and_then(|fd| sys::truncate(fd.as_fd(), 0).map(|()| fd));
+        emptied.map_err(|error| not_opened(env, name, &error, Exit::FileSelect))
+    };
+    let path = [name, SCRIPT_SUFFIX].concat();
+    let script = create(&path, 0o700)?;
+    let file = File::from(create(name, 0o600)?);
+    let recorder = BatchRecorder::new(file, arg_path::absolute(&env.cwd, name), is_only);
+    Ok(WrittenBatch { recorder: Arc::new(recorder), script, path })
+}
+
+impl WrittenBatch {
+    /// Writes the script. The rules of `-C` are not in it, because its options have that.
+    pub fn put_script(
+        &self,
+        env: &Env,
+        options: &Options,
+        dest: Option<&[u8]>,
+        rules: &InputFiles,
+    ) -> Result<(), Error> {
+        let mut parsed = &rules.parsed[..];
+        if options.select.cvs_exclude {
+            let of_cvs = filter::cvs_rules(rules.cvs_home.as_deref(), rules.cvs_env.as_deref()).len();
+            parsed = &parsed[..parsed.len().saturating_sub(of_cvs)];
+        }
+        let is_rule = |parsed: &&Parsed| !matches!(parsed, Parsed::Nothing | Parsed::Clear);
+        let rules: Vec<_> = parsed.iter().filter(is_rule).map(Parsed::text).collect();
+        if rules.iter().any(|rule| rule.contains(&b'\n')) {
+            let words = "cannot write a filter rule containing a newline to the batch replay script";
+            return Err(Error::usage(words).by("sender"));
+        }
+        let words: Vec<_> = env.args.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let protocol = options.connect.protocol.unwrap_or(*VERSIONS.end());
+        let program = env.program.as_bytes();
+        let text = batch_script::script(program, &words, dest.unwrap_or_default(), &rules, protocol);
+        sys::write_all(self.script.as_fd(), &text).map_err(|error| {
+            let start = b"sparsync: cannot write the script ".as_slice();
+            Error::new(Exit::FileIo, [start, &self.path, b": ", &errno_words(&error)].concat())
+        })
+    }
+}
+
+/// Returns the error for a batch file that cannot be opened.
+fn not_opened(env: &Env, name: &[u8], error: &io::Error, exit: Exit) -> Error {
+    let shown = arg_path::absolute(&env.cwd, name);
+    let line = [b"rsync: [Receiver] Batch file \"", &shown[..], b"\" open error: ", &errno_words(error)].concat();
+    Error::new(exit, trusted_path::with_refusal(error, line)).by("Receiver")
+}
