@@ -69,6 +69,7 @@ synctest!(batch_of_each_protocol, |w: World| {
         w.agree_paths(&[options, &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
         restore(&w);
     }
+    w.agree_paths(&["-a", "--protocol=28", &format!("--read-batch={BATCH}")], &["dst/"]).exits(2);
 });
 
 synctest!(batch_with_deltas_and_compression, |w: World| {

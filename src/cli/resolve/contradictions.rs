@@ -142,7 +142,8 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
     if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
         return Some("--remote-option=--log-file".to_string());
     }
-    let oldest = if far { OLDEST_PROTOCOL } else { OLDEST_LOCAL_PROTOCOL };
+    // A batch file may have been recorded by an older one.
+    let oldest = if far || args.read_batch { OLDEST_PROTOCOL } else { OLDEST_LOCAL_PROTOCOL };
     let protocol = args.protocol.filter(|&protocol| protocol < oldest)?;
     Some(format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" }))
 }
