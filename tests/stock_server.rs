@@ -300,12 +300,14 @@ fn option_that_needs_the_installed_rsync_is_named() {
 /// place without another rsync.
 fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    for (path, content) in [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n")] {
+    for (path, content) in
+        [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n"), ("src/rules", "- x\n"), ("outer", "- x\n")]
+    {
         std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
         std::fs::write(dir.path().join(path), content).unwrap();
     }
     let script = format!(
-        "#!/bin/sh\nfor word; do shift; [ \"$word\" = . ] && set -- \"$@\" --confine-root=\"$PWD\" --; \
+        "#!/bin/sh\nfor word; do shift; [ \"$word\" = . ] && set -- \"$@\" --confine-root=\"$PWD\"/src --; \
          set -- \"$@\" \"$word\"; done\nshift 2\nPATH=/nonexistent\nexec {} \"$@\"\n",
         oracle::under_test().display()
     );
@@ -313,6 +315,7 @@ fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
     std::fs::write(&shell, script).unwrap();
     std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(oracle::rsync());
+    let options = options.iter().map(|option| option.replace("TOP", dir.path().to_str().unwrap()));
     command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
     let output = command.stdin(Stdio::null()).output().expect("a program can be started");
     (dir, output)
@@ -323,12 +326,58 @@ fn copy_behind_rrsync_is_served_without_an_rsync() {
     let (dir, output) = pull_confined(&["-a", "--exclude=.rules"]);
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
     assert_eq!(std::fs::read(dir.path().join("dst/d/x")).unwrap(), b"x");
-    // A file of rules could be outside of the directory.
-    for option in ["--filter=: .rules", "--filter=: /etc/passwd", "-C"] {
+    // Files of rules apply within the directory, and count as missing outside of it.
+    for (option, is_hidden) in
+        [("--filter=: .rules", true), ("--filter=: ../rules", true), ("--filter=: TOP/outer", false), ("-C", false)]
+    {
         let (dir, output) = pull_confined(&["-a", option]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(4), "{stderr}");
-        assert!(stderr.contains("sparsync: --confine-root is not supported with files of filter rules"), "{stderr}");
-        assert!(!dir.path().join("dst/a").exists());
+        assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{option}");
+        assert_eq!(!dir.path().join("dst/d/x").exists(), is_hidden, "{option}");
+    }
+}
+
+/// A directory that a forced command serves, with the rest of the command line of rrsync and a descriptor.
+#[test]
+fn push_behind_rrsync_is_served_without_an_rsync() {
+    for (line, path, content) in [
+        ("-a src/ far:", "in/d/x", "x"),
+        ("-a src/ far:@", "in/sub/d/x", "x"),
+        ("-a src/ far:@/new", "in/sub/new/d/x", "x"),
+        ("-a src/a far:@/b", "in/sub/b", "a"),
+        ("-ab --backup-dir=@ src/ far:", "in/sub/a", "old"),
+        ("-a --temp-dir=@ src/ far:", "in/a", "a"),
+        ("-a --link-dest=@ src/ far:@/new", "in/sub/new/a", "a"),
+        ("-a --delete --filter=:_.rules src/ far:", "in/d/kept", "k"),
+        // A symlink leads out of the directory.
+        ("-ab --backup-dir=up src/ far:", "in/a", "old"),
+        ("-a --link-dest=../up src/ far:@/new", "in/sub/new/a", "a"),
+    ] {
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        let files =
+            [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "P kept\n"), ("in/a", "old"), ("in/d/kept", "k")];
+        for (path, content) in files.into_iter().chain([("in/sub/f", "f"), ("out/rules", "- x\n"), ("in/d/gone", "g")])
+        {
+            std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(path), content).unwrap();
+        }
+        std::fs::copy(dir.path().join("src/d/.rules"), dir.path().join("in/d/.rules")).unwrap();
+        std::os::unix::fs::symlink("../out", dir.path().join("in/up")).unwrap();
+        let script = format!(
+            "#!/bin/bash\ncd in; exec 4<sub; args=(); for word; do [ \"$word\" = . ] && [ -z \"$seen\" ] && seen=1 && \
+             args+=(--drop-D --confine-root=\"$PWD\" --); args+=(\"${{word/@//proc/self/fd/4}}\"); done\n\
+             PATH=/nonexistent\nexec {} \"${{args[@]:2}}\"\n",
+            oracle::under_test().display()
+        );
+        let shell = dir.path().join("shell");
+        std::fs::write(&shell, script).unwrap();
+        std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(oracle::rsync());
+        command.args(["-e", "./shell"]).args(line.split(' ')).current_dir(dir.path());
+        let output = command.stdin(Stdio::null()).output().expect("a program can be started");
+        let found = std::fs::read_to_string(dir.path().join(path)).ok();
+        assert_eq!(found.as_deref(), Some(content), "{line}: {output:?}");
+        assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1, "{line}: {output:?}");
+        let leads_out = line.contains("backup-dir=up");
+        assert_eq!(output.status.success(), !leads_out, "{line}: {output:?}");
     }
 }

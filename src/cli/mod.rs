@@ -127,8 +127,8 @@ pub struct ServeStock {
     pub unsupported: Option<Error>,
     /// The capabilities of the client: the text after `e` in the short options.
     pub capabilities: Vec<u8>,
-    /// `--confine-root`: files of filter rules must be below a directory.
-    pub has_confine_root: bool,
+    /// `--confine-root`: the directory that limits all paths but the operands.
+    pub confine_root: Option<Vec<u8>>,
     /// `--checksum-seed`; 0: the server chooses one.
     pub checksum_seed: i32,
 }
@@ -402,12 +402,12 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         None => error,
     });
     let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err);
-    // A forced command adds it. It concerns only files of filter rules, which the session finds out.
-    let has_confine_root = walked.args.confine_root.take().is_some();
+    // A forced command adds it.
+    let confine_root = walked.args.confine_root.take();
     ServeStock {
         serve,
         options,
-        has_confine_root,
+        confine_root,
         unsupported: resolve::unsupported(&walked.args, call.vars, true),
         capabilities: walked.args.rsh.unwrap_or_default(),
         checksum_seed: walked.args.checksum_seed.unwrap_or(0),

@@ -166,7 +166,7 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     let port = ports.first().map_or(0, SocketAddr::port);
     log.put(format!("rsyncd version {} starting, listening on port {port}", env!("CARGO_PKG_VERSION")).as_bytes());
     if args.stays {
-        // Nobody may read it.
+        // The user may have closed standard output.
         let _ = writeln!(env.stdout, "sparsync: listening on port {port}").and_then(|()| env.stdout.flush());
     }
     serve(env, args, &listeners, &log);

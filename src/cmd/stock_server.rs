@@ -8,20 +8,21 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
-use crate::fs::{glob, sys};
+use crate::flist::Kind;
+use crate::fs::{glob, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use crate::report::Tally;
 use crate::report::escape::{self, Charset};
-use crate::report::event::Wants;
+use crate::report::event::{Wants, errno_words};
 use crate::session::connection::undecodable;
 use crate::session::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
 use crate::session::stock::{self, SUMS};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
-use crate::walk::arg_path::listed_names;
+use crate::walk::arg_path::{self, listed_names};
 use crate::work::clock;
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -109,7 +110,6 @@ pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
         () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
-        () if !request.serve.sends && request.has_confine_root => Some("receiving with --confine-root"),
         () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };
@@ -141,6 +141,33 @@ pub(super) fn role_of(request: &cli::ServeStock) -> &'static str {
     if request.serve.sends { "sender" } else { "Receiver" }
 }
 
+/// Confines this process to the directory of `--confine-root`, and to the operands, which the user of the option chooses.
+fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Options) -> Result<(), Error> {
+    let mut roots = vec![dir.to_vec()];
+    let operands = &request.serve.operands;
+    roots.extend(operands.iter().filter(|path| is_dir(path)).map(|path| arg_path::absolute(cwd, path)));
+    let place = &options.place;
+    let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+    let named = backup.into_iter().chain(&place.temp_dir).chain(&place.partial_dir);
+    let named = named.chain(options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs)).chain(operands);
+    roots.extend(named.filter_map(|path| held_dir(path)).map(<[u8]>::to_vec));
+    sandbox::confine_to_root(&roots).map_err(|error| {
+        let words = [b"sparsync: cannot confine this process to ", dir, b": ", &errno_words(&error)].concat();
+        Error::new(Exit::Unsupported, words)
+    })
+}
+
+fn is_dir(path: &[u8]) -> bool {
+    sys::stat_path(path, true).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir))
+}
+
+/// Returns the beginning of a path that names a descriptor, which a forced command such as rrsync has opened.
+fn held_dir(path: &[u8]) -> Option<&[u8]> {
+    const HELD: &[u8] = b"/proc/self/fd/";
+    let digits = path.strip_prefix(HELD)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    (digits > 0).then(|| &path[..HELD.len() + digits])
+}
+
 /// Serves the client. `daemon`: what a daemon adds.
 pub(super) fn serve_over(
     env: &mut Env,
@@ -149,6 +176,12 @@ pub(super) fn serve_over(
     (link, daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<(), Error> {
+    // The list can be a descriptor that the forced command has opened.
+    let is_opened = matches!(&options.select.files_from, Some(FilesFrom::File(path)) if held_dir(path).is_some());
+    let confinement = request.confine_root.as_ref().filter(|_| daemon.is_none());
+    let confine =
+        |is_due: bool| confinement.filter(|_| is_due).map_or(Ok(()), |dir| confine(dir, (&env.cwd, request), options));
+    confine(!is_opened)?;
     let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
     let listed = match &options.select.files_from {
         Some(from @ FilesFrom::File(_)) if refusal.is_none() => {
@@ -164,6 +197,7 @@ pub(super) fn serve_over(
         }
         _ => None,
     };
+    confine(is_opened)?;
     // The rules come from the client. This reads those of `-C`.
     let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
     let own = input_files::InputFiles { module, ..input_files::rules(env, options)? };
@@ -200,7 +234,6 @@ pub(super) fn serve_over(
         operands: &request.serve.operands,
         listed,
         sums,
-        forbids_merge_files: request.has_confine_root,
         capabilities: Capabilities::parse(&request.capabilities),
         seed: if request.checksum_seed == 0 { new_seed() } else { request.checksum_seed },
         complete_rules: &complete_rules,

@@ -28,13 +28,19 @@ pub fn confine(roots: &[Vec<u8>], read_only: bool) -> io::Result<()> {
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
+/// As [`confine`], for `--confine-root`. Roots that cannot be opened permit nothing.
+pub fn confine_to_root(roots: &[Vec<u8>]) -> io::Result<()> {
+    let reach = Sandbox { kind: Confinement::Root, ..Sandbox::new(roots, false)? };
+    REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
+}
+
 /// As [`confine`], for the module of a daemon: a path that leads out of the roots fails as one with too many symlinks,
 /// which rsync reports there.
 ///
 /// `hidden` returns whether an absolute path does not exist for the client; it also gets whether that is a directory.
 /// It is asked only for paths of several elements: the caller hides names in directories that it lists.
 pub fn confine_module(roots: &[Vec<u8>], read_only: bool, hidden: Option<HiddenPaths>) -> io::Result<()> {
-    let reach = Sandbox { is_module: true, hidden, ..Sandbox::new(roots, read_only)? };
+    let reach = Sandbox { kind: Confinement::Module, hidden, ..Sandbox::new(roots, read_only)? };
     REACH.set(reach).map_err(|_| io::Error::other("this process is confined already"))
 }
 
@@ -55,7 +61,7 @@ pub fn hides_dir(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
 
 /// Returns whether this process serves a module; see [`confine_module`].
 pub fn is_module() -> bool {
-    REACH.get().is_some_and(|reach| reach.is_module)
+    REACH.get().is_some_and(|reach| reach.kind == Confinement::Module)
 }
 
 /// Returns whether these roots permit everything.
@@ -73,6 +79,14 @@ fn holds(dir: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fs::openat2(dir, c".", TO_SEARCH, Mode::empty(), ResolveFlags::BENEATH).map(drop)?)
 }
 
+/// What confines a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Confinement {
+    Grant,
+    Module,
+    Root,
+}
+
 /// What a process may access.
 pub struct Sandbox {
     /// `None` if everything is permitted.
@@ -80,8 +94,8 @@ pub struct Sandbox {
     read_only: bool,
     /// The working directory, to which relative paths refer.
     cwd: Vec<u8>,
-    /// See [`confine_module`].
-    is_module: bool,
+    /// What confines it.
+    kind: Confinement,
     /// See [`confine_module`].
     hidden: Option<HiddenPaths>,
 }
@@ -125,7 +139,7 @@ impl Sandbox {
             roots: None,
             read_only,
             cwd: cwd.unwrap_or_else(|_| b"/".to_vec()),
-            is_module: false,
+            kind: Confinement::Grant,
             hidden: None,
         };
         if are_everything(roots) {
@@ -150,7 +164,10 @@ impl Sandbox {
     /// Fails if nothing may be changed.
     pub fn may_write(&self) -> io::Result<()> {
         if self.read_only {
-            Err(denied(if self.is_module { "the module is read-only" } else { "the grant is read-only" }))
+            Err(denied(match self.kind {
+                Confinement::Module => "the module is read-only",
+                Confinement::Grant | Confinement::Root => "the grant is read-only",
+            }))
         } else {
             Ok(())
         }
@@ -216,9 +233,13 @@ impl Sandbox {
         path: &[u8],
         how: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>,
     ) -> io::Result<OwnedFd> {
-        let mut trouble = match self.is_module {
-            true => Errno::LOOP.into(),
-            false => io::Error::new(io::ErrorKind::PermissionDenied, Outside),
+        let outside = |words| io::Error::new(io::ErrorKind::PermissionDenied, Outside(words));
+        let mut trouble = match self.kind {
+            Confinement::Module => Errno::LOOP.into(),
+            Confinement::Root => outside("outside of the directory of --confine-root"),
+            Confinement::Grant => outside(
+                "outside of the granted directories (copy over ssh, or grant more: `sparsync enroll --root=DIR HOST`)",
+            ),
         };
         for root in self.roots.iter().flatten() {
             let Some(rest) = root.paths.iter().find_map(|root| below(root, path)) else {
@@ -315,13 +336,11 @@ fn denied(why: &str) -> io::Error {
 
 /// A path leads out of the permitted directories.
 #[derive(Debug)]
-struct Outside;
+struct Outside(&'static str);
 
 impl std::fmt::Display for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "outside of the granted directories (copy over ssh, or grant more: `sparsync enroll --root=DIR HOST`)",
-        )
+        f.write_str(self.0)
     }
 }
 

@@ -321,7 +321,7 @@ fn operands_determine_the_request() {
     let Request::ServeStock(stock) = is("--server --sender -re.Ls --checksum-seed=3 --confine-root=/x -- . a b") else {
         panic!("an rsync started it")
     };
-    assert!(stock.options.is_ok() && stock.unsupported.is_none() && stock.has_confine_root && stock.serve.sends);
+    assert!(stock.options.is_ok() && stock.unsupported.is_none() && stock.confine_root.is_some() && stock.serve.sends);
     assert_eq!((&stock.capabilities[..], stock.checksum_seed), (&b".Ls"[..], 3));
     assert_eq!(stock.serve.operands, [b"a", b"b"]);
     let Request::Copy(copy) = is("src") else { panic!("one operand is listed") };

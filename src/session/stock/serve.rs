@@ -44,8 +44,6 @@ pub struct StockServer<'a> {
     pub operands: &'a [Vec<u8>],
     /// The names of a `--files-from` list on this machine.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// The client must not name files of rules: `--confine-root` limits where they may be.
-    pub forbids_merge_files: bool,
     /// The checksums that this end supports.
     pub sums: Vec<Checksum>,
     /// What the client supports.
@@ -167,8 +165,7 @@ impl StockServer<'_> {
         let Link { reader, mut writer, parting, leave, moved } = link;
         let framing = Framing::of_server(&stock);
         let opened = older::check(self.options, stock.protocol)
-            .and_then(|()| read_opening(reader, (stock.protocol, stock.client_has_frames), reads_names))
-            .and_then(|opened| self.check(opened));
+            .and_then(|()| read_opening(reader, (stock.protocol, stock.client_has_frames), reads_names));
         let (opening, reader) = opened.map_err(|error| {
             let mut frame = Vec::new();
             let error = match &self.daemon {
@@ -199,17 +196,6 @@ impl StockServer<'_> {
             interrupted,
             gauge: None,
         }
-    }
-
-    /// Rejects a client whose rules this end must not read.
-    fn check(&self, opened: (Opening, Box<dyn Read + Send>)) -> Result<(Opening, Box<dyn Read + Send>), Error> {
-        // `-C` reads a file in each directory, too.
-        let names_files = opened.0.rules.iter().any(|rule| matches!(rule, Parsed::Merge(_)));
-        if self.forbids_merge_files && (names_files || self.options.select.cvs_exclude) {
-            let words = "sparsync: --confine-root is not supported with files of filter rules";
-            return Err(Error::new(Exit::Unsupported, words).with_hint("install rsync here, or sparsync on the client"));
-        }
-        Ok(opened)
     }
 
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
