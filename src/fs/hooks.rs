@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The names of the calls, in the order of [`Call`].
 const NAMES: [&str; Call::XattrSet as usize + 1] = [
@@ -152,6 +152,10 @@ fn log_call(call: Call) {
 /// Counts a call and carries out the faults that are due.
 pub fn enter(call: Call) -> Result<(), Errno> {
     static FAULTS: OnceLock<Vec<(u64, Fault)>> = OnceLock::new();
+    // A thread that went on could name a file that was emptied between its sync and the record of that.
+    while HAS_NO_POWER.load(SeqCst) {
+        std::thread::park();
+    }
     COUNTS[call as usize].fetch_add(1, Relaxed);
     log_call(call);
     if !is_counted() {
@@ -166,6 +170,7 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             _ if nth != *at => {}
             Fault::Hold(_) => {}
             Fault::Kill => {
+                HAS_NO_POWER.store(true, SeqCst);
                 UNSYNCED.lock().iter().for_each(|(_, file)| drop(file.set_len(0)));
                 // A process may always signal itself.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -186,6 +191,8 @@ pub fn enter(call: Call) -> Result<(), Errno> {
 
 /// The variable that makes a process lose its unsynced data.
 const POWER_LOSS: &str = "SPARSYNC_POWER_LOSS_AT";
+/// Whether the process has lost its unsynced data, and is about to be killed.
+static HAS_NO_POWER: AtomicBool = AtomicBool::new(false);
 /// The files with unsynced data, by device and inode, if [`POWER_LOSS`] is set.
 static UNSYNCED: parking_lot::Mutex<BTreeMap<(u64, u64), std::fs::File>> = parking_lot::Mutex::new(BTreeMap::new());
 
