@@ -285,15 +285,12 @@ fn client_of_an_old_protocol_is_rejected() {
 #[test]
 fn option_that_needs_the_installed_rsync_is_named() {
     let mut command = Command::new(oracle::under_test());
-    let words = ["--server", "--sender", "-lre.iLsfxCIvu", "--delete-missing-args", ".", "src"];
+    let words = ["--server", "--sender", "-lre.iLsfxCIvu", "--checksum-choice=sha1", ".", "src"];
     let output = command.args(words).env("PATH", "/nonexistent");
     let output = output.stdin(Stdio::null()).output().expect("a program can be started");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(
-        stderr.contains("sparsync: --delete-missing-args is not supported with a client that is an rsync"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("sparsync: the checksum sha1 is not supported with a client that is an rsync"), "{stderr}");
 }
 
 /// Runs a pull of rsync from the program, whose command line gets the words that rrsync inserts before the paths, in a
