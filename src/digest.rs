@@ -5,9 +5,12 @@ use crate::options::Checksum;
 use std::io;
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
-/// Length of a content digest. BLAKE3 is truncated to it: a digest is only compared with one expected value, never
+/// Length of a content digest. A shorter one is followed by zeros. Only sha1 is as long.
+pub const CONTENT_LEN_BYTES: usize = 20;
+
+/// Length of our own content digests. BLAKE3 is truncated to it: a digest is only compared with one expected value, never
 /// looked up among many.
-pub const CONTENT_LEN_BYTES: usize = 16;
+pub const OWN_LEN_BYTES: usize = 16;
 
 /// Length of a directory digest. 96 bits of a keyed digest are enough, because two directories are compared with each
 /// other and never looked up among many.
@@ -23,8 +26,7 @@ pub enum By {
     /// XXH3 with 128 bits, five times as fast. It detects only accidental changes. For files sent whole, where data and
     /// digest come from the same peer.
     Xxh3,
-    /// A checksum that was negotiated with a stock rsync, as that sends it: a shorter one is followed by zeros, a longer
-    /// one cut. Before protocol 30, a seed precedes the content.
+    /// A checksum that was negotiated with a stock rsync, as that sends it. Before protocol 30, a seed precedes the content.
     Negotiated(Checksum, Option<i32>),
 }
 
@@ -67,8 +69,8 @@ impl ContentHasher {
     /// Returns the digest of all bytes so far.
     pub fn finish(&self) -> [u8; CONTENT_LEN_BYTES] {
         match &self.0 {
-            Hasher::Blake3(hasher) => cut(&hasher.finalize()),
-            Hasher::Xxh3(hasher) => hasher.finish_128().to_be_bytes(),
+            Hasher::Blake3(hasher) => own(&hasher.finalize()),
+            Hasher::Xxh3(hasher) => padded(&hasher.finish_128().to_be_bytes()),
             Hasher::Negotiated(hasher) => padded(&FileDigest::clone(hasher).finish()),
         }
     }
@@ -135,13 +137,11 @@ impl FileDigest {
 }
 
 /// Returns the digest by which a stock rsync abbreviates the value of an extended attribute.
-pub fn of_attribute(value: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
-    let mut digest = FileDigest::new(Checksum::Md5, None);
-    digest.update(value);
-    padded(&digest.finish())
+pub fn of_attribute(value: &[u8]) -> [u8; 16] {
+    <md5::Md5 as md5::Digest>::digest(value).into()
 }
 
-/// Returns a checksum of any length as a content digest: followed by zeros, or cut.
+/// Returns a checksum as a content digest.
 pub fn padded(sum: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     std::array::from_fn(|at| sum.get(at).copied().unwrap_or(0))
 }
@@ -198,7 +198,7 @@ impl Comparison {
             }
             Comparison::Keyed(Secret { bytes, seed }) => {
                 let keyed = XxHash3_128::oneshot_with_seed_and_secret(*seed, bytes, content);
-                keyed.expect("a secret is long enough").to_be_bytes()
+                padded(&keyed.expect("a secret is long enough").to_be_bytes())
             }
         }
     }
@@ -207,13 +207,13 @@ impl Comparison {
 /// Returns the BLAKE3 digest of a complete content in memory, equal to that of [`ContentHasher`].
 #[cfg(test)]
 pub fn content(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
-    cut(&blake3::hash(content))
+    own(&blake3::hash(content))
 }
 
 /// Returns the [`By::Xxh3`] digest of a content that is sent in one message. For 1 KiB, where BLAKE3 cannot hash blocks
 /// in parallel, BLAKE3 took a sixth of the time of both ends.
 pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
-    XxHash3_128::oneshot(content).to_be_bytes()
+    padded(&XxHash3_128::oneshot(content).to_be_bytes())
 }
 
 /// Separates directory digests from name digests under the same key.
@@ -278,6 +278,11 @@ fn widened(key: &[u8; 16], purpose: &[u8; 16]) -> [u8; 32] {
     wide
 }
 
+/// Returns a content digest of ours.
+fn own(digest: &blake3::Hash) -> [u8; CONTENT_LEN_BYTES] {
+    padded(&digest.as_bytes()[..OWN_LEN_BYTES])
+}
+
 /// Returns the first bytes of a digest.
 fn cut<const LEN: usize>(digest: &blake3::Hash) -> [u8; LEN] {
     std::array::from_fn(|at| digest.as_bytes()[at])
@@ -326,6 +331,12 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Returns a digest of ours, which the protocol transfers without the zeros behind it.
+    fn own_hex(digest: [u8; CONTENT_LEN_BYTES]) -> String {
+        assert_eq!(digest[OWN_LEN_BYTES..], [0; CONTENT_LEN_BYTES - OWN_LEN_BYTES]);
+        hex(&digest[..OWN_LEN_BYTES])
+    }
+
     #[test]
     fn printed_checksums_match_rsync() {
         for (sum, wanted) in [
@@ -346,16 +357,16 @@ mod tests {
     #[test]
     fn content_digest_is_the_truncated_blake3() {
         // The published test vectors for the empty input and "abc".
-        assert_eq!(hex(&content(b"")), "af1349b9f5f9a1a6a0404dea36dcc949");
-        assert_eq!(hex(&content(b"abc")), "6437b3ac38465133ffb63b75273a8db5");
+        assert_eq!(own_hex(content(b"")), "af1349b9f5f9a1a6a0404dea36dcc949");
+        assert_eq!(own_hex(content(b"abc")), "6437b3ac38465133ffb63b75273a8db5");
     }
 
     #[test]
     fn whole_file_digest_is_xxh3() {
-        assert_eq!(hex(&whole(b"")), "99aa06d3014798d86001c324468d497f");
-        assert_eq!(hex(&whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
+        assert_eq!(own_hex(whole(b"")), "99aa06d3014798d86001c324468d497f");
+        assert_eq!(own_hex(whole(b"abc")), "06b05ab6733a618578af5f94892f3950");
         // XXH3 has a separate code path for long inputs.
-        assert_eq!(hex(&whole(&[7; 100_000])), "6e09cf516e366b7811b328c9d584c63b");
+        assert_eq!(own_hex(whole(&[7; 100_000])), "6e09cf516e366b7811b328c9d584c63b");
     }
 
     #[test]
@@ -420,8 +431,8 @@ mod tests {
     #[test]
     fn keyed_digests_have_their_golden_values() {
         let keyed = Comparison::keyed(b"0123456789abcdef");
-        assert_eq!(hex(&keyed.digest(b"short")), "6e4f20ecfa31f6c92ac7113a30b739ba");
-        assert_eq!(hex(&keyed.digest(&[7; 100_000])), "7a88214f19e23b451c252d9f0bc82bd3");
+        assert_eq!(own_hex(keyed.digest(b"short")), "6e4f20ecfa31f6c92ac7113a30b739ba");
+        assert_eq!(own_hex(keyed.digest(&[7; 100_000])), "7a88214f19e23b451c252d9f0bc82bd3");
         let mut hasher = KeyedHasher::new(b"0123456789abcdef");
         hasher.update(b"entries");
         assert_eq!(hex(&hasher.finish()), "8fa9f8fc3bf51f96ce57159e");

@@ -223,6 +223,18 @@ synctest!(only_a_missing_argument, with stock, |w: World| {
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/gone", "dst/new"]);
 });
 
+copies!(with stock, checksums_by_sha1, "a*5000 b*70000 c", "a*4000@-4 b*70000 c=x", ["-aic", "--cc=sha1", "--no-whole-file"]);
+copies!(with stock, checksums_by_two_names, TREE, OLD, ["-aic", "--cc=xxh64,sha1"]);
+copies!(with stock, no_checksum, TREE, OLD, ["-ai", "--cc=none", "--no-whole-file"]);
+
+synctest!(checksum_none_of_the_environment, with stock, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "none").agree(&["-ai"]);
+});
+
+synctest!(checksum_sha1_of_the_environment, with stock, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "sha1").agree(&["-aic"]);
+});
+
 // No shell expands wildcards or splits words.
 synctest!(secluded_arguments, with stock, |w: World| {
     w.source("a b*70000").tree("with space", "x y*3 d/z").tree("$HOME", "q").dest("old").no_dry_run();
@@ -308,15 +320,6 @@ fn unsupported_option_is_named_and_changes_nothing() {
 }
 
 #[test]
-fn pushed_files_cannot_be_verified_with_sha1() {
-    let named = "sparsync: the checksum sha1 is not supported with host";
-    let (_, output) = run_against(GREETING, &["-a", "--cc=sha1,md5", "src/", "host:dst/"], &[]);
-    assert_prints(&output, 4, &[named]);
-    let (_, output) = run_against(GREETING, &["-a", "src/", "host:dst/"], &[("RSYNC_CHECKSUM_LIST", "sha1")]);
-    assert_prints(&output, 4, &[named]);
-}
-
-#[test]
 fn error_of_the_installed_rsync_is_printed() {
     let interpreter = "/nonexistent/interpreter";
     let dir = tempfile::tempdir().unwrap();
@@ -336,6 +339,18 @@ fn requested_version_is_announced() {
     let script = "printf '\\040\\000\\000\\000'; head -c 4 >version";
     let (dir, _) = run_against(script, &["-a", "--protocol=31", "host:src/", "dst/"], &[]);
     assert_eq!(std::fs::read(dir.path().join("version")).unwrap(), [31, 0, 0, 0]);
+}
+
+#[test]
+fn lower_version_is_used_with_a_newer_server() {
+    let rsync = oracle::rsync().display();
+    let rest = "head -c 4 >/dev/null; printf '\\041\\000\\000\\000'; exec cat";
+    let script = format!("shift 2; exec 3<&0; {rsync} \"$@\" <&3 | {{ {rest}; }}");
+    for operands in [["src/", "host:dst/"], ["host:src/", "dst/"]] {
+        let (dir, output) = run_against(&script, &[&["-a"], &operands[..]].concat(), &[]);
+        assert_prints(&output, 0, &[]);
+        assert_eq!(std::fs::read(dir.path().join("dst/a")).unwrap().len(), 300_000);
+    }
 }
 
 #[test]

@@ -120,6 +120,18 @@ synctest!(only_a_missing_argument, with client, |w: World| {
     w.agree_paths(&["-ai", "--delete-missing-args"], &["src/gone", "dst/"]).prints("*deleting   gone");
 });
 
+copies!(with client, checksums_by_sha1, "a*5000 b*70000 c", "a*4000@-4 b*70000 c=x", ["-aic", "--cc=sha1", "--no-whole-file"]);
+copies!(with client, checksums_by_two_names, TREE, OLD, ["-aic", "--cc=xxh64,sha1"]);
+copies!(with client, no_checksum, TREE, OLD, ["-ai", "--cc=none", "--no-whole-file"]);
+
+synctest!(checksum_none_of_the_environment, with client, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "none").agree(&["-ai"]);
+});
+
+synctest!(checksum_sha1_of_the_environment, with client, |w: World| {
+    w.source(TREE).dest(OLD).env("RSYNC_CHECKSUM_LIST", "sha1").agree(&["-aic"]);
+});
+
 // No shell expands wildcards or splits words.
 synctest!(secluded_arguments, with client, |w: World| {
     w.source("a b*70000").tree("with space", "x y*3 d/z").tree("$HOME", "q").dest("old").no_dry_run();
@@ -273,6 +285,17 @@ fn client_that_gives_up_decides_the_exit_code() {
 }
 
 #[test]
+fn client_of_a_newer_protocol_is_understood() {
+    for (version, what) in [(33, "the length of a filter rule"), (40, "the length of a filter rule"), (41, "mismatch")]
+    {
+        let sent = [&[version, 0, 0, 0], &data(&[0xff; 4])[..]].concat();
+        let output = serve(&SENDS, &sent, Then::WaitForServer);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(what), "{version}: {stderr}");
+    }
+}
+
+#[test]
 fn client_of_an_old_protocol_is_rejected() {
     for version in [26, 19, -1i32] {
         let output = serve(&SENDS, &version.to_le_bytes(), Then::WaitForServer);
@@ -285,12 +308,15 @@ fn client_of_an_old_protocol_is_rejected() {
 #[test]
 fn option_that_needs_the_installed_rsync_is_named() {
     let mut command = Command::new(oracle::under_test());
-    let words = ["--server", "--sender", "-lre.iLsfxCIvu", "--checksum-choice=sha1", ".", "src"];
+    let words = ["--server", "-lXre.iLsfxCIvu", ".", "dst"];
     let output = command.args(words).env("PATH", "/nonexistent");
     let output = output.stdin(Stdio::null()).output().expect("a program can be started");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(stderr.contains("sparsync: the checksum sha1 is not supported with a client that is an rsync"), "{stderr}");
+    assert!(
+        stderr.contains("sparsync: receiving with --xattrs is not supported with a client that is an rsync"),
+        "{stderr}"
+    );
 }
 
 /// Runs a pull of rsync from the program, whose command line gets the words that rrsync inserts before the paths, in a

@@ -17,8 +17,8 @@ use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::{Wants, errno_words};
 use crate::session::connection::undecodable;
+use crate::session::stock;
 use crate::session::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
-use crate::session::stock::{self, SUMS};
 use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
@@ -26,7 +26,7 @@ use crate::walk::arg_path::{self, listed_names};
 use crate::work::clock;
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{BufReader, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -69,8 +69,10 @@ fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink, Error> {
         .handle_signals()
         .and_then(|()| stdio::link(patience))
         .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}")))?;
-    let link = Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
-    Ok(ClientLink { link, requested })
+    let leave: Box<dyn Fn() + Send + Sync> = Box::new(move || leaves.store(true, Ordering::Relaxed));
+    // Arguments are read byte by byte.
+    let reader = Box::new(BufReader::new(link.reader));
+    Ok(ClientLink { link: Link { reader, leave: Some(leave), ..link }, requested })
 }
 
 /// Reads the arguments of `--secluded-args`, and adds them to those of the command line. No shell has expanded them.
@@ -208,10 +210,9 @@ pub(super) fn serve_over(
         let parsed = parsed.into_iter().chain(of_this_end).collect();
         input_files::InputFiles { parsed, ..own }.rules(options)
     };
-    let known = if request.serve.sends { &SERVER_SUMS[..] } else { &SUMS };
     let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
-        Some(listed) => known.iter().copied().filter(|sum| listed.contains(sum)).collect(),
-        None => known.to_vec(),
+        Some(listed) => SERVER_SUMS.iter().copied().filter(|sum| listed.contains(sum)).collect(),
+        None => SERVER_SUMS.to_vec(),
     };
     let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());

@@ -1,5 +1,6 @@
 //! Finds the parts of a source that the basis already has.
 
+use crate::digest::CONTENT_LEN_BYTES;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -27,7 +28,7 @@ pub struct SearchResult {
     /// The length of the source: the sum of both.
     pub len_bytes: u64,
     /// The digest of the source's content: `digest::content`.
-    pub digest: [u8; 16],
+    pub digest: [u8; CONTENT_LEN_BYTES],
 }
 
 /// Encodes a source as ops, from its beginning to its end.

@@ -90,7 +90,7 @@ pub struct Extra {
     /// A directory's default ACL, in the same form.
     pub default_acl: Option<Box<[u8]>>,
     /// The digest of the content, if it was requested from a peer for `-c`.
-    pub digest: Option<[u8; 16]>,
+    pub digest: Option<[u8; 20]>,
     /// Whether this is a directory on another file system than its parent, under `-x`.
     pub is_mount_point: bool,
     /// Whether this is a destination device that receives a file's content (`--write-devices`). Its length is the

@@ -5,6 +5,7 @@
 
 use super::enum_values::Numbered;
 use super::limits::{LINE_MAX_BYTES, NAME_MAX_BYTES, PATH_MAX_BYTES};
+use crate::digest::{self, CONTENT_LEN_BYTES, OWN_LEN_BYTES};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Time;
@@ -152,6 +153,10 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(bytes);
     }
 
+    pub fn content_digest(&mut self, digest: &[u8; CONTENT_LEN_BYTES]) {
+        self.raw(&digest[..OWN_LEN_BYTES]);
+    }
+
     pub fn nanos(&mut self, field: &'static str, nanos: u32) -> Result<()> {
         if nanos >= NANOS {
             return Err(self.refuse(field, "has more nanoseconds than a second has"));
@@ -255,6 +260,10 @@ impl<'a> Reader<'a> {
         };
         self.rest = rest;
         Ok(bytes)
+    }
+
+    pub fn content_digest(&mut self, field: &'static str) -> Result<[u8; CONTENT_LEN_BYTES]> {
+        Ok(digest::padded(self.raw(field, OWN_LEN_BYTES)?))
     }
 
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {

@@ -245,7 +245,7 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
         w.bytes("default acl", acl, XATTR_MAX_BYTES)?;
     }
     if let Some(digest) = digest {
-        w.raw(digest);
+        w.content_digest(digest);
     }
     Ok(())
 }
@@ -367,7 +367,7 @@ fn get_extra(r: &mut Reader, before: &Before) -> Result<(Option<Inode>, Extra)> 
         extra.default_acl = Some(r.bytes("default acl", XATTR_MAX_BYTES)?.into());
     }
     if has_digest {
-        extra.digest = Some(r.array("digest")?);
+        extra.digest = Some(r.content_digest("digest")?);
     }
     if inode.is_none() && extra == Extra::default() {
         return Err(r.refuse("extra flags", "are empty"));

@@ -3,6 +3,7 @@
 //! docs/PROTOCOL.md specifies which side sends which message when. A decoded message is well formed: paths cannot
 //! climb, names are one element, counts and lengths are within [`super::limits`].
 
+use crate::digest::CONTENT_LEN_BYTES;
 use crate::exit::Exit;
 use crate::filter::Parsed;
 use crate::flist::{DirId, DirList, FileId};
@@ -188,8 +189,8 @@ pub struct SubdirFlags {
     pub is_implied: bool,
 }
 
-/// The digest that verifies the content of a file: 128 bits of BLAKE3 or XXH3 (see [`crate::digest::By`]).
-pub type ContentDigest = [u8; 16];
+/// The digest that verifies the content of a file; see [`crate::digest::By`].
+pub type ContentDigest = [u8; CONTENT_LEN_BYTES];
 
 /// The stream that carries the data of a file.
 ///

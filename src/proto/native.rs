@@ -165,7 +165,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             check_data(data.len(), 0, WHOLE_MAX_BYTES).map_err(|why| w.refuse("data", why))?;
             put_file(w, file);
             w.number(*lane);
-            w.raw(digest);
+            w.content_digest(digest);
             w.raw(data);
         }
         Message::Begin { file, lane } => {
@@ -185,7 +185,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
         }
         Message::End { lane, digest } => {
             w.number(*lane);
-            w.raw(digest);
+            w.content_digest(digest);
         }
         Message::Unsent { file, lane, problem } => {
             put_file(w, file);
@@ -247,7 +247,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
         message_kinds::WHOLE => Message::Whole {
             file: get_file(r)?,
             lane: r.number("lane")?,
-            digest: r.array("digest")?,
+            digest: r.content_digest("digest")?,
             data: r.rest("data", WHOLE_MAX_BYTES)?.to_vec(),
         },
         message_kinds::BEGIN => Message::Begin { file: get_file(r)?, lane: r.number("lane")? },
@@ -262,7 +262,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
             Message::Copy { lane, offset_bytes, len_bytes }
         }
-        message_kinds::END => Message::End { lane: r.number("lane")?, digest: r.array("digest")? },
+        message_kinds::END => Message::End { lane: r.number("lane")?, digest: r.content_digest("digest")? },
         message_kinds::UNSENT => {
             let (file, lane) = (get_file(r)?, r.number("lane")?);
             let [has_problem] = r.flags::<1>("problem")?;
@@ -331,7 +331,7 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
             w.byte(if digest.is_some() { basis::VERIFIED_PREFIX } else { basis::PREFIX });
             w.varint(*len_bytes);
             if let Some(digest) = digest {
-                w.raw(digest);
+                w.content_digest(digest);
             }
         }
     }
@@ -345,7 +345,7 @@ fn get_basis(r: &mut Reader) -> Result<Basis> {
         basis::BLOCKS => Basis::Blocks(r.rest("blocks", BASIS_MAX_BYTES)?.to_vec()),
         basis::PREFIX | basis::VERIFIED_PREFIX => {
             let len_bytes = r.varint_up_to("prefix", FILE_MAX_BYTES)?;
-            let digest = r.when(number == basis::VERIFIED_PREFIX, |r| r.array("digest"))?;
+            let digest = r.when(number == basis::VERIFIED_PREFIX, |r| r.content_digest("digest"))?;
             Basis::Prefix { len_bytes, digest }
         }
         number => return Err(r.unknown("basis", number)),

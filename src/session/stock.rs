@@ -25,7 +25,6 @@ use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
 use self::framing::Framing;
 use self::push::PushRecorder;
-use self::support::SHA1;
 pub use self::support::{needs_whole_list, unsupported};
 
 use crate::apply::BlockSums;
@@ -293,10 +292,6 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        if stock.sums.checksum == Checksum::Sha1 {
-            let words = format!("sparsync: {SHA1} is not supported, and the remote rsync has no other");
-            return Err(Error::new(Exit::Unsupported, words).with_hint("install sparsync there, or rsync here"));
-        }
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
@@ -508,7 +503,7 @@ fn read_version(link: &mut Link, newest: u8) -> Result<u8, Error> {
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
-pub const SUMS: [Checksum; 6] =
+const SUMS: [Checksum; 6] =
     [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
 /// The compressions that are offered. `zlib` needs the content of the basis for decoding.
 const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];

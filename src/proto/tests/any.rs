@@ -10,7 +10,8 @@ use crate::proto::limits::{
     ADDRESSES_MAX, COUNT_MAX, FILE_MAX_BYTES, GRANT_MAX_BYTES, ROLES, TOTAL_MAX_BYTES, UMASK_MAX,
 };
 use crate::proto::{
-    Basis, Class, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Setup, SubdirFlags,
+    Basis, Class, ContentDigest, DestDirState, DirListing, FileId, IdName, Lane, Meeting, Message, Roots, Setup,
+    SubdirFlags,
 };
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Update, Wants, Weight};
@@ -49,13 +50,18 @@ fn xattrs() -> impl Strategy<Value = Arc<Xattrs>> {
     })
 }
 
+/// A digest that the protocol can transfer.
+fn digest() -> impl Strategy<Value = ContentDigest> {
+    any::<[u8; 16]>().prop_map(|digest| crate::digest::padded(&digest))
+}
+
 fn extra() -> impl Strategy<Value = Extra> {
     let boxed = || option::of(bytes().prop_map(Vec::into_boxed_slice));
     // Only a few different sets of attributes, so that neighbours share theirs.
     let sets = vec![Arc::new(vec![(b"user.a"[..].into(), b"1"[..].into())]), Arc::new(Vec::new())];
     let xattrs = option::of(prop_oneof![select(sets), xattrs()]);
     let numbers = (any::<u64>(), option::of(time()));
-    (boxed(), boxed(), boxed(), numbers, xattrs, option::of(any::<[u8; 16]>()), any::<bool>()).prop_map(
+    (boxed(), boxed(), boxed(), numbers, xattrs, option::of(digest()), any::<bool>()).prop_map(
         |(target, acl, default_acl, (rdev, atime), xattrs, digest, is_mount_point)| Extra {
             target,
             rdev,
@@ -301,7 +307,7 @@ fn lane() -> impl Strategy<Value = Lane> {
 }
 
 fn basis() -> impl Strategy<Value = Basis> {
-    let prefix = (0..=FILE_MAX_BYTES, option::of(any::<[u8; 16]>()));
+    let prefix = (0..=FILE_MAX_BYTES, option::of(digest()));
     prop_oneof![
         Just(Basis::None),
         bytes().prop_map(Basis::Blocks),
@@ -368,7 +374,6 @@ fn exit() -> impl Strategy<Value = Exit> {
 /// Any message; every kind is equally likely.
 pub fn message() -> BoxedStrategy<Message> {
     let requested_lane = prop_oneof![Just(Lane::Requested), Just(Lane::Again)];
-    let digest = any::<[u8; 16]>;
     let more = (described(9), vec(problem(), 0..3), vec(bytes(), 0..3), any::<bool>());
     let kinds: Vec<BoxedStrategy<Message>> = vec![
         setup().prop_map(|setup| Message::Setup(Box::new(setup))).boxed(),

@@ -400,7 +400,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     );
     assert!(dir(&|listing| listing.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
     let file = FileId { dir: 0, entry: 0 };
-    let whole = |len| Message::Whole { file, lane: Lane::Early, data: vec![0; len], digest: [0; 16] };
+    let whole = |len| Message::Whole { file, lane: Lane::Early, data: vec![0; len], digest: [0; 20] };
     assert!(says(whole(WHOLE_MAX_BYTES + 1)).contains("data has 65537 bytes, not 0 to 65536"));
     encoded(&whole(WHOLE_MAX_BYTES));
     assert!(says(Message::Data { lane: Lane::Requested, data: Vec::new() }).contains("data has 0 bytes"));

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
 use crate::fs::sys;
-use crate::options::{Compression, LinkOwners, Options, Preserve, Recurse, When};
+use crate::options::{Checksum, Compression, LinkOwners, Options, Preserve, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
@@ -220,8 +220,10 @@ pub fn directions<'a>(
         counts_deletions: options.delete.when.is_some() || options.delete.force,
         framing: Framing::of_client(&terms),
         sums,
-        // A sender that appends reads no sums.
-        takes_blocks: compression != Compression::Zlib && options.place.append.is_none(),
+        // A sender that appends reads no sums, and without a checksum there are none.
+        takes_blocks: compression != Compression::Zlib
+            && options.place.append.is_none()
+            && sums.checksum != Checksum::None,
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
         opening,

@@ -8,6 +8,7 @@ use super::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use super::batch_recorder::BatchRecorder;
 use super::framing::Framing;
 use super::{PHASE_DELETED, StockTerms, phases};
+use crate::digest::CONTENT_LEN_BYTES;
 use crate::error::Result;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
@@ -339,7 +340,7 @@ impl PushEncoder {
         converted.target = entry.target().to_vec();
         if self.list_options.digest_len_bytes > 0 && entry.kind() == Kind::File {
             let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
-            converted.digest = digest.into_iter().chain([0; 4]).take(self.list_options.digest_len_bytes).collect();
+            converted.digest = digest.into_iter().take(self.list_options.digest_len_bytes).collect();
         }
         if self.list_options.acls && entry.kind() != Kind::Symlink {
             let sends_names = self.is_incremental() && !self.list_options.numeric_ids;
@@ -618,7 +619,7 @@ impl PushEncoder {
     fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
         self.tokens.end(out)?;
         self.is_open = false;
-        out.extend(digest.iter().copied().chain([0; 20]).take(self.digest_len_bytes));
+        out.extend(digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes));
         self.note_content(0, out);
         Ok(())
     }

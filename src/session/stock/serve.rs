@@ -335,9 +335,9 @@ fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// The checksums that a server supports. A file that is sent is digested into 16 bytes, which sha1 exceeds.
-pub const SERVER_SUMS: [Checksum; 5] =
-    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4];
+/// The checksums that a server supports. A client that names only "none" gets what it asks for.
+pub const SERVER_SUMS: [Checksum; 7] =
+    [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1, Checksum::None];
 
 /// All compatibility flags.
 const ALL_FLAGS: u32 = 0x1ff;

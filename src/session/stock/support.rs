@@ -3,13 +3,8 @@
 //! This file names every option, so that a new one does not compile until it has been considered.
 
 use crate::options::select::MissingArgs;
-use crate::options::{
-    Check, CheckMode, Checksum, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select,
-};
+use crate::options::{Check, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select};
 use crate::report::event::Wants;
-
-/// What is reported as not supported in a push with this checksum.
-pub const SHA1: &str = "the checksum sha1";
 
 /// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
 pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
@@ -77,7 +72,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         open_noatime: _,
         no_inc_recursive: _,
     } = select;
-    let Check { mode, sums, window_secs: _, update: _, existing_only: _, ignore_existing: _ } = check;
+    let Check { mode: _, sums: _, window_secs: _, update: _, existing_only: _, ignore_existing: _ } = check;
     let Place {
         append: _,
         inplace: _,
@@ -130,14 +125,10 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         ui: _,
         progress: _,
     } = output;
-    let is_sha1 = *mode == CheckMode::Digest && sums.listed == Checksum::Sha1;
     let pushes = !server_sends;
     let lacking = [
         (pushes && wants.progress, "--progress"),
         (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
-        // Digests of 16 bytes are kept.
-        (pushes && (is_sha1 || sums.transfer == Checksum::Sha1), SHA1),
-        (pushes && sums.transfer == Checksum::None, "the checksum none"),
         (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
     ];
     lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))

@@ -353,7 +353,7 @@ refused!(
     end_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::End { lane: Lane::Early, digest: [0; 16] }]
+    [Message::End { lane: Lane::Early, digest: [0; 20] }]
 );
 refused!(
     unrequested_unsent_is_rejected,
@@ -428,7 +428,7 @@ fn file_with_repeated_wrong_digest_fails_alone() {
         while let Some(message) = peer.receive_message() {
             match message {
                 Message::Want { file, lane, .. } if file.entry == 0 => {
-                    peer.send_message(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 16] });
+                    peer.send_message(&Message::Whole { file, lane, data: b"wrong".to_vec(), digest: [0; 20] });
                 }
                 Message::Want { file, lane, .. } => _ = peer.send_message(&whole(lane, file)),
                 Message::WantsEnd(_) => break,

@@ -368,7 +368,7 @@ impl SlowSender<'_> {
     }
 
     /// Sends a file in these pieces.
-    fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: [u8; 16]) {
+    fn send(&mut self, file: FileId, pieces: &[Vec<u8>], digest: crate::proto::ContentDigest) {
         let lane = Lane::Requested;
         let data = pieces.iter().map(|data| Message::Data { lane, data: data.clone() });
         let whole = std::iter::once(Message::Begin { file, lane }).chain(data).chain([Message::End { lane, digest }]);
@@ -461,7 +461,7 @@ fn repeats_are_requested_while_requests_are_blocked() {
     plays_a_slow_sender(|sender, requested| {
         let mut files: VecDeque<FileId> = (0..requested).map(|_| sender.next()).collect();
         // As many as there are threads that receive files: each waits for the file that it requests again.
-        files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 16]));
+        files.drain(..2).for_each(|file| sender.send(file, &[vec![1]], [0; 20]));
         for _ in 0..2 {
             while sender.again.is_empty() {
                 sender.receive_message();

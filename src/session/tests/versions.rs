@@ -207,10 +207,10 @@ fn unknown_feature_bits_are_ignored() {
 }
 
 /// The digests at the ends of contents.
-static ENDED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+static ENDED: Mutex<Vec<crate::proto::ContentDigest>> = Mutex::new(Vec::new());
 
 /// The digests that were sent for comparing contents.
-static COMPARED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+static COMPARED: Mutex<Vec<crate::proto::ContentDigest>> = Mutex::new(Vec::new());
 
 /// How many contents were requested.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
@@ -294,7 +294,7 @@ fn compared_contents_have_the_digest_of_their_session() {
     let alike = owned(&[("long", &long), ("short", &short), ("other", "two")]);
     let prefix = owned(&[("long", &long[..150_000])]);
     let digests = |texts: &[&str]| texts.iter().map(|text| crate::digest::whole(text.as_bytes())).collect::<Vec<_>>();
-    let mut known: Vec<[u8; 16]> = Vec::new();
+    let mut known: Vec<crate::proto::ContentDigest> = Vec::new();
     // The number of requests: the file that differs; or the file that is appended to and two that were missing.
     for (words, dest, compared, wanted) in [
         (&["-ac"], &alike, digests(&[&long, "one", &short]), 1),
