@@ -317,17 +317,21 @@ raise_master() {
     die "cannot open the master connection"
 }
 
-# Copies over ssh with --stats. The output is in $work/out.
+# Copies over ssh with --stats. The output is in $work/out. PAIR=client: the remote end of sparsync is an rsync;
+# PAIR=server: it is the remote end of an rsync.
 copy_by_ssh() { # tool; push or pull; fresh or master; the remote program if it is not the tool itself
-    local program
-    case $1 in
-    sparsync) program=$SPARSYNC ;;
-    rsync) program=$RSYNC ;;
+    local near far
+    case $1.${PAIR-} in
+    sparsync.) near=$SPARSYNC far=$SPARSYNC ;;
+    sparsync.client) near=$SPARSYNC far=$RSYNC ;;
+    sparsync.server) near=$RSYNC far=$SPARSYNC ;;
+    rsync.*) near=$RSYNC far=$RSYNC ;;
+    *) die "PAIR: expected client or server, got $PAIR" ;;
     esac
     local from=$work/src/ to=far:$work/dst/
     [ "$2" = push ] || from=far:$work/src/ to=$work/dst/
     # shellcheck disable=SC2154 # write_ssh sets it
-    "$program" "${ARGS[@]}" --stats -e "ssh -F $ssh_dir/$3" --rsync-path="${4:-$program}" "$from" "$to" >"$work/out"
+    "$near" "${ARGS[@]}" --stats -e "ssh -F $ssh_dir/$3" --rsync-path="${4:-$far}" "$from" "$to" >"$work/out"
 }
 
 floor_of_ssh() { # fresh or master

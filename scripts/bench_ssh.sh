@@ -5,6 +5,8 @@
 #   BENCH_DIR=/dev/shm scripts/bench_ssh.sh            in memory (in a new directory, which is removed)
 #   PULL=1 RUNS=3 DATASETS="mission delta" scripts/bench_ssh.sh
 #   DATASETS=million MASTER=0 scripts/bench_ssh.sh     a million files: no change, and the memory of both ends
+#   PAIR=client PULL=1 scripts/bench_ssh.sh            sparsync here and rsync there, compared with two rsyncs
+#   PAIR=server PULL=1 scripts/bench_ssh.sh            rsync here and sparsync there, compared with two rsyncs
 #
 # Starts a private sshd on a free port of loopback, with its own keys and configurations; the user's files are not used.
 # Each copy uses a new connection (fresh) and an open one (master, a ControlMaster). The remote program is the same one,

@@ -248,9 +248,7 @@ synctest!(batch_of_a_remote_copy, |w: World| {
             assert!(copied.success());
             let mut run = Command::new(oracle::under_test());
             run.args(["-a", "-e", "../shell", &format!("--rsync-path={}", far.display())]);
-            run.args([&format!("--write-batch={BATCH}"), &source, &dest])
-                .current_dir(&world)
-                .env("SPARSYNC_STOCK", "1");
+            run.args([&format!("--write-batch={BATCH}"), &source, &dest]).current_dir(&world);
             let output = run.output().unwrap();
             assert_eq!(output.status.code(), Some(0), "{} {source}: {output:?}", far.display());
             std::fs::remove_dir_all(w.tested().join("../far")).unwrap();

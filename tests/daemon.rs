@@ -108,7 +108,7 @@ impl Scene {
     fn see(&self, program: &Path, args: &[&str], env: &[(&str, &str)], stdin: &str) -> Seen {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "100"]).arg(program).args(args).current_dir(self.dir.path());
-        command.env("RSYNC_CONNECT_PROG", self.daemon()).env("SPARSYNC_STOCK", "1").env("LC_ALL", "C");
+        command.env("RSYNC_CONNECT_PROG", self.daemon()).env("LC_ALL", "C");
         command.env("TZ", "UTC").env("HOME", self.dir.path()).env_remove("RSYNC_PASSWORD").env("USER", "jim");
         for (name, value) in env {
             if *value == UNSET {
@@ -283,7 +283,7 @@ fn password_is_one_line_of_an_open_input() {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "20", "setsid", "-w"]).arg(oracle::under_test()).current_dir(scene.dir.path());
         command.args([option, "joe@host::locked/a"]).env_remove("RSYNC_PASSWORD");
-        command.env("RSYNC_CONNECT_PROG", scene.daemon()).env("SPARSYNC_STOCK", "1");
+        command.env("RSYNC_CONNECT_PROG", scene.daemon());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("a program can be started");
         let mut input = child.stdin.take().unwrap();
@@ -489,8 +489,8 @@ fn proxy_leads_to_a_daemon() {
 #[test]
 fn unsupported_option_is_named_before_anything_is_sent() {
     let scene = Scene::new();
-    let touch = [("RSYNC_CONNECT_PROG", "touch called")];
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "--progress", "src/", "host::m/"], &touch, "");
+    let vars = [("RSYNC_CONNECT_PROG", "touch called"), ("SPARSYNC_RSYNC", "/none/rsync")];
+    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "--progress", "src/", "host::m/"], &vars, "");
     assert_eq!(exit, 4, "{stderr}");
     assert!(stderr.contains("sparsync: --progress is not supported with the rsync daemon of host\n"), "{stderr}");
     assert!(stderr.contains("hint: install rsync here\n") && !scene.dir.path().join("called").exists(), "{stderr}");
@@ -506,11 +506,8 @@ fn daemon_needs_no_installed_rsync() {
     }
     let script = "read a; echo '@RSYNCD: 32.0 md5'; read b; echo \"<$b>\"; echo '@RSYNCD: EXIT'";
     let shared = [("PATH", bin.to_str().unwrap()), ("RSYNC_CONNECT_PROG", script)];
-    for (choice, code, text) in [(UNSET, 0, "<m>\n\n"), ("0", 14, "\n")] {
-        let env = [shared[0], shared[1], ("SPARSYNC_STOCK", choice)];
-        let (exit, stdout, stderr) = scene.see(oracle::under_test(), &["host::m"], &env, "");
-        assert_eq!((exit, stdout), (code, text.to_owned()), "{stderr}");
-    }
+    let (exit, stdout, stderr) = scene.see(oracle::under_test(), &["host::m"], &shared, "");
+    assert_eq!((exit, stdout), (0, "<m>\n\n".to_owned()), "{stderr}");
 }
 
 #[test]

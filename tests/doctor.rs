@@ -59,7 +59,7 @@ fn checks_of_this_machine_change_nothing() {
     assert_found(&lines, "key", "ok", "none yet");
     assert_found(&lines, "server", "ok", "not running");
     assert_found(&lines, "directory", "ok", "/in, writable");
-    for name in ["rsync", "ssh", "openat2", "kernel copy", "xattrs", "acls", "case", "times", "space", "inodes"] {
+    for name in ["ssh", "openat2", "kernel copy", "xattrs", "acls", "case", "times", "space", "inodes"] {
         assert!(!found(&lines, name).1.is_empty(), "{name}");
     }
     assert_found(&lines, "open files", "ok", "at most");

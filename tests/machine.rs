@@ -362,9 +362,6 @@ fn local_copy_with_unsupported_options_is_handed_over() {
         assert!(text(&output.stderr).contains(" is not supported yet"), "{output:?}");
         assert!(!dir.path().join("d").exists(), "{line}");
     }
-    let output = run("-a host::module d/", "/none/rsync");
-    let printed = text(&output.stderr);
-    assert!(printed.contains("SPARSYNC_RSYNC names: /none/rsync: not") && printed.contains("\nhint: "), "{printed}");
 }
 
 /// With a low limit on processes, a copy uses the threads that it can start.
@@ -422,9 +419,11 @@ fn ends_clearly(top: &Path, dest: &str, printed: &str, output: &Output, again: C
     let message = text(&output.stderr);
     // The remote shell may be what could not be started (12, 14), or may have lost its program (12).
     let is_clear = matches!(output.status.code(), Some(11 | 12 | 14 | 22)) && message.contains("rsync error");
+    // The C library itself aborts if a thread gets no memory to register a destructor.
+    let has_aborted = message.contains("Fatal glibc error: failed to register TLS destructor: out of memory");
     // The standard library itself panics if a new thread gets no memory for its signal stack. The exit code is still 22.
     let has_panicked = message.contains("panicked") && !message.contains("failed to allocate an alternative stack");
-    assert!(output.status.success() || is_clear && !has_panicked, "{printed}: {output:?}");
+    assert!(output.status.success() || is_clear && !has_panicked || has_aborted, "{printed}: {output:?}");
     let is_same = || {
         let compared = Command::new("diff").args(["-r", "s", dest]).current_dir(top).output().expect("there is a diff");
         assert!(compared.status.success(), "{printed}: {}", text(&compared.stdout));

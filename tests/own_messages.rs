@@ -200,7 +200,6 @@ fn messages_of_command_lines() {
     for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
         book.client(line);
     }
-    book.client("-a -M--log-file=x src/ sparsync://h/b");
     book.client("-a src/ sparsync://nowhere/b");
     book.client("-a --transport=tls src/ nowhere:b");
     compare(&book.text);
@@ -210,13 +209,13 @@ fn messages_of_command_lines() {
 fn messages_of_runs_that_need_rsync() {
     let mut book = Book::new("3. Runs that need the installed rsync");
     book.run("client", "-a --confine-root=/x src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
-    book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
-    book.run("client", "-a --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --bogus --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.client("-a --metrics-file=absent/m src/ got/");
     book.run("client", "-a --iconv=utf8 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     let program = oracle::under_test().to_str().unwrap().to_owned();
     book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
-    book.run("client", "-a src/ host::module", &[("SPARSYNC_RSYNC", "TOP/rsync")]);
+    book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "TOP/rsync")]);
     compare(&book.text);
 }
 

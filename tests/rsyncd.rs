@@ -94,7 +94,7 @@ impl Scene {
             let _ = std::fs::remove_dir_all(self.path("mod"));
             self.shell("cp -a orig mod");
         }
-        let connect = format!("SPARSYNC_STOCK=1 {} --daemon --config={}", program.display(), config.display());
+        let connect = format!("{} --daemon --config={}", program.display(), config.display());
         let output = Command::new(oracle::rsync())
             .args(args)
             .current_dir(self.dir.path())
@@ -318,7 +318,6 @@ fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
     let theirs = std::os::fd::OwnedFd::from(theirs);
     let mut daemon = Command::new(oracle::under_test())
         .args(["--daemon", &format!("--config={}", config.display())])
-        .env("SPARSYNC_STOCK", "1")
         .stdin(Stdio::from(theirs.try_clone().unwrap()))
         .stdout(Stdio::from(theirs))
         .spawn()
@@ -819,7 +818,6 @@ impl Listening {
             .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
             .arg(format!("--config={}", config.display()))
             .args(more)
-            .env("SPARSYNC_STOCK", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -868,7 +866,6 @@ fn busy_port_is_an_error() {
     let output = Command::new(oracle::under_test())
         .args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--config={}", config.display())])
         .arg(format!("--port={}", other.local_addr().unwrap().port()))
-        .env("SPARSYNC_STOCK", "1")
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -955,7 +952,6 @@ fn sparsync_is_a_client_of_its_own_daemon() {
         .args(["-a", "h::m/", "dst/"])
         .current_dir(scene.dir.path())
         .env("RSYNC_CONNECT_PROG", connect)
-        .env("SPARSYNC_STOCK", "1")
         .output()
         .unwrap();
     let seen = scene.seen(&output);
@@ -968,8 +964,7 @@ fn daemon_runs_behind_a_remote_shell() {
     let scene = Scene::new();
     let config = scene.config("", PLAIN);
     let program = oracle::under_test().display();
-    let script =
-        format!("#!/bin/sh\nshift\nshift\nSPARSYNC_STOCK=1 exec {program} --config={} \"$@\"\n", config.display());
+    let script = format!("#!/bin/sh\nshift\nshift\nexec {program} --config={} \"$@\"\n", config.display());
     scene.file("sh", &script, 0o755);
     let output = Command::new(oracle::rsync())
         .args(["-a", "-e", "./sh", "h::m/sub", "dst/"])

@@ -177,7 +177,7 @@ fn serve(options: &[&str], sent: &[u8], then: Then) -> Output {
     std::fs::write(dir.path().join("src/a"), vec![b'a'; 300_000]).unwrap();
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "60"]).arg(oracle::under_test()).arg("--server").args(options);
-    command.current_dir(dir.path()).env("SPARSYNC_STOCK", "1").env("LC_ALL", "C");
+    command.current_dir(dir.path()).env("LC_ALL", "C");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("a program can be started");
     let mut stdin = child.stdin.take().expect("stdin is a pipe");

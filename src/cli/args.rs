@@ -111,8 +111,8 @@ pub struct Args {
     pub json: bool,
     /// `--ui`: a live display on the terminal.
     pub ui: bool,
-    /// An option that only the installed rsync serves (`--server` from its own client, `--daemon`).
-    pub handover: bool,
+    /// An option of a server or a daemon was given.
+    pub is_server_side: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
     pub own_option_is_invalid: bool,
     /// All arguments after the first operand are operands: POSIXLY_CORRECT is set.

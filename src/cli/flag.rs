@@ -27,13 +27,13 @@ pub enum Support {
     OverSsh,
     /// Accepted without effect: for daemons only, or not needed here.
     NoEffect,
-    /// Accepted by the parser; the installed rsync does the run. Without one, the run ends with exit code 4 and names the
-    /// option.
+    /// Accepted by the parser; the installed rsync does the run. Without one, it ends with exit code 4 and
+    /// names the option.
     NotYet,
     /// Rejected, as by rsync on Linux.
     Refused,
-    /// Hands the whole run over to the installed rsync.
-    Handover,
+    /// For servers and daemons.
+    ServerSide,
 }
 
 /// Which side an option concerns if one of the trees is on another machine.

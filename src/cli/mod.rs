@@ -42,10 +42,6 @@ pub struct Invocation<'a> {
     pub umask: u32,
     /// The texts of /etc/popt and ~/.popt, one after the other; empty if there are none.
     pub popt: &'a [u8],
-    /// Whether sparsync carries out remote-shell copies itself. If not, the installed rsync does.
-    pub native_shell: bool,
-    /// The same for copies from and to daemons. Called only if an operand names one, because it looks for programs.
-    pub native_daemon: &'a dyn Fn() -> bool,
 }
 
 /// What a command line requests.
@@ -55,7 +51,7 @@ pub enum Request {
     Copy(Box<Copy>),
     /// The server's end of a copy, on standard input and output.
     Serve(Serve),
-    /// The server's end of a copy for a stock rsync. Handed over to the installed rsync unless there is none.
+    /// The server's end of a copy for a stock rsync.
     ServeStock(Box<ServeStock>),
     /// A subcommand, such as `server` or `enroll`.
     Verb(subcommand::Verb),
@@ -68,11 +64,10 @@ pub enum Request {
     },
     /// This text on standard output, exit 0: `--info=help`, `--man` and the like.
     Print(String),
-    /// A daemon for stock clients. Handed over to the installed rsync unless there is none.
+    /// A daemon for stock clients.
     Daemon(Result<Box<daemon_args::DaemonArgs>>),
-    /// Hand over to the installed rsync with the original arguments: a remote operand, or options that need it. The error is
-    /// reported if there is no installed rsync.
-    Handover(Option<Error>),
+    /// A run that is not supported, for this reason. The installed rsync, if there is one, gets the original arguments.
+    Unsupported(Error),
     /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a usage error.
     NoArgs {
         /// The role in the closing line. Given options but no operands, rsync names `Receiver`.
@@ -150,8 +145,8 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     // rsync would read a sparsync:// URL as a path on a host named sparsync.
     let is_ours = !from_client && walked.operands.iter().any(Operand::is_server);
     let not_for_rsync = || Error::usage("sparsync: a sparsync:// URL cannot be used with a daemon or its options");
-    let Args { print, version, json, handover, .. } = walked.args;
-    if handover {
+    let Args { print, version, json, is_server_side, .. } = walked.args;
+    if is_server_side {
         let is_server = walked.args.server && !walked.args.daemon;
         let is_for_us = walked.args.rsh.as_deref().is_some_and(server_args::means_us);
         return match () {
@@ -159,7 +154,12 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
             () if is_ours => Err(not_for_rsync()),
             () if is_server => Ok(Request::ServeStock(Box::new(serve_stock(call, walked)))),
             () if daemon_args::is_one(call.args) => Ok(Request::Daemon(daemon_args::read(call.args).map(Box::new))),
-            () => Ok(Request::Handover(None)),
+            () if walked.args.sender => Ok(Request::NoArgs { role: "client" }),
+            () => {
+                let words = "Daemon option(s) used without --daemon.\n\
+                             (Type \"rsync --daemon --help\" for assistance with daemon mode.)";
+                Err(Error::usage(words))
+            }
         };
     }
     match print {
@@ -184,17 +184,15 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         if let Some(error) = walked.error.take_if(|_| walked.args.own_option_is_invalid || is_ours) {
             return Err(error);
         }
-        let names_a_daemon = remote_args::names_a_daemon(&walked.operands);
-        if is_ours && names_a_daemon {
+        if is_ours && remote_args::names_a_daemon(&walked.operands) {
             return Err(not_for_rsync());
         }
-        let is_native = if names_a_daemon { (call.native_daemon)() } else { call.native_shell || is_ours };
-        if !is_native || walked.error.is_some() {
-            return Ok(Request::Handover(walked.error));
+        if let Some(error) = walked.error {
+            return Ok(Request::Unsupported(error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
         if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args, call.vars, true)) {
-            return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
+            return if is_ours { Err(error) } else { Ok(Request::Unsupported(error)) };
         }
     }
     if let Some(error) = walked.error {
@@ -207,7 +205,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         && !walked.operands.is_empty()
         && let Some(error) = resolve::unsupported(&walked.args, call.vars, false)
     {
-        return Ok(Request::Handover(Some(error)));
+        return Ok(Request::Unsupported(error));
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
@@ -241,7 +239,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
         let words = "sparsync: --files-from with a list on the receiving machine is not supported";
         let error = Error::new(Exit::Unsupported, words);
-        return if is_ours { Err(error) } else { Ok(Request::Handover(Some(error))) };
+        return if is_ours { Err(error) } else { Ok(Request::Unsupported(error)) };
     }
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }
@@ -263,8 +261,8 @@ pub fn settle(words: &[Vec<u8>], remote_words: &[Vec<u8>], umask: u32, now_unix_
         }
         return Err(error);
     }
-    let Args { handover, json, print, .. } = walked.args;
-    if !walked.operands.is_empty() || handover || json || print.is_some() {
+    let Args { is_server_side, json, print, .. } = walked.args;
+    if !walked.operands.is_empty() || is_server_side || json || print.is_some() {
         return Err(Error::usage("rsync: on remote machine: the options make no copy"));
     }
     resolve::resolve_for_server(&walked.args)
@@ -381,16 +379,7 @@ pub fn read_stock_args(
 ) -> (ServeStock, Vec<parse::GivenOption>) {
     let mut walked = parse::walk(words, &[], Args { umask, now_unix_secs, ..Args::default() });
     let given = std::mem::take(&mut walked.given);
-    let call = Invocation {
-        program: OsStr::new("rsync"),
-        args: words,
-        vars,
-        now_unix_secs,
-        umask,
-        popt: &[],
-        native_shell: true,
-        native_daemon: &|| true,
-    };
+    let call = Invocation { program: OsStr::new("rsync"), args: words, vars, now_unix_secs, umask, popt: &[] };
     (serve_stock(&call, walked), given)
 }
 

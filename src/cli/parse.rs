@@ -206,9 +206,9 @@ impl ArgumentWalk<'_> {
                 return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
             }
             if self.silent() {
-                // `--server` hands over wherever it stands, even after an error or `--help`.
-                if flag.support == super::flag::Support::Handover {
-                    self.walked.args.handover = true;
+                // `--server` counts wherever it stands, even after an error or `--help`.
+                if flag.support == super::flag::Support::ServerSide {
+                    self.walked.args.is_server_side = true;
                 }
                 return Ok(());
             }
@@ -229,7 +229,7 @@ impl ArgumentWalk<'_> {
         let Ok(value) = value else {
             return Err(refuse([&self.word()[..], b": missing argument"].concat()));
         };
-        if self.silent() && flag.support != super::flag::Support::Handover {
+        if self.silent() && flag.support != super::flag::Support::ServerSide {
             return Ok(());
         }
         self.walked.given.push(GivenOption { flag, polarity, value: value.as_bytes().to_vec() });
@@ -465,8 +465,8 @@ mod tests {
     fn parse_error_keeps_remote_operands_and_server_mode() {
         let walk = walked(&["--bogus", "host:x", "dst"]);
         assert!(walk.error.is_some() && walk.operands[0].is_remote());
-        assert!(walked(&["--bogus", "--server"]).args.handover);
-        assert!(walked(&["--bogus", "--config", "x"]).args.handover);
+        assert!(walked(&["--bogus", "--server"]).args.is_server_side);
+        assert!(walked(&["--bogus", "--config", "x"]).args.is_server_side);
     }
 
     #[test]
@@ -513,8 +513,6 @@ mod tests {
                 now_unix_secs: 1_795_222_574,
                 umask: 0o022,
                 popt: popt.as_bytes(),
-                native_shell: true,
-                native_daemon: &|| false,
             };
             let _ = super::super::read(&call);
         }

@@ -238,10 +238,6 @@ mod tests {
     use std::ffi::{OsStr, OsString};
 
     fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
-        requested(line, vars, false)
-    }
-
-    fn requested(line: &str, vars: &[(&str, &str)], native_daemon: bool) -> Result<Request> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let vars = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         read(&Invocation {
@@ -251,8 +247,6 @@ mod tests {
             now_unix_secs: 0,
             umask: 0o022,
             popt: b"rsync alias --mine -av --exclude=x\n",
-            native_shell: true,
-            native_daemon: &|| native_daemon,
         })
     }
 
@@ -283,7 +277,7 @@ mod tests {
 
     #[test]
     fn daemon_operands_are_sorted() {
-        let copy = |line: &str| match requested(line, &[("RSYNC_RSH", "x")], true) {
+        let copy = |line: &str| match request(line, &[("RSYNC_RSH", "x")]) {
             Ok(Request::Copy(copy)) => *copy,
             other => panic!("{line}: {other:?}"),
         };
@@ -311,7 +305,7 @@ mod tests {
                 "The --contimeout option may only be used when connecting to an rsync daemon.",
             ),
         ] {
-            let error = requested(line, &[], true).expect_err(line);
+            let error = request(line, &[]).expect_err(line);
             assert_eq!((String::from_utf8(error.message).unwrap(), error.exit), (message.into(), Exit::Usage));
         }
     }
@@ -470,16 +464,8 @@ mod tests {
             let error = request(line, &[]).expect_err(line);
             assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
         }
-        for line in [
-            "a h::m",
-            "rsync://h/m h:x",
-            "--bogus a h:b",
-            "--iconv=utf8 h:a b",
-            "--files-from=:l a h:b",
-            "-M--log-file=x a h:b",
-            "-M--log-file -Mx h:a b",
-        ] {
-            assert!(matches!(request(line, &[]), Ok(Request::Handover(_))), "{line}");
+        for line in ["--bogus a h:b", "--iconv=utf8 h:a b", "--files-from=:l a h:b"] {
+            assert!(matches!(request(line, &[]), Ok(Request::Unsupported(_))), "{line}");
         }
         // rsync does not know --transport, so sparsync reports the error.
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
@@ -493,17 +479,17 @@ mod tests {
         ] {
             assert!(request(line, &[]).is_err(), "{line}");
         }
-        let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
+        let refusal = request("--iconv=utf8 a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
-        assert_eq!(refusal.message, b"sparsync: --remote-option=--log-file is not supported yet");
-        assert!(matches!(request("-M--log-file-format=%n a h:b", &[]), Ok(Request::Copy(_))));
+        assert_eq!(refusal.message, b"sparsync: --iconv is not supported yet");
+        assert!(matches!(request("-M--log-file=x a h:b", &[]), Ok(Request::Copy(_))));
     }
 
     #[test]
     fn capability_letter_identifies_a_sparsync_client() {
         let serve = |line: &str| match request(line, &[]).unwrap() {
             Request::Serve(serve) => Some((serve.sends, text(&serve.operands), serve.timeout_secs)),
-            Request::Handover(_) | Request::ServeStock(_) | Request::Daemon(_) => None,
+            Request::ServeStock(_) | Request::Daemon(_) => None,
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(serve("--server -logDtpre.iLsfxCIvuZ --timeout=5 . a:b -- -c"), Some((false, "a:b -c".into(), 5)));
@@ -513,7 +499,6 @@ mod tests {
             "--server -logDtpre.iLsfxCIvu . x",
             "--server --sender -vlogDtpZre . x",
             "--server --daemon -e.Z .",
-            "--sender -e.Z . x",
             "--server . x",
         ] {
             assert_eq!(serve(line), None, "{line}");

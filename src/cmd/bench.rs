@@ -243,8 +243,6 @@ fn timed(env: &mut Env, words: &[&[u8]], workers: usize) -> Result<Sample> {
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,
         popt: b"",
-        native_shell: true,
-        native_daemon: &|| true,
     };
     let copy = match cli::read(&call)? {
         Request::Copy(copy) if copy.far.is_none() => copy,

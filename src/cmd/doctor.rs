@@ -4,7 +4,7 @@
 use super::command_end::write_text;
 use super::exec_rsync::RsyncSearch;
 use super::route::{self, RoutePlan};
-use super::{control_socket, daemon, enroll, input_files, port_owner, remote, via_server};
+use super::{control_socket, daemon, enroll, input_files, port_owner, via_server};
 use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
@@ -186,8 +186,7 @@ fn programs(env: &Env) -> Vec<Check> {
     let version = env!("CARGO_PKG_VERSION");
     let program = Check::ok("program", format!("sparsync {version} at {own}, called as {called}"));
     let rsync = match RsyncSearch::of(env).find() {
-        None => Check::warn("rsync", "not installed: runs that only rsync can do fail")
-            .with_hint("install the package rsync, or set SPARSYNC_RSYNC to the path of the program"),
+        None => Check::ok("rsync", "not installed: the few options that only rsync has fail"),
         Some(path) => match ask(env, &words_of(&[path.as_os_str().as_bytes(), b"--version"])) {
             Ok((ShellExit::Code(0), text)) => {
                 Check::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), path.display()))
@@ -448,11 +447,7 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
             printer.print(vec![check])?;
         }
     }
-    if !remote::is_native(printer.env) {
-        printer.print(vec![Check::ok("route", "the installed rsync, because SPARSYNC_NATIVE_SSH is 0")])?;
-    } else {
-        printer.print(vec![route_check(plan, &reached, login.works)])?;
-    }
+    printer.print(vec![route_check(plan, &reached, login.works)])?;
     if let (Ok(Some(identity)), true, Some(_)) = (&identity, login.ours.is_some(), known) {
         let check = own_grant(printer.env, &reach, &identity.pin);
         printer.print(vec![check])?;
@@ -473,8 +468,6 @@ fn settled(env: &Env, reach: &RemoteHost) -> Result<Box<cli::Copy>> {
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,
         popt: &input_files::popt_files(env),
-        native_shell: true,
-        native_daemon: &|| true,
     };
     let mut copy = match cli::read(&call)? {
         Request::Copy(copy) => copy,

@@ -67,8 +67,6 @@ pub fn run(env: &mut Env) -> Exit {
         now_unix_secs: clock::now_unix().0,
         umask: env.umask,
         popt: &popt,
-        native_shell: remote::is_native(env),
-        native_daemon: &|| via_daemon::is_native(env),
     };
     // A file of that name is copied, as by rsync.
     if let Some(error) = subcommand::unknown_action(&program, &args)
@@ -104,11 +102,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Serve(serve)) => return server_session::run(env, serve),
         Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
         Ok(Request::Daemon(args)) => return rsyncd::run(env, args),
-        Ok(Request::Handover(error)) => exec_rsync::run(env).map_err(|none| match error {
-            // The installed rsync could do what is not supported here: add the hint that none was found.
-            Some(error) => Error { hint: none.hint, ..error },
-            None => none,
-        }),
+        Ok(Request::Unsupported(error)) => exec_rsync::run(env).map_err(|none| Error { hint: none.hint, ..error }),
         Ok(Request::NoArgs { role }) => {
             // The exit code reports the error as well.
             let _ = env.stderr.write_all(cli::overview().as_bytes());

@@ -1,8 +1,8 @@
 //! A copy between this machine and another one: the client's end.
 //!
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
-//! the two run a native session. If a stock rsync answers, the installed rsync starts the run over; without one, this
-//! program runs the session in rsync's protocol.
+//! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol; with an
+//! option that it does not support there, the installed rsync starts the run over.
 
 use super::batch;
 use super::command_end::{self, fail};
@@ -48,20 +48,7 @@ use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-
-/// Whether sparsync carries out remote-shell copies itself by default. `SPARSYNC_NATIVE_SSH` overrides it.
-const IS_NATIVE: bool = true;
-
-/// Returns whether sparsync carries out remote-shell copies itself instead of handing them to the installed rsync.
-pub fn is_native(env: &Env) -> bool {
-    match env.var("SPARSYNC_NATIVE_SSH").as_deref().map(OsStrExt::as_bytes) {
-        Some(b"1") => true,
-        Some(b"0") => false,
-        _ => IS_NATIVE,
-    }
-}
 
 /// Runs a copy between this machine and another one.
 pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
@@ -168,7 +155,7 @@ enum ReachedProgram {
     Native(Carrier, Link, Option<Box<FirstWords>>),
     /// A stock rsync, with which this program runs the session.
     Stock(Carrier, Link),
-    /// A stock rsync. The installed rsync takes over the run.
+    /// A stock rsync, in a run for which the installed rsync takes over.
     Rsync,
 }
 
@@ -203,8 +190,7 @@ impl RemoteCopy {
     /// Returns the rules for a prefetch of the local tree, done while the client still connects; `None` if there must
     /// be none.
     ///
-    /// If a stock rsync answers, the installed rsync starts the run over. So the prefetch must not read standard input
-    /// or a fifo. Under `-c` it would read an unbounded amount of content.
+    /// The installed rsync may have to start the run over. So the prefetch must not read standard input or a fifo. Under `-c` it would read an unbounded amount of content.
     fn prefetch_rules(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
@@ -244,11 +230,8 @@ impl RemoteCopy {
         match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
             Ok(Some(begun)) => self.converse(env, begun, early, since),
             Ok(None) => {
-                // Hand over to the installed rsync. Nothing was changed, and no input that it may need was read. This
-                // returns only if no rsync can be started.
-                let may_run = self.stock_choice(env) != Some(true);
-                let why = if may_run { exec_rsync::run(env).err() } else { None };
-                let error = self.no_rsync(env, why);
+                // Nothing was changed, and no input that the installed rsync may need was read.
+                let error = self.hand_over(env);
                 fail(env, &error)
             }
             Err(error) => fail(env, &error),
@@ -408,7 +391,7 @@ impl RemoteCopy {
         (paths, features): (Paths, u64),
     ) -> FirstWords {
         let select = &self.options.select;
-        // A remote shell may win the race and reach a stock rsync, which makes the installed rsync start the run over.
+        // A remote shell may win the race and reach a stock rsync, and the installed rsync may have to start the run over.
         // So input that can be read only once (standard input, a fifo) stays unread.
         let may_read =
             matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
@@ -468,7 +451,7 @@ impl RemoteCopy {
     /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
         if self.lacking_for_stock(env).is_some() {
-            let error = self.no_rsync(env, None);
+            let error = self.hand_over(env);
             return fail(env, &error);
         }
         let prepared = copy::start_deadline(env, &self.options)
@@ -506,24 +489,20 @@ impl RemoteCopy {
         }
     }
 
-    /// Returns the error for a run that only the installed rsync can do. `why`: why it could not be started.
-    fn no_rsync(&self, env: &Env, why: Option<Error>) -> Error {
-        let (lacking, why) = match (self.lacking_for_stock(env), why) {
-            (None, Some(why)) => return why.by(self.role()),
-            (lacking, why) => (lacking.unwrap_or("this"), why),
+    /// Hands the run over to the installed rsync. Returns only if that fails, with the error of the run.
+    fn hand_over(&self, env: &mut Env) -> Error {
+        let why = exec_rsync::run(env).err();
+        let Some(lacking) = self.lacking_for_stock(env) else {
+            return why.unwrap_or_else(|| Error::new(Exit::Ipc, "")).by(self.role());
         };
-        let host = String::from_utf8_lossy(&self.far.host).into_owned();
-        let is_daemon = self.far.daemon.is_some();
-        let words = match is_daemon {
-            true => format!("sparsync: {lacking} is not supported with the rsync daemon of {host}"),
-            false => format!("sparsync: {lacking} is not supported with {host}: it has rsync but no sparsync"),
+        let host = String::from_utf8_lossy(&self.far.host);
+        let (with, hint) = match self.far.daemon.is_some() {
+            true => (format!("the rsync daemon of {host}"), "install rsync here"),
+            false => (format!("{host}: it has rsync but no sparsync"), "install rsync here or sparsync there"),
         };
-        let words = [words.into_bytes()].into_iter().chain(why.map(|why| why.message)).collect::<Vec<_>>();
-        let error = Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role());
-        match is_daemon {
-            true => error.with_hint("install rsync here"),
-            false => error.with_hint("install rsync here or sparsync there"),
-        }
+        let words = format!("sparsync: {lacking} is not supported with {with}").into_bytes();
+        let words = std::iter::once(words).chain(why.map(|why| why.message)).collect::<Vec<_>>();
+        Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role()).with_hint(hint)
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -589,7 +568,7 @@ impl RemoteCopy {
                         tally.merge(&earlier);
                         ended
                     }
-                    // The installed rsync would start the run over and print everything a second time.
+                    // It would start the run over and print everything a second time.
                     Ok(ReachedProgram::Rsync | ReachedProgram::Stock(..)) => Err(error),
                     Err(error) => Err(error),
                 }

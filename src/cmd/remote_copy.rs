@@ -10,17 +10,7 @@ use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
 use parking_lot::Mutex;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-
-/// See [`RemoteCopy::stock_choice`].
-pub fn stock_choice(env: &Env) -> Option<bool> {
-    match env.var("SPARSYNC_STOCK").as_deref().map(OsStrExt::as_bytes) {
-        Some(b"1") => Some(true),
-        Some(b"0") => Some(false),
-        _ => None,
-    }
-}
 
 /// A remote copy as the command line describes it.
 pub struct RemoteCopy {
@@ -102,12 +92,6 @@ impl RemoteCopy {
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
         let left = (is_left && self.far.server_sends).then_some("--only-write-batch in a pull");
         left.or_else(|| stock::unsupported(&self.options, wants, self.far.server_sends))
-    }
-
-    /// Returns the value of `SPARSYNC_STOCK`: whether this program always runs the session if a stock rsync answers, or
-    /// never.
-    pub fn stock_choice(&self, env: &Env) -> Option<bool> {
-        stock_choice(env)
     }
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.

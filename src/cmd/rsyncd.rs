@@ -3,9 +3,8 @@
 //! The process of a connection is this program again with the connection as its standard input, as inetd starts it.
 
 use super::command_end::{fail, write_text};
-use super::exec_rsync::{self, RsyncSearch};
 use super::rsyncd_log::{DaemonLog, facility_of};
-use super::{remote_copy, rsyncd_session};
+use super::rsyncd_session;
 use crate::cli::daemon_args::{DaemonArgs, HELP};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
@@ -36,13 +35,8 @@ const CONNECTIONS_MAX: usize = 1000;
 /// How often ended processes are collected while no client connects, in milliseconds.
 const LOOK_MS: u32 = 500;
 
-/// Runs a daemon, or one connection of it, if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed
-/// rsync does.
+/// Runs a daemon, or one connection of it.
 pub fn run(env: &mut Env, args: Result<Box<DaemonArgs>>) -> Exit {
-    let is_own = remote_copy::stock_choice(env).unwrap_or_else(|| RsyncSearch::of(env).finds_none());
-    if !is_own {
-        return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
-    }
     let ended = args.map_err(|error| error.by("client")).and_then(|args| match () {
         () if args.help => write_text(&mut env.stdout, HELP.as_bytes()).map(|()| Exit::Ok),
         () if args.by_shell || sys::is_socket(io::stdin().as_fd()) => Ok(rsyncd_session::run(env, &args)),
@@ -316,7 +310,6 @@ fn start_process(env: &Env, words: &[OsString], stream: TcpStream) -> io::Result
     let socket = OwnedFd::from(stream);
     let mut command = env::itself(words);
     command.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
-    command.env("SPARSYNC_STOCK", "1");
     sys::set_umask(env.umask);
     let child = command.spawn();
     sys::take_umask();

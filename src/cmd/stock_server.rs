@@ -1,8 +1,8 @@
-//! The server's end of a copy whose client is a stock rsync: carried out here, or by the installed rsync.
+//! The server's end of a copy whose client is a stock rsync.
 
 use super::command_end::fail;
 use super::exec_rsync::{self, RsyncSearch};
-use super::{copy, input_files, remote_copy};
+use super::{copy, input_files};
 use crate::cli::{self, server_args};
 use crate::env::Env;
 use crate::error::Error;
@@ -32,16 +32,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Serves a stock rsync if no rsync is installed here or `SPARSYNC_STOCK` is 1; else the installed rsync serves it.
+/// Serves a stock rsync. With options that are not supported, the installed rsync does, if there is one.
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
-    let has_rsync = !RsyncSearch::of(env).finds_none();
     // Arguments that are read here cannot be read again by another program.
     let is_secluded = server_args::is_secluded(&request.serve.words);
-    let hands_over = match remote_copy::stock_choice(env) {
-        Some(is_own) => !is_own || has_rsync && !is_secluded && lacking(&request).is_some(),
-        None => has_rsync,
-    };
-    if hands_over {
+    if !is_secluded && lacking(&request).is_some() && !RsyncSearch::of(env).finds_none() {
         return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
     }
     let served = link(env, &request).and_then(|link| match is_secluded {
@@ -113,6 +108,7 @@ pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let named = match () {
         () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
         () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
+        () if options.output.log_file.is_some() => Some("--log-file"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };
     let error = named.map(|named| {

@@ -29,11 +29,7 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
         Error::new(Exit::Ipc, [start, &errno_words(error)].concat()).by(side.role())
     };
     let is_stock = side.options.requires_stock().is_some();
-    let started = match is_stock {
-        true => Shell::start_stock(&argv, env.umask),
-        false => Shell::start(&argv, env.umask, Stderr::Inherited),
-    };
-    let mut shell = started.map_err(|error| failed(&error))?;
+    let mut shell = Shell::start(&argv, env.umask, Stderr::Inherited).map_err(|error| failed(&error))?;
     match shell.answer(&side.patience(env), &mut std::io::sink()) {
         Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),
         Ok(ShellAnswer::Rsync(link)) if is_stock => Ok(RemoteProgram::Stock(shell, link)),

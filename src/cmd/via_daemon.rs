@@ -1,8 +1,7 @@
 //! Connects to a daemon by TCP, through an HTTP proxy, a program or a remote shell, and requests a module.
 
 use super::copy;
-use super::exec_rsync::RsyncSearch;
-use super::remote_copy::{self, RemoteCopy};
+use super::remote_copy::RemoteCopy;
 use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
@@ -29,11 +28,6 @@ const PORT: u16 = 873;
 const PROGRAM: &[u8] = b"rsync";
 /// The most bytes of a password file.
 const PASSWORD_FILE_MAX_BYTES: usize = 1 << 20;
-
-/// Returns whether this program talks to daemons itself.
-pub fn is_native(env: &Env) -> bool {
-    remote_copy::stock_choice(env).unwrap_or_else(|| RsyncSearch::of(env).finds_none())
-}
 
 /// A daemon that has accepted a module.
 pub struct ReachedDaemon {

@@ -1,6 +1,5 @@
 //! Starts the remote side through a remote shell and finds out whether sparsync or a stock rsync answers.
 
-use super::exec_rsync::RsyncSearch;
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
 use crate::cli::server_args;
@@ -22,8 +21,8 @@ use crate::trust::peers::Peer;
 use crate::trust::timestamp::Moment;
 use crate::work::clock;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The program that was found on the remote side.
 pub enum RemoteProgram {
@@ -31,7 +30,7 @@ pub enum RemoteProgram {
     Native(Shell, Link),
     /// A stock rsync, with which this program runs the session.
     Stock(Shell, Link),
-    /// A stock rsync, for which the installed rsync takes over.
+    /// A stock rsync, in a run for which the installed rsync takes over.
     Rsync,
 }
 
@@ -75,10 +74,6 @@ pub struct ByShell<'a> {
     patience: Patience,
     /// Something of this run only an installed rsync can do with a stock rsync.
     lacks_for_stock: bool,
-    /// See [`RemoteCopy::stock_choice`].
-    stock_choice: Option<bool>,
-    rsync_search: RsyncSearch,
-    is_installed: OnceLock<bool>,
 }
 
 impl<'a> ByShell<'a> {
@@ -98,9 +93,6 @@ impl<'a> ByShell<'a> {
             umask: env.umask,
             patience,
             lacks_for_stock: side.lacking_for_stock(env).is_some(),
-            stock_choice: side.stock_choice(env),
-            rsync_search: RsyncSearch::of(env),
-            is_installed: OnceLock::new(),
         }
     }
 
@@ -147,8 +139,7 @@ impl<'a> ByShell<'a> {
         // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
         // rsync prints when its connection ends. A program that --rsync-path names gets the standard error of this process.
         let is_named = side.options.connect.program.is_some();
-        let is_stock_served = self.stock_choice == Some(true) && !self.lacks_for_stock;
-        let is_only = self.programs.len() - skipped == 1 && (is_named || is_stock_served);
+        let is_only = self.programs.len() - skipped == 1 && (is_named || self.speaks_stock());
         let is_held = !is_only || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
@@ -225,11 +216,9 @@ impl<'a> ByShell<'a> {
         Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
     }
 
-    /// Returns whether this program runs the session if a stock rsync answers. Looks for an installed rsync only if that
-    /// decides.
+    /// Returns whether this program runs the session if a stock rsync answers.
     fn speaks_stock(&self) -> bool {
-        let is_installed = || *self.is_installed.get_or_init(|| self.rsync_search.find().is_some());
-        !self.lacks_for_stock && self.stock_choice.unwrap_or_else(|| !is_installed())
+        !self.lacks_for_stock
     }
 
     /// Returns the options of the server.

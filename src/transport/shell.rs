@@ -391,13 +391,6 @@ impl Shell {
         Shell::start_command(command, umask, Stderr::Inherited)
     }
 
-    /// Starts a process of this program as a server that speaks rsync's own protocol.
-    pub fn start_stock(argv: &[Vec<u8>], umask: u32) -> io::Result<Shell> {
-        let mut command = plain_command(argv)?;
-        command.env("SPARSYNC_STOCK", "1");
-        Shell::start_command(command, umask, Stderr::Inherited)
-    }
-
     fn start_command(mut command: Command, umask: u32, stderr: Stderr) -> io::Result<Shell> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(if stderr == Stderr::Held { Stdio::piped() } else { Stdio::inherit() });

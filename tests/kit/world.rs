@@ -438,12 +438,6 @@ impl World {
         let argv = self.argv(program, options, operands, i);
         let surroundings = self.surroundings.borrow();
         let mut before = Surroundings { stdin: put_world(&surroundings.stdin, twin), ..surroundings.clone() };
-        if self.route.is_far() {
-            before.env.push(("SPARSYNC_NATIVE_SSH".to_owned(), "1".to_owned()));
-        }
-        if self.route.is_stock() || self.route.is_served() {
-            before.env.push(("SPARSYNC_STOCK".to_owned(), "1".to_owned()));
-        }
         if self.route.is_daemon() {
             let place = Place { world: twin, scratch: self.scratch_dir(), umask: before.umask };
             // Only root can become another user.

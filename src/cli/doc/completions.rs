@@ -22,7 +22,7 @@ pub fn completions(shell: Shell) -> String {
 
 /// Returns all commands: first the copy, then the subcommands.
 fn commands() -> Vec<Command> {
-    let copy = flags::all().filter(|flag| flag.support != Support::Handover).flat_map(of_flag).collect();
+    let copy = flags::all().filter(|flag| flag.support != Support::ServerSide).flat_map(of_flag).collect();
     let copy = Command { name: String::new(), help: String::new(), options: copy };
     let others = subcommand::help_pages().into_iter().map(|(name, text)| {
         let page = HelpPage::parse(text);

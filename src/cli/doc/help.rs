@@ -42,7 +42,7 @@ pub fn help_text() -> String {
     out.push('\n');
     out.push_str(&usage_text());
     out.push_str("\nOptions\n");
-    for flag in flags::all().filter(|flag| flag.support != Support::Handover) {
+    for flag in flags::all().filter(|flag| flag.support != Support::ServerSide) {
         push(&mut out, &names(flag), flag.help);
         for alias in flag.aliases {
             push(&mut out, &format!("--{alias}"), &format!("same as --{}", flag.long));
@@ -83,7 +83,7 @@ pub fn usage_text() -> String {
         let before = if at == 0 { "Usage:" } else { "  or  " };
         out.push_str(&format!("{before} sparsync [OPTION]... {operands}\n"));
     }
-    out.push_str("An installed rsync does copies with a daemon or with a host that has only rsync.\n");
+    out.push_str("The other machine needs sparsync, rsync, or an rsync daemon.\n");
     out
 }
 

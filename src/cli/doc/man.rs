@@ -56,9 +56,9 @@ const DESCRIPTION: [&str; 3] = [
     "sparsync copies and mirrors trees of files. It accepts the options of rsync 3.5.0 and has the same result on \
      disk, the same output and the same exit codes, in less time. It can be installed under the name `rsync`.",
     "If both trees are on this machine, sparsync copies between them. If one of them is on another machine that has \
-     sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). An installed \
-     rsync does all other runs: daemons, hosts that have only rsync, and options that sparsync does not implement. \
-     Without one, sparsync speaks rsync's protocol with daemons and such hosts.",
+     sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). If that \
+     machine has only rsync, or is an rsync daemon, sparsync speaks rsync's protocol. An installed rsync does runs with the few options that sparsync \
+     does not implement.",
     "`src/` means the content of the directory, `src` the directory itself. rsync(1) describes patterns, filter rules \
      and formats in full.",
 ];
@@ -72,11 +72,10 @@ const EXAMPLES: [&str; 6] = [
     "sparsync -aP disk.img box:images/",
 ];
 
-const ENVIRONMENT: [(&str, &str); 12] = [
+const ENVIRONMENT: [(&str, &str); 11] = [
     ("SPARSYNC_TRANSPORT", "The value of --transport for all runs."),
     ("SPARSYNC_UI", "If 1, every run on a terminal has a live display, as with --ui."),
     ("SPARSYNC_RSYNC", "The installed rsync."),
-    ("SPARSYNC_NATIVE_SSH", "If 0, the installed rsync does every remote run."),
     ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),
     ("RSYNC_RSH", "The remote shell, as with -e."),
     ("RSYNC_PARTIAL_DIR", "The directory for partial files with --partial."),
@@ -110,7 +109,7 @@ fn sparsync(out: &mut Roff) {
     out.title("SH", "OPTIONS");
     for (title, flags) in &flags::GROUPS {
         out.title("SS", title);
-        flags.iter().filter(|flag| flag.support != Support::Handover).for_each(|flag| option(out, flag));
+        flags.iter().filter(|flag| flag.support != Support::ServerSide).for_each(|flag| option(out, flag));
     }
     out.title("SS", "Negations");
     out.entry("--no-OPTION", "Disables OPTION, also if another option implies it (--no-D).");
@@ -137,7 +136,7 @@ fn option(out: &mut Roff, flag: &Flag) {
         text.push(format!("{}: {effect}.", negations.join(", ")));
     }
     let support = match flag.support {
-        Support::Yes | Support::OverSsh | Support::Handover => "",
+        Support::Yes | Support::OverSsh | Support::ServerSide => "",
         Support::NoEffect => "Accepted, without effect.",
         Support::NotYet => "sparsync does not implement this option: the installed rsync does the run.",
         Support::Refused => "Rejected on Linux, as by rsync.",

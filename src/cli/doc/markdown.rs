@@ -15,8 +15,7 @@ pub fn options_markdown() -> String {
          - **not yet**: the installed rsync does the whole run, also for a local copy. Without one, or with a \
          `sparsync://` URL, the run ends with exit 4 before it changes anything, and the message names the option.\n\
          - **refused**: rejected, as by rsync on Linux.\n\
-         - **rsync**: the installed rsync does the whole run.\n\n\
-         If an operand names a daemon, or if the other machine has only rsync, an installed rsync does the whole run.\n\n\
+         - **server**: for the server's end, which clients start, and for daemons.\n\n\
          rsync does not have the options from `--transport` on.\n\n\
          | option | also | argument | what it does | support |\n|---|---|---|---|---|\n",
     );
@@ -36,7 +35,7 @@ pub fn options_markdown() -> String {
             Support::NoEffect => "no effect",
             Support::NotYet => "not yet",
             Support::Refused => "refused",
-            Support::Handover => "rsync",
+            Support::ServerSide => "server",
         };
         let man = if flag.man.is_empty() { String::new() } else { format!(" {}", flag.man) };
         let help = format!("{}.{man}", flag.help).replace('|', "\\|");

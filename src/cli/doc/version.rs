@@ -1,7 +1,6 @@
 //! The text of `--version`, `-VV` and `--version --json`.
 //!
-//! Programs read the first line byte for byte, words of the capability block, and keys of the JSON. A capability is
-//! listed only if sparsync's own copies have it, not if only the installed rsync does.
+//! Programs read the first line byte for byte, words of the capability block, and keys of the JSON.
 
 use crate::cli::flags::own;
 use crate::cli::value::names;
@@ -50,7 +49,6 @@ pub fn version_text() -> String {
     let mut out = format!(
         "rsync  version {RSYNC_VERSION}  protocol version {RSYNC_PROTOCOL}\n\
          This is sparsync {VERSION}: not rsync itself, but a replacement for that release.\n\
-         An installed rsync does the runs with a daemon, or with an rsync over ssh.\n\
          Capabilities:\n"
     );
     wrap(&mut out, CAPABILITIES.iter().map(|capability| capability.0));

@@ -5,15 +5,15 @@ use crate::cli::value::{Given, number, refuse, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
 
-/// An option that hands the run over to the installed rsync.
-const HANDOVER: Flag = Flag {
-    support: Support::Handover,
+/// An option of a server or a daemon.
+const SERVER_SIDE: Flag = Flag {
+    support: Support::ServerSide,
     reach: FlagScope::Local,
     set: |args, _| {
-        args.handover = true;
+        args.is_server_side = true;
         Ok(())
     },
-    unset: |args| args.handover = true,
+    unset: |args| args.is_server_side = true,
     ..Flag::SWITCH
 };
 
@@ -54,7 +54,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('M'),
         arity: Arity::Value("OPT"),
         help: "send OPT to the remote side only",
-        man: "With --log-file as OPT, the installed rsync does the run.",
+        man: "With --log-file as OPT in a local copy, the installed rsync does the run.",
         reach: FlagScope::Local,
         set: |args, given| {
             if !given.value.starts_with(b"-") {
@@ -273,44 +273,44 @@ pub const FLAGS: &[Flag] = &[
         help: "run as the server of a client",
         set: |args, _| {
             args.server = true;
-            args.handover = true;
+            args.is_server_side = true;
             Ok(())
         },
-        ..HANDOVER
+        ..SERVER_SIDE
     },
     Flag {
         long: "sender",
         help: "with --server: act as the sender",
         set: |args, _| {
             args.sender = true;
-            args.handover = true;
+            args.is_server_side = true;
             Ok(())
         },
-        ..HANDOVER
+        ..SERVER_SIDE
     },
     Flag {
         long: "daemon",
         help: "run as a daemon for rsync clients",
         set: |args, _| {
             args.daemon = true;
-            args.handover = true;
+            args.is_server_side = true;
             Ok(())
         },
-        ..HANDOVER
+        ..SERVER_SIDE
     },
     Flag {
         long: "config",
         arity: Arity::Value("FILE"),
         help: "with --daemon: read the configuration from FILE",
-        ..HANDOVER
+        ..SERVER_SIDE
     },
     Flag {
         long: "dparam",
         arity: Arity::Value("OVERRIDE"),
         help: "with --daemon: override a global parameter",
-        ..HANDOVER
+        ..SERVER_SIDE
     },
-    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: detach from the terminal", ..HANDOVER },
+    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: detach from the terminal", ..SERVER_SIDE },
 ];
 
 /// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks

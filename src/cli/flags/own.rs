@@ -19,8 +19,7 @@ pub const FLAGS: &[Flag] = &[
               for any other host. With `quic`, sparsync uses ssh to start a server for this run on a host that is not \
               enrolled. On a short path without loss, a bulk transfer that began over QUIC continues over TLS, but \
               not with `--transport=quic`. `-e` and RSYNC_RSH select the remote shell as the transport unless this \
-              option is given. SPARSYNC_TRANSPORT sets the default for all runs. Runs that are handed over to the \
-              installed rsync ignore all of these.",
+              option is given. SPARSYNC_TRANSPORT sets the default for all runs.",
         words: &TRANSPORTS,
         support: Support::OverSsh,
         reach: FlagScope::Local,
@@ -38,8 +37,7 @@ pub const FLAGS: &[Flag] = &[
         man: "Each line of standard output is an object: a change with the columns of -i, a listed entry, a deletion, a \
               problem, a note, the progress (with --progress or --info=progress2), a summary, and at last the exit code. \
               docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
-              unchanged entries too. A run that is handed over to the installed rsync is refused. With --version, the \
-              keys differ from rsync's, which -VV prints.",
+              unchanged entries too. With --version, the keys differ from rsync's, which -VV prints.",
         set: |args, _| {
             args.json = true;
             Ok(())
@@ -53,8 +51,7 @@ pub const FLAGS: &[Flag] = &[
         help: "write metrics of the run to FILE at its end",
         man: "The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
-              line. A FILE that cannot be written is reported and does not change the exit code. A run that is handed \
-              over to the installed rsync is refused.",
+              line. A FILE that cannot be written is reported and does not change the exit code.",
         set: |args, given| {
             args.metrics_file = Some(given.value.to_vec());
             Ok(())

@@ -17,8 +17,6 @@ fn request(line: &str, vars: &[(&str, &str)]) -> Result<Request> {
         now_unix_secs: 0,
         umask: 0o022,
         popt: b"",
-        native_shell: false,
-        native_daemon: &|| false,
     })
 }
 
@@ -269,14 +267,14 @@ fn option_conflicts_have_rsyncs_errors() {
 }
 
 #[test]
-fn unsupported_options_are_handed_over_by_name() {
+fn unsupported_options_are_named() {
     for (line, name) in [
         ("--confine-root=/x", "--confine-root"),
         ("--iconv=utf8", "--iconv"),
         ("-M--log-file=x", "--remote-option=--log-file"),
         ("--protocol=28", "--protocol=28 on a local copy"),
     ] {
-        let Ok(Request::Handover(Some(error))) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
+        let Ok(Request::Unsupported(error)) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
         let parts = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
         assert_eq!(parts, (Exit::Unsupported, format!("sparsync: {name} is not supported yet"), "client"));
     }
@@ -294,7 +292,7 @@ fn unsupported_options_are_handed_over_by_name() {
         options(line);
     }
     let converts = request("s d", &[("RSYNC_ICONV", "utf8")]);
-    assert!(matches!(converts, Ok(Request::Handover(Some(error))) if error.exit == Exit::Unsupported));
+    assert!(matches!(converts, Ok(Request::Unsupported(error)) if error.exit == Exit::Unsupported));
     copy_with("--no-iconv", &[("RSYNC_ICONV", "utf8")]);
 }
 
@@ -310,8 +308,11 @@ fn operands_determine_the_request() {
     assert!(matches!(is(""), Request::NoArgs { role: "client" }));
     assert!(matches!(is("-h -h"), Request::NoArgs { role: "Receiver" }));
     assert!(matches!(is("--files-from=x s"), Request::NoArgs { role: "client" }));
-    for line in ["host:x d", "s host::x", "--bogus host:x", "-y host:x", "--bogus --no-detach", "rsync://h/m"] {
-        assert!(matches!(is(line), Request::Handover(_)), "{line}");
+    assert!(matches!(is("--bogus host:x"), Request::Unsupported(_)));
+    assert!(matches!(is("--sender s d"), Request::NoArgs { role: "client" }));
+    assert_eq!(refusal("--bogus --no-detach").1.lines().next(), Some("Daemon option(s) used without --daemon."));
+    for line in ["host:x d", "s host::x", "-y host:x", "rsync://h/m"] {
+        assert!(matches!(is(line), Request::Copy(_)), "{line}");
     }
     assert!(
         matches!(is("--daemon --bogus"), Request::Daemon(Err(_))) && matches!(is("--daemon"), Request::Daemon(Ok(_)))

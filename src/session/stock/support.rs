@@ -8,11 +8,11 @@ use crate::report::event::Wants;
 
 /// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
 pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
-    let Select { missing_args, relative, no_inc_recursive, .. } = &options.select;
+    let Select { missing_args, relative, .. } = &options.select;
     // The names of a file are looked for ahead, and a stock rsync would list no more before earlier files have arrived.
     let looks_ahead = receives && options.preserve.hard_links;
     // What is deleted must be known at the beginning, also below the first list.
-    *no_inc_recursive || looks_ahead || *missing_args == MissingArgs::Delete && *relative
+    looks_ahead || *missing_args == MissingArgs::Delete && *relative
 }
 
 /// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
