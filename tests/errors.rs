@@ -147,6 +147,8 @@ const SHELL: &str = "#!/bin/sh\nwhile :; do case $1 in -l) shift 2;; -*) shift;;
 const CALL: &str = "SPARSYNC_FAIL_AT";
 /// The variable that selects which use of a pipe between the two ends fails.
 const LINK: &str = "SPARSYNC_FAIL_LINK_AT";
+/// The variable that names a file to which all calls are written.
+const LOG: &str = "SPARSYNC_CALL_LOG";
 
 /// Runs the case, with a fault if one is given: a variable and its value.
 fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(&'static str, String)>) -> Output {
@@ -157,7 +159,7 @@ fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(
     }
     let remote_shell: String = match end {
         End::Server => fault.iter().map(|(name, value)| format!("export {name}={value}\n")).collect(),
-        _ => format!("unset {CALL} {LINK}\n"),
+        _ => format!("unset {CALL} {LINK} {LOG}\n"),
     };
     stage.script("shell", &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"));
     let program = format!("--rsync-path={}", oracle::under_test().display());
@@ -342,13 +344,13 @@ fn failing_calls_in_a_local_run() {
     fails((End::Local, Direction::Push), CASES.iter());
 }
 
-/// Fails each use of these calls in local runs.
-fn fails_each(names: &[&str], error: (&str, &str), cases: &'static [Case]) {
+/// Fails each use of these calls.
+fn fails_each(names: &[&str], error: (&str, &str), place: (End, Direction), cases: &'static [Case]) {
     for case in cases {
         let mut wanted = Wanted::of(case);
         let stage = Stage::new(&Scene { options: case.options, build: case.build, backups: &[] });
         let log = stage.top.join("calls");
-        stage.run_program(oracle::under_test(), case.options, &[("SPARSYNC_CALL_LOG", log.display().to_string())]);
+        run(&stage, case, place, Some((LOG, log.display().to_string())));
         let Ok(calls) = std::fs::read_to_string(&log) else {
             return report_skip("errors", "the program under test is a release build, which logs no calls");
         };
@@ -356,20 +358,22 @@ fn fails_each(names: &[&str], error: (&str, &str), cases: &'static [Case]) {
         let uses: Vec<_> = (1..).zip(calls.lines()).filter(|(_, call)| is_one(call)).collect();
         assert!(!uses.is_empty(), "{calls}");
         for (n, _) in uses {
-            fails_at(case, &mut wanted, (End::Local, Direction::Push), n, error);
+            fails_at(case, &mut wanted, place, n, error);
         }
     }
 }
 
 #[test]
 fn attributes_that_cannot_be_read_are_reported() {
-    fails_each(&["XattrGet"], FAULTS[0], ATTRIBUTE_CASES);
+    fails_each(&["XattrGet"], FAULTS[0], (End::Local, Direction::Push), ATTRIBUTE_CASES);
 }
 
-/// A listing that is denied looks like a directory that may only be searched.
+/// A directory whose listing is denied looks like one that may only be searched.
 #[test]
-fn denied_listings_are_reported() {
-    fails_each(&["GetDents", "Seek"], FAULTS[2], &CASES[..4]);
+fn denied_directories_are_reported() {
+    for place in [(End::Local, Direction::Push), (End::Client, Direction::Pull)] {
+        fails_each(&["OpenDir", "GetDents", "Seek"], FAULTS[2], place, &CASES[..4]);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::io;
 /// The file whose attributes are read or set. Symlinks are never followed.
 #[derive(Debug, Clone, Copy)]
 pub enum At<'a> {
-    /// An open file or directory, not opened with `O_PATH`.
+    /// An open file or directory. If a directory was opened with `O_PATH`, attributes can be read but not set.
     Fd(BorrowedFd<'a>),
     /// A name in an open directory. Older kernels have no `*xattrat` calls, so access goes through `/proc/self/fd`.
     /// Without /proc, the call is made from within the directory.
@@ -42,7 +42,10 @@ impl At<'_> {
     /// Returns the value of an attribute; `None` if it does not or cannot exist.
     pub fn get(&self, attr: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match *self {
-            At::Fd(fd) => sys::fgetxattr(fd, attr),
+            At::Fd(fd) => match sys::fgetxattr(fd, attr) {
+                Err(error) if is_to_search(&error) => Self::by_path(fd, b".", |path| sys::lgetxattr(path, attr)),
+                got => got,
+            },
             At::Name { dir, name } => Self::by_path(dir, name, |path| sys::lgetxattr(path, attr)),
         }
     }
@@ -89,10 +92,18 @@ impl At<'_> {
     /// Returns the names of all attributes, each terminated by NUL.
     pub fn names(&self) -> io::Result<Option<Vec<u8>>> {
         match *self {
-            At::Fd(fd) => sys::flistxattr(fd),
+            At::Fd(fd) => match sys::flistxattr(fd) {
+                Err(error) if is_to_search(&error) => Self::by_path(fd, b".", sys::llistxattr),
+                names => names,
+            },
             At::Name { dir, name } => Self::by_path(dir, name, sys::llistxattr),
         }
     }
+}
+
+/// Returns whether a call failed because the descriptor was opened with `O_PATH`.
+fn is_to_search(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADF)
 }
 
 /// The privileges with which attributes are read and set.
