@@ -5,7 +5,6 @@
 //! so.
 
 mod attributes;
-mod charset;
 mod content;
 mod entries;
 mod memory;
@@ -16,7 +15,6 @@ mod stat;
 
 pub use self::attributes::*;
 #[allow(unused_imports, reason = "see there")]
-pub use self::charset::*;
 pub use self::content::*;
 pub use self::entries::*;
 pub use self::memory::*;

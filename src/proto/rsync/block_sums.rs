@@ -96,11 +96,6 @@ impl Sums {
     pub fn digested_by(&self) -> By {
         By::Negotiated(self.checksum, self.is_implied.then_some(self.seed))
     }
-
-    /// Returns a hasher for the digest that follows the data of a file.
-    pub fn file_digest(&self) -> FileDigest {
-        FileDigest::new(self.checksum, self.is_implied.then_some(self.seed))
-    }
 }
 
 /// Returns the length of the digest of a file.

@@ -94,12 +94,6 @@ impl Capabilities {
         Capabilities { prerelease, flags: CompatFlags(flags.fold(0, |all, (_, flag)| all | flag.0)) }
     }
 
-    /// Returns the text after `e` for a release.
-    pub fn text(self) -> Vec<u8> {
-        let letters = LETTERS.iter().filter(|(_, flag)| self.flags.has(*flag));
-        std::iter::once(b'.').chain(letters.map(|(letter, _)| *letter)).collect()
-    }
-
     /// Returns the flags that a server sets which supports `ours`. Symlink times and conversion depend on the server
     /// alone.
     pub fn agree(self, ours: CompatFlags) -> CompatFlags {
@@ -186,10 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn capability_texts_are_parsed_and_written() {
+    fn capability_texts_are_parsed() {
         let stock = Capabilities::parse(b".iLsfxCIvu");
         assert_eq!((stock.flags, stock.prerelease), (CompatFlags(0x1ff), None));
-        assert_eq!(stock.text(), b".iLsfxCIvu");
         assert_eq!(Capabilities::parse(b".LsfxCIvu").agree(CompatFlags(0x1ff)), CompatFlags(0x1fe));
         // Flags that old servers and clients agree on.
         assert_eq!(Capabilities::parse(b".iL").agree(CompatFlags(0x1ff)), CompatFlags(0x7));

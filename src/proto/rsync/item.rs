@@ -29,8 +29,6 @@ impl ItemFlags {
     pub const REPORT_ACL: ItemFlags = ItemFlags(0x0080);
     /// Extended attributes differ.
     pub const REPORT_XATTR: ItemFlags = ItemFlags(0x0100);
-    /// The birth time differs.
-    pub const REPORT_CRTIME: ItemFlags = ItemFlags(0x0400);
     /// The type of the basis follows.
     pub const BASIS_TYPE_FOLLOWS: ItemFlags = ItemFlags(0x0800);
     /// A name follows.
@@ -64,10 +62,6 @@ pub struct BasisType(pub u8);
 impl BasisType {
     /// The destination file. It is not sent.
     pub const DESTINATION: BasisType = BasisType(0x80);
-    /// A partial file in the partial directory.
-    pub const PARTIAL_DIR: BasisType = BasisType(0x81);
-    /// The backup of the destination file, with `--inplace`.
-    pub const BACKUP: BasisType = BasisType(0x82);
     /// A similar file in the same directory. The next numbers are similar files in alternate directories.
     pub const FUZZY: BasisType = BasisType(0x83);
 }
