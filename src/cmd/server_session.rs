@@ -244,10 +244,6 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         let words = "sparsync: --remote-option=--chmod is not supported by a server that receives";
         return Err(Error::new(Exit::Unsupported, words).with_hint("use --chmod without -M").into());
     }
-    if setup.remote_words.iter().any(|word| word == b"--log-file" || word.starts_with(b"--log-file=")) {
-        let words = "sparsync: --remote-option=--log-file is not supported";
-        return Err(Error::new(Exit::Unsupported, words).into());
-    }
     let rules = read.rules(&options);
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.

@@ -139,8 +139,7 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
     if let Some((_, name)) = conflicts.into_iter().find(|(is_given, _)| *is_given) {
         return Some(name.to_string());
     }
-    // Over a network, a stock rsync has a log file, and a sparsync rejects the option.
-    if !far && args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
+    if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
         return Some("--remote-option=--log-file".to_string());
     }
     // A batch file may have been recorded by an older one.
