@@ -267,8 +267,10 @@ impl Client<'_> {
         };
         let shared = Mutex::new(reporter);
         session_io.hold(&handler, || {
-            connection.send(&Message::Setup(Box::new(self.setup.clone())))?;
-            receive(&receiver, &handler, &shared, tally)
+            let sent = connection.send(&Message::Setup(Box::new(self.setup.clone())));
+            // If the peer is gone already, its last words are reported.
+            let received = receive(&receiver, &handler, &shared, tally);
+            sent.and(received)
         })
     }
 
