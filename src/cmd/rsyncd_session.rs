@@ -174,6 +174,8 @@ pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
         .try_clone_to_owned()
         .and_then(|input| Ok((File::from(input), File::from(io::stdout().as_fd().try_clone_to_owned()?))));
     let Ok((input, output)) = streams else { return Exit::SocketIo };
+    // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
+    let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
     let input = HandshakeReader { input, since: Since::now() };
     let mut connection = Connection { env, args, config: &config, log, input, output, hook_vars: Vec::new() };

@@ -247,6 +247,11 @@ pub fn request_socket_buffers(socket: BorrowedFd<'_>, bytes: usize) {
     }
 }
 
+/// Makes a TCP connection send short messages without waiting for earlier ones to be acknowledged.
+pub fn send_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_nodelay(socket, true)?)
+}
+
 /// Makes the system probe the peer of a TCP connection every `probe`, and close the connection after `idle` without an
 /// answer.
 pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {

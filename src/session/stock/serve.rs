@@ -99,8 +99,6 @@ impl StockServer<'_> {
         let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
-        let is_over = Arc::<AtomicBool>::default();
-        let link = Link { reader: Box::new(EndingReader { inner: link.reader, is_over: is_over.clone() }), ..link };
         let listed = opening.listed.or_else(|| self.listed.clone());
         let rules = (self.complete_rules)(opening.rules);
         let interrupted = AtomicBool::new(false);
@@ -140,12 +138,7 @@ impl StockServer<'_> {
             profile: false,
             report: &report,
         };
-        let session_io = self.session_io(
-            &connection,
-            Box::new(EndingIntake { intake: intake.at_server(), is_over }),
-            link,
-            traffic.clone(),
-        );
+        let session_io = self.session_io(&connection, Box::new(intake.at_server()), link, traffic.clone());
         let ended = session_io.hold(&*inbox, || {
             let ended = sender.run(self.operands, listed.as_deref(), tally);
             ended.map_err(|error| self.end_early(error, "sender", &connection))
@@ -237,6 +230,7 @@ impl StockServer<'_> {
         self.print_early(error, role)
     }
 
+    /// Returns what runs the session. Reading ends with the goodbye of the client, which then waits for this process.
     pub(super) fn session_io<'s>(
         &self,
         connection: &'s Arc<Connection>,
@@ -244,6 +238,9 @@ impl StockServer<'_> {
         link: Link,
         traffic: Arc<[AtomicU64; 2]>,
     ) -> SessionIo<'s> {
+        let is_over = Arc::<AtomicBool>::default();
+        let link = Link { reader: Box::new(EndingReader { inner: link.reader, is_over: is_over.clone() }), ..link };
+        let intake = Box::new(EndingIntake { intake, is_over });
         SessionIo { connection, intake, timeout_secs: self.options.connect.timeout_secs, link, traffic }
     }
 
@@ -419,12 +416,12 @@ impl<R: Read> Read for EndingReader<R> {
 }
 
 /// Reads what a client sends until its goodbye.
-struct EndingIntake<I> {
-    intake: I,
+struct EndingIntake<'a> {
+    intake: Box<dyn Intake + 'a>,
     is_over: Arc<AtomicBool>,
 }
 
-impl<I: Intake> Intake for EndingIntake<I> {
+impl Intake for EndingIntake<'_> {
     fn read_all(
         &mut self,
         connection: &Connection,
