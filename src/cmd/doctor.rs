@@ -186,7 +186,7 @@ fn programs(env: &Env) -> Vec<Check> {
     let version = env!("CARGO_PKG_VERSION");
     let program = Check::ok("program", format!("sparsync {version} at {own}, called as {called}"));
     let rsync = match RsyncSearch::of(env).find() {
-        None => Check::ok("rsync", "not installed: the few options that only rsync has fail"),
+        None => Check::ok("rsync", "not installed: runs with options that sparsync lacks fail"),
         Some(path) => match ask(env, &words_of(&[path.as_os_str().as_bytes(), b"--version"])) {
             Ok((ShellExit::Code(0), text)) => {
                 Check::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), path.display()))

@@ -72,8 +72,8 @@ pub struct ByShell<'a> {
     charset: Charset,
     umask: u32,
     patience: Patience,
-    /// Something of this run only an installed rsync can do with a stock rsync.
-    lacks_for_stock: bool,
+    /// This program runs the session if a stock rsync answers; otherwise the installed rsync does the run.
+    speaks_stock: bool,
 }
 
 impl<'a> ByShell<'a> {
@@ -92,7 +92,7 @@ impl<'a> ByShell<'a> {
             charset,
             umask: env.umask,
             patience,
-            lacks_for_stock: side.lacking_for_stock(env).is_some(),
+            speaks_stock: side.lacking_for_stock(env).is_none(),
         }
     }
 
@@ -116,7 +116,7 @@ impl<'a> ByShell<'a> {
         let side = self.side;
         // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
         let must_be_stock = side.options.requires_stock().is_some();
-        if must_be_stock && !self.speaks_stock() {
+        if must_be_stock && !self.speaks_stock {
             return Ok(RemoteProgram::Rsync);
         }
         let now = Moment(clock::now_unix().0);
@@ -132,14 +132,14 @@ impl<'a> ByShell<'a> {
         let skipped = match recalled {
             _ if must_be_stock => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
-            Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock() => return Ok(RemoteProgram::Rsync),
+            Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock => return Ok(RemoteProgram::Rsync),
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
             None => 0,
         };
         // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
         // rsync prints when its connection ends. A program that --rsync-path names gets the standard error of this process.
         let is_named = side.options.connect.program.is_some();
-        let is_only = self.programs.len() - skipped == 1 && (is_named || self.speaks_stock());
+        let is_only = self.programs.len() - skipped == 1 && (is_named || self.speaks_stock);
         let is_held = !is_only || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
@@ -171,7 +171,7 @@ impl<'a> ByShell<'a> {
                 held.stderr.append(&mut noise);
             }
             // The installed rsync prints its own command.
-            if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock() {
+            if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock {
                 self.log_command(&argv, held);
             }
             match answer {
@@ -184,7 +184,7 @@ impl<'a> ByShell<'a> {
                 Ok(ShellAnswer::Rsync(link)) => {
                     let is_all = !is_by_name || recalled == Some(Answers::Rsync);
                     remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
-                    if !self.speaks_stock() {
+                    if !self.speaks_stock {
                         return Ok(RemoteProgram::Rsync);
                     }
                     shell.show_stderr();
@@ -216,15 +216,10 @@ impl<'a> ByShell<'a> {
         Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
     }
 
-    /// Returns whether this program runs the session if a stock rsync answers.
-    fn speaks_stock(&self) -> bool {
-        !self.lacks_for_stock
-    }
-
     /// Returns the options of the server.
     fn server_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.side.far.server_words.clone();
-        if stock::needs_whole_list(&self.side.options, self.side.far.server_sends) && self.speaks_stock() {
+        if stock::needs_whole_list(&self.side.options, self.side.far.server_sends) && self.speaks_stock {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words

@@ -56,9 +56,9 @@ const DESCRIPTION: [&str; 3] = [
     "sparsync copies and mirrors trees of files. It accepts the options of rsync 3.5.0 and has the same result on \
      disk, the same output and the same exit codes, in less time. It can be installed under the name `rsync`.",
     "If both trees are on this machine, sparsync copies between them. If one of them is on another machine that has \
-     sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). If that \
-     machine has only rsync, or is an rsync daemon, sparsync speaks rsync's protocol. An installed rsync does runs with the few options that sparsync \
-     does not implement.",
+     sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). If that machine \
+     has only rsync, or is an rsync daemon, sparsync speaks rsync's protocol. An installed rsync does runs with the few \
+     options that sparsync does not implement.",
     "`src/` means the content of the directory, `src` the directory itself. rsync(1) describes patterns, filter rules \
      and formats in full.",
 ];
