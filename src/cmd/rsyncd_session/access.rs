@@ -1,0 +1,131 @@
+//! Who may use a module: hosts, the number of connections, and authentication.
+
+use super::peer::{Peer, forward};
+use super::{Connection, Refusal, refuse, refuse_unknown};
+use crate::fs::{ids, sys};
+use crate::options::LinkOwners;
+use crate::proto::rsync::daemon::{AuthDigest, DaemonGreeting, DaemonLine, parse_credentials, read_line};
+use crate::report::event::errno_words;
+use crate::rsyncd::access;
+use crate::rsyncd::auth::{self, AuthAccess, AuthResponse, SecretsStat};
+use crate::rsyncd::params::{Param, Values};
+use std::os::fd::AsFd;
+
+/// The most bytes of a secrets file.
+const SECRETS_MAX_BYTES: usize = 16 << 20;
+
+/// The bytes of the lock file for each connection, as in rsync.
+const LOCK_BYTES: i64 = 4;
+
+impl Connection<'_> {
+    /// Checks `hosts allow` and `hosts deny`.
+    pub(super) fn check_host(&self, values: &Values, name: &[u8], peer: &Peer) -> Result<(), Refusal> {
+        let (allow, deny) = (self.text(values, Param::HostsAllow), self.text(values, Param::HostsDeny));
+        let lookup = values.flag(Param::ForwardLookup).then_some(&forward as access::ForwardLookup<'_>);
+        let is_allowed =
+            access::is_allowed(&peer.host, allow.as_deref(), deny.as_deref(), lookup).unwrap_or_else(|why| {
+                self.log.put(&why);
+                false
+            });
+        if !is_allowed {
+            self.log.put(&[b"rsync denied on module ", name, b" from ", &peer.shown()[..]].concat());
+            if !values.flag(Param::List) {
+                return refuse_unknown(name);
+            }
+            return refuse([b"access denied to ", name, b" from ", &peer.shown()[..]].concat());
+        }
+        Ok(())
+    }
+
+    /// Counts the connection for `max connections`.
+    pub(super) fn claim_connection(&self, values: &Values) -> Result<(), Refusal> {
+        let max = values.number(Param::MaxConnections);
+        let reached = || {
+            self.log.put(format!("max connections ({max}) reached").as_bytes());
+            refuse(format!("max connections ({max}) reached -- try again later"))
+        };
+        if max < 0 {
+            return reached();
+        }
+        let Some(path) = self.text(values, Param::LockFile).filter(|_| max > 0) else { return Ok(()) };
+        let opened = crate::fs::trusted_path::open_append(&path, 0o600, LinkOwners::Trusted);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) => {
+                let start = b"rsync: [Receiver] failed to open lock file ".as_slice();
+                self.log.put(&[start, &path, b": ", &errno_words(&error)].concat());
+                return refuse("failed to open lock file");
+            }
+        };
+        for slot in 0..i64::from(max) {
+            if sys::try_lock_range(file.as_fd(), slot * LOCK_BYTES, LOCK_BYTES)? {
+                // The lock lasts as long as this process.
+                std::mem::forget(file);
+                return Ok(());
+            }
+        }
+        reached()
+    }
+
+    /// Returns the user, empty without authentication, and its access.
+    pub(super) fn authenticate(
+        &mut self,
+        values: &Values,
+        name: &[u8],
+        (theirs, protocol): (&DaemonGreeting, u8),
+        peer: &Peer,
+    ) -> Result<(Vec<u8>, AuthAccess), Refusal> {
+        let Some(users) = self.text(values, Param::AuthUsers) else { return Ok((Vec::new(), AuthAccess::Unchanged)) };
+        let denied = |connection: &Self, user: Option<&[u8]>, why: &[u8]| {
+            let by = user.map(|user| [b" for ".as_slice(), user].concat()).unwrap_or_default();
+            let start = [b"auth failed on module ", name, b" from ", &peer.shown()[..]].concat();
+            connection.log.put(&[&start[..], &by, b": ", why].concat());
+            refuse([b"auth failed on module ", name].concat())
+        };
+        let ours = DaemonGreeting::ours(protocol).digests.unwrap_or_default();
+        // Each side prefers its own first digest; all lists have the same order.
+        let Some(digest) = AuthDigest::choose(Some(&ours), theirs.digests.as_deref(), protocol) else {
+            return refuse([b"your client does not support one of our daemon-auth checksums: ", &ours[..]].concat());
+        };
+        if let Some(floor) = self.text(values, Param::AuthDigest)
+            && let Err(why) = auth::check_digest(&floor, digest)
+        {
+            return denied(self, None, &why);
+        }
+        let challenge = digest.challenge(&sys::random::<32>());
+        self.send(&DaemonLine::AuthRequired(challenge.clone()).line())?;
+        let line = read_line(&mut self.input)?;
+        let Some((user, response)) = parse_credentials(&line) else {
+            return denied(self, None, b"invalid challenge response");
+        };
+        let rule = match auth::rule_of(&users, user, &ids::group_names_of) {
+            Ok(rule) => rule,
+            Err(why) => return denied(self, Some(user), &why),
+        };
+        let Some(file) = self.text(values, Param::SecretsFile) else {
+            return denied(self, Some(user), b"no secrets file");
+        };
+        let read = sys::open_path(&file).and_then(|file| Ok((sys::fstat(file.as_fd())?, file)));
+        let (stat, opened) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                let start = b"rsync: [Receiver] failed to open secrets file ".as_slice();
+                self.log.put(&[start, &file, b": ", &errno_words(&error)].concat());
+                return denied(self, Some(user), b"no secrets file");
+            }
+        };
+        let strict = auth::check_strict(SecretsStat { mode: stat.mode, uid: stat.uid }, sys::ids().0 == 0);
+        if let Err(why) = strict
+            && values.flag(Param::StrictModes)
+        {
+            self.log.put(why.as_bytes());
+            return denied(self, Some(user), b"ignoring secrets file");
+        }
+        let secrets = sys::read_to_end(opened.as_fd(), SECRETS_MAX_BYTES).unwrap_or_default();
+        let answer = AuthResponse { user, digest, challenge: &challenge, response };
+        if let Err(why) = answer.check(&secrets, rule.group.as_deref()) {
+            return denied(self, Some(user), why.as_bytes());
+        }
+        Ok((user.to_vec(), rule.access))
+    }
+}

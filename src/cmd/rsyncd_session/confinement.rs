@@ -1,0 +1,188 @@
+//! The user, the root and the sandbox of a connection.
+
+use super::{Connection, ModulePlace, Refusal, failed, refuse};
+use crate::cmd::input_files;
+use crate::filter::{ModuleRules, Parsed, split_rules};
+use crate::fs::{ids, sandbox, sys};
+use crate::options::RuleArg;
+use crate::report::event::errno_words;
+use crate::report::final_error;
+use crate::rsyncd::config::Module;
+use crate::rsyncd::module_path::{self, ModulePath};
+use crate::rsyncd::params::{Param, Values};
+use std::io;
+use std::sync::Arc;
+
+/// The unprivileged user, and the names of its group, that serve clients if none are configured.
+const NOBODY: &[u8] = b"nobody";
+const NOBODY_GROUPS: [&[u8]; 2] = [b"nobody", b"nogroup"];
+
+impl Connection<'_> {
+    /// Carries out `daemon chroot`, `daemon gid` and `daemon uid`.
+    pub(super) fn confine_daemon(&mut self, globals: &Values) -> Result<(), Refusal> {
+        if let Some(root) = self.text(globals, Param::DaemonChroot)
+            && let Err(error) = sys::enter_root(&root)
+        {
+            self.log.put(&failed("daemon chroot", &root, &error));
+            return Err(Refusal::Over);
+        }
+        let gid = self.text(globals, Param::DaemonGid);
+        let uid = self.text(globals, Param::DaemonUid);
+        let known = Ids::new();
+        let gid = gid.map(|name| known.group(&name).ok_or(name)).transpose();
+        let uid = uid.map(|name| known.user(&name).ok_or(name)).transpose();
+        let (gid, uid) = match (gid, uid) {
+            (Ok(gid), Ok(uid)) => (gid, uid),
+            (Err(name), _) | (_, Err(name)) => {
+                self.log.put(&[b"Invalid daemon uid or gid ", &name[..]].concat());
+                return Err(Refusal::Over);
+            }
+        };
+        sys::take_identity(uid, gid.as_slice()).map_err(|(what, error)| {
+            self.log.put(&[b"daemon ", what.as_bytes(), b" failed: ", &errno_words(&error)[..]].concat());
+            Refusal::Over
+        })
+    }
+
+    /// Takes on the identity in which a module is served, and confines this process to its directory.
+    pub(super) fn enter(
+        &mut self,
+        module: &Module,
+        early_input: &[u8],
+        read_only: bool,
+    ) -> Result<ModulePlace, Refusal> {
+        let (name, values) = (&module.name[..], &module.values);
+        let identity = self.identity(values)?;
+        let Some(path) = self.text(values, Param::Path) else {
+            self.log.put(&[b"No path specified for module ", name].concat());
+            return refuse("no path setting.");
+        };
+        if !path.starts_with(b"/") {
+            self.log.put(&[b"the path of module ", name, b" is not absolute: ", &path[..]].concat());
+            return refuse("no path setting.");
+        }
+        let wanted = values.optional_flag(Param::UseChroot);
+        let must_chroot = wanted.unwrap_or(module_path::split_marker(&path).is_some());
+        let tries_chroot = must_chroot || wanted.is_none() && sys::ids().0 == 0;
+        let mut place = ModulePath::of(&path, tries_chroot);
+        let shown_path = match &place.chroot {
+            Some(root) if !place.is_whole_root() => crate::path::join(root, &place.dir[1..]),
+            Some(root) => root.clone(),
+            None => place.dir.clone(),
+        };
+        self.set_var("RSYNC_MODULE_PATH", shown_path);
+        self.set_var("RSYNC_PID", std::process::id().to_string());
+        let rules = self.read_rules(values)?;
+        let pre_xfer = self.start_hooks(values, early_input)?;
+        if let Some(root) = place.chroot.clone()
+            && let Err(error) = sys::enter_root(&root)
+        {
+            self.log.put(&failed("chroot", &root, &error));
+            if must_chroot || error.kind() == io::ErrorKind::NotFound {
+                return refuse("chroot failed");
+            }
+            place = ModulePath::of(&path, false);
+        }
+        if let Err(error) = sys::change_dir(&place.dir) {
+            self.log.put(&[b"rsync: [Receiver] chdir ", &place.dir[..], b" failed: ", &errno_words(&error)].concat());
+            return refuse("chdir failed");
+        }
+        let munges = values.optional_flag(Param::MungeSymlinks).unwrap_or(!place.is_whole_root());
+        let prefix = crate::plan::safelink::MUNGED;
+        if munges && sys::stat_path(prefix, true).is_ok_and(|stat| stat.mode & 0o170_000 == 0o040_000) {
+            self.log.put(&[b"Symlink munging is unsafe when a ", prefix, b" directory exists."].concat());
+            return refuse("daemon security issue -- contact admin");
+        }
+        if let Some((uid, gids)) = identity
+            && let Err((what, error)) = sys::take_identity(Some(uid), &gids)
+        {
+            self.log.put(&[b"rsync: [Receiver] ", what.as_bytes(), b" failed: ", &errno_words(&error)[..]].concat());
+            return refuse(format!("{what} failed"));
+        }
+        let roots = if values.flag(Param::InsecureLinks) { b"/".to_vec() } else { place.dir.clone() };
+        let rules = ModuleRules::new(rules, &place.dir).map(Arc::new);
+        let hidden = rules
+            .clone()
+            .map(|rules| -> sandbox::HiddenPaths { Box::new(move |path, is_dir| rules.exclude(path, is_dir)) });
+        if let Err(error) = sandbox::confine_module(&[roots], read_only, hidden) {
+            self.log.put(&failed("openat2", &place.dir, &error));
+            return refuse("chdir failed");
+        }
+        Ok(ModulePlace { path: place, munges, rules, pre_xfer })
+    }
+
+    /// Returns the user and the groups that serve the module; `None` if this process is not privileged.
+    fn identity(&self, values: &Values) -> Result<Option<(u32, Vec<u32>)>, Refusal> {
+        let known = Ids::new();
+        let invalid = |what: &str, name: &[u8]| {
+            self.log.put(&[b"Invalid ", what.as_bytes(), b" ", name].concat());
+            refuse([b"invalid ", what.as_bytes(), b" ", name].concat())
+        };
+        let name = self.text(values, Param::Uid);
+        let gid_list = self.text(values, Param::Gid);
+        if sys::ids().0 != 0 {
+            return Ok(None);
+        }
+        let user = name.as_deref().unwrap_or(NOBODY);
+        let Some(uid) = known.user(user) else { return invalid("uid", user) };
+        let Some(list) = gid_list else {
+            let default = NOBODY_GROUPS.iter().find_map(|name| known.group(name));
+            return default.map_or_else(|| invalid("gid", NOBODY), |gid| Ok(Some((uid, vec![gid]))));
+        };
+        let mut gids = Vec::new();
+        for (index, element) in crate::rsyncd::list_elements(&list).enumerate() {
+            match known.group(element) {
+                _ if element == b"*" && index == 0 => {
+                    let all = ids::group_ids_of(uid);
+                    let Some(all) = all else { return invalid("gid", element) };
+                    gids.extend(all);
+                }
+                Some(gid) => gids.push(gid),
+                None => return invalid("gid", element),
+            }
+        }
+        Ok(Some((uid, gids)))
+    }
+
+    /// Reads the rules of a module.
+    fn read_rules(&self, values: &Values) -> Result<Vec<Parsed>, Refusal> {
+        let listed = |param: Param, of: fn(Vec<u8>) -> RuleArg| {
+            let text = self.text(values, param).unwrap_or_default();
+            split_rules(&text, param == Param::Filter).into_iter().map(of).collect::<Vec<_>>()
+        };
+        let file = |param: Param, of: fn(Vec<u8>) -> RuleArg| self.text(values, param).map(of).into_iter().collect();
+        let args = [
+            listed(Param::Filter, RuleArg::Filter),
+            file(Param::IncludeFrom, RuleArg::IncludeFrom),
+            listed(Param::Include, RuleArg::Include),
+            file(Param::ExcludeFrom, RuleArg::ExcludeFrom),
+            listed(Param::Exclude, RuleArg::Exclude),
+        ];
+        input_files::module_rules(self.env, &args.concat()).map_err(|error| {
+            let lines = [error.message, final_error::error_line(error.exit, "Receiver")];
+            lines.iter().for_each(|line| self.log.put(line));
+            Refusal::Over
+        })
+    }
+}
+
+/// Finds users and groups by name or number.
+struct Ids(ids::Ids);
+
+impl Ids {
+    fn new() -> Ids {
+        Ids(ids::Ids::new())
+    }
+
+    fn user(&self, name: &[u8]) -> Option<u32> {
+        number(name).or_else(|| self.0.user_id(name))
+    }
+
+    fn group(&self, name: &[u8]) -> Option<u32> {
+        number(name).or_else(|| self.0.group_id(name))
+    }
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    str::from_utf8(text).ok()?.parse().ok()
+}

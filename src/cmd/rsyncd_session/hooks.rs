@@ -1,0 +1,83 @@
+//! When a connection runs programs: `early exec` and the start of the others in the module's setup, `pre-xfer exec` with
+//! the arguments of the client.
+
+use super::arguments::Arguments;
+use super::{Connection, Refusal, failed, refuse};
+use crate::cmd::rsyncd::variable;
+use crate::cmd::rsyncd_hooks::{self, HookVars, PreXfer};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::report::event::errno_words;
+use crate::rsyncd::params::{Param, Values};
+
+impl Connection<'_> {
+    /// Runs `early exec`, and starts the processes for the other programs.
+    pub(super) fn start_hooks(&mut self, values: &Values, early_input: &[u8]) -> Result<Option<PreXfer>, Refusal> {
+        let raw = |param: Param| values.raw(param).filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none());
+        let (early, pre, post) = (raw(Param::EarlyExec), raw(Param::PreXferExec), raw(Param::PostXferExec));
+        let vars = self.hook_vars.clone();
+        let command =
+            |text: &[u8], vars: &HookVars| rsyncd_hooks::command(text, vars, &|name| variable(self.env, name));
+        if let Some(text) = post {
+            let started = command(&text, &vars).and_then(|command| {
+                rsyncd_hooks::before_post_xfer(self.env, &command, &vars).map_err(|error| errno_words(&error))
+            });
+            if let Err(why) = started {
+                self.log.put(&why);
+                return refuse("post-xfer exec failed");
+            }
+        }
+        if let Some(text) = early {
+            let ran = command(&text, &vars).and_then(|command| {
+                rsyncd_hooks::run(self.env, &command, &vars, early_input, false).map_err(|error| errno_words(&error))
+            });
+            let why = match ran {
+                Ok((0, _)) => None,
+                Ok((status, _)) => Some(format!("early exec returned failure ({status})").into_bytes()),
+                Err(why) => Some(why),
+            };
+            if let Some(why) = why {
+                self.log.put(&why);
+                return refuse("early exec failed");
+            }
+        }
+        let Some(text) = pre else { return Ok(None) };
+        match PreXfer::start(self.env, &vars, &|vars| command(&text, vars)) {
+            Ok(started) => Ok(Some(started)),
+            Err(error) => {
+                self.log.put(&failed("pre-xfer exec", &text, &error));
+                refuse("pre-xfer exec failed")
+            }
+        }
+    }
+
+    /// Runs `pre-xfer exec`. Returns the error if it fails.
+    pub(super) fn run_pre_xfer(
+        &self,
+        pre_xfer: PreXfer,
+        words: &Arguments,
+        paths: &[Vec<u8>],
+        request: &[u8],
+    ) -> Option<Error> {
+        let dot = b".".to_vec();
+        let all =
+            std::iter::once(&b"rsyncd"[..]).chain(words.options.iter().chain([&dot]).chain(paths).map(Vec::as_slice));
+        let mut vars: HookVars =
+            all.enumerate().map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec())).collect();
+        vars.push(("RSYNC_REQUEST".into(), request.to_vec()));
+        let words = match pre_xfer.run(&vars) {
+            Ok((0, _)) => return None,
+            Ok((status, output)) => {
+                let end = if output.is_empty() { Vec::new() } else { [b"\n", output.trim_ascii_end()].concat() };
+                [
+                    format!("pre-xfer exec returned failure ({status}){}", if end.is_empty() { "" } else { ":" })
+                        .as_bytes(),
+                    &end,
+                ]
+                .concat()
+            }
+            Err(error) => [b"pre-xfer exec failed: ".as_slice(), &errno_words(&error)].concat(),
+        };
+        Some(Error::new(Exit::Unsupported, words))
+    }
+}

@@ -1,0 +1,244 @@
+//! The request of a client that may use a module: its arguments, the module's parameters for them, and the session.
+
+use super::arguments::Arguments;
+use super::{Accepted, Connection, ModulePlace, Refusal};
+use crate::cli::{self, server_args};
+use crate::cmd::stock_server::{self, DaemonSide};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::filter::ModuleRules;
+use crate::fs::{glob, sandbox, sys};
+use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, StderrMode};
+use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
+use crate::report::Tally;
+use crate::rsyncd::module_path::{self, ModulePath};
+use crate::rsyncd::params::{Param, Values};
+use crate::rsyncd::refuse::RefusedOptions;
+use crate::session::stock::serve::DaemonTerms;
+use crate::transport::link::Patience;
+use crate::transport::{Link, stdio};
+use crate::work::clock;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl Connection<'_> {
+    /// Reads the arguments, and runs the session.
+    pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
+        let Accepted { module, peer, protocol, user, read_only, place } = accepted;
+        let ModulePlace { path, munges, rules, pre_xfer } = place;
+        let (name, values) = (&module.name, &module.values);
+        let mut words = decode_args(&mut self.input, args_end(protocol))?;
+        if server_args::is_secluded(&words) {
+            server_args::take_secluded(&mut words);
+            words.extend(decode_secluded_args(&mut self.input)?);
+        }
+        let words = Arguments::of(words, name, values.number(Param::MaxVerbosity));
+        let line: Vec<_> = words.options.iter().chain([&b".".to_vec()]).cloned().map(OsString::from_vec).collect();
+        let (umask, now) = (self.env.umask, clock::now_unix().0);
+        let (mut request, given) = cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
+        let sends = request.serve.sends;
+        let by = if user.is_empty() { Vec::new() } else { [&user[..], b"@"].concat() };
+        let direction: &[u8] = if sends { b"on" } else { b"to" };
+        let requested = words.paths.join(&b' ');
+        self.log.put(&[b"rsync ", direction, b" ", &requested, b" from ", &by, &peer.shown()].concat());
+        request.serve.operands = words.paths_in(name);
+        let refused = RefusedOptions::parse(
+            &self.text(values, Param::RefuseOptions).unwrap_or_default(),
+            sends,
+            values.raw(Param::Charset).is_some(),
+        );
+        let unsupported = |words: String| Error::new(Exit::Unsupported, words);
+        let before_capabilities = given.iter().position(|option| option.flag.long == "rsh").unwrap_or(given.len());
+        if refused.first_of(&given[..before_capabilities]).is_some() {
+            // As in rsync, the rest is not read.
+            request.capabilities.clear();
+        }
+        let refused = refused
+            .first_of(&given)
+            .map(|option| unsupported(format!("rsync: The server is configured to refuse {option}")));
+        let mut refusal = refused
+            .or_else(|| request.options.as_ref().err().map(|error| Error { exit: Exit::Unsupported, ..error.clone() }));
+        if let Some(pre_xfer) = pre_xfer {
+            let failure = self.run_pre_xfer(pre_xfer, &words, &request.serve.operands, &requested);
+            refusal = refusal.or(failure);
+        }
+        let mut options = request.options.as_ref().cloned().unwrap_or_default();
+        if !sends {
+            request.serve.operands.iter_mut().for_each(|dest| *dest = path.dest(dest));
+        }
+        let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
+        let announced = self.apply(values, (&path, &dest), munges, sends, &mut options);
+        let refusal = refusal
+            .or_else(|| access_error(values, read_only, sends, &options))
+            .or_else(|| stock_server::lacking(&request));
+        let begins = refusal.is_none();
+        let refusal = refusal
+            .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
+            .map(|error| error.by(stock_server::role_of(&request)));
+        let begins = begins && refusal.as_ref().is_none_or(|error| !sends && error.exit != Exit::Unsupported);
+        request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
+        let idle = Some(options.connect.timeout_secs).filter(|&secs| secs > 0);
+        let idle = idle.map(|secs| Duration::from_secs(secs.into()));
+        let patience = Patience { stop: self.env.stop.clone(), ..Patience::of_a_copy(idle) };
+        let leaves = patience.beaten.clone();
+        let link = self.env.handle_signals().and_then(|()| stdio::link(patience))?;
+        let link = Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+        sys::lift_open_files(sys::OPEN_FILES_MAX);
+        self.env.cwd.clone_from(&path.dir);
+        let in_module = |line: Vec<u8>| in_module(line, &path.dir, name);
+        let log = |line: &[u8]| self.log.put(line);
+        if begins {
+            log(if sends { b"building file list" } else { b"receiving file list" });
+        }
+        let terms = DaemonTerms { protocol, timeout_secs: announced, in_module: &in_module, log: &log };
+        let side = DaemonSide { terms, rules, refusal };
+        let mut tally = Tally::default();
+        let ended = stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
+        Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
+    }
+
+    /// Applies the parameters of a module to the options of a client. Returns the timeout to announce.
+    fn apply(
+        &self,
+        values: &Values,
+        (path, dest): (&ModulePath, &[u8]),
+        munges: bool,
+        sends: bool,
+        options: &mut Options,
+    ) -> u32 {
+        let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0).unwrap_or_default().output;
+        options.output.info.limit(&most.info);
+        options.output.debug.limit(&most.debug);
+        options.output.stderr = StderrMode::Client;
+        let preserve = &mut options.preserve;
+        preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(path.chroot.is_some());
+        preserve.fake_super = values.flag(Param::FakeSuper);
+        preserve.peer_links = match munges {
+            true => PeerLinks::Munged,
+            false if path.is_whole_root() => PeerLinks::AsSent,
+            false => PeerLinks::Sanitized,
+        };
+        if values.flag(Param::InsecureLinks) {
+            preserve.link_owners = LinkOwners::Anyone;
+        }
+        let chmod = if sends { Param::OutgoingChmod } else { Param::IncomingChmod };
+        if let Some(text) = self.text(values, chmod) {
+            // An invalid one is an error at start.
+            preserve.chmod.extend(cli::value::chmod::parse(&text, self.env.umask).unwrap_or_default());
+        }
+        if let Some(noatime) = values.optional_flag(Param::OpenNoatime) {
+            options.select.open_noatime = noatime;
+        }
+        options.delete.ignore_errors |= values.flag(Param::IgnoreErrors);
+        if self.text(values, Param::DontCompress).is_some_and(|list| list == b"*") {
+            options.delta.compress.level = Some(1);
+        }
+        let rate = self.args.bwlimit.as_deref().and_then(|text| str::from_utf8(text).ok()?.parse::<u64>().ok());
+        if let Some(rate) = rate.filter(|&rate| rate > 0).map(|rate| rate * 1024) {
+            let limit = &mut options.connect.bwlimit_bytes_per_sec;
+            *limit = Some(limit.map_or(rate, |given| given.min(rate)));
+        }
+        if options.place.temp_dir.is_none() {
+            options.place.temp_dir = self.text(values, Param::TempDir);
+        }
+        if !path.is_whole_root() {
+            sanitize_options(options, &path.dir, dest);
+        }
+        let secs = u32::try_from(values.number(Param::Timeout)).unwrap_or(0);
+        let timeout = &mut options.connect.timeout_secs;
+        if secs > 0 && (*timeout == 0 || *timeout > secs) {
+            *timeout = secs;
+        }
+        secs
+    }
+}
+
+/// The option that requests this many levels of verbosity.
+fn verbosity(levels: i32) -> Vec<u8> {
+    let levels = usize::try_from(levels).unwrap_or(0).min(VERBOSITY_MAX);
+    if levels == 0 { b"--no-verbose".to_vec() } else { [b"-".as_slice(), &b"v".repeat(levels)].concat() }
+}
+
+/// The most levels of verbosity.
+const VERBOSITY_MAX: usize = 9;
+
+/// Keeps the paths that options name in the module. `dest`: the destination, to which alternate directories are
+/// relative.
+fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
+    let place = &mut options.place;
+    let backup = place.backup.as_mut().and_then(|backup| backup.dir.as_mut());
+    let listed = match &mut options.select.files_from {
+        Some(FilesFrom::File(path)) => Some(path),
+        Some(FilesFrom::Far(_) | FilesFrom::Stdin) | None => None,
+    };
+    for path in [backup, place.temp_dir.as_mut(), place.partial_dir.as_mut(), listed].into_iter().flatten() {
+        *path = module_path::option_path(path, dir, 0);
+    }
+    let depth = dest.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).count();
+    for path in options.delta.alt_dest.iter_mut().flat_map(|alt| &mut alt.dirs) {
+        *path = module_path::option_path(path, dir, depth);
+    }
+}
+
+/// Returns the error for a direction that the module does not permit.
+fn access_error(values: &Values, read_only: bool, sends: bool, options: &Options) -> Option<Error> {
+    let words = match sends {
+        false if read_only => "ERROR: module is read only",
+        true if values.flag(Param::WriteOnly) => "ERROR: module is write only",
+        true if read_only && options.select.remove_source != RemoveSource::No => {
+            "ERROR: --remove-source-files cannot be used with a read-only module"
+        }
+        _ => return None,
+    };
+    Some(Error::usage(words))
+}
+
+/// Returns the error for a path that the rules of the module exclude.
+fn path_error(
+    rules: &ModuleRules,
+    sends: bool,
+    module: &ModulePath,
+    request: &cli::ServeStock,
+    options: &Options,
+) -> Option<Error> {
+    const REJECTED: &str = "Your options have been rejected by the server.";
+    let is_excluded = |path: &Vec<u8>| {
+        rules.exclude(&crate::path::join(&module.dir, path), true)
+            || path.starts_with(b"/") && rules.exclude(path, true)
+    };
+    let place = &options.place;
+    let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+    if backup.into_iter().chain(&place.temp_dir).any(is_excluded) {
+        return Some(Error::new(Exit::Unsupported, format!("rsync: {REJECTED}")));
+    }
+    if options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs).any(is_excluded) {
+        return Some(Error::usage(REJECTED));
+    }
+    let dest = request.serve.operands.first().filter(|dest| !sends && sandbox::is_hidden(dest))?;
+    let words = [b"ERROR: daemon has excluded destination \"".as_slice(), dest, b"\""].concat();
+    Some(Error::new(Exit::FileSelect, words))
+}
+
+/// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them.
+fn in_module(line: Vec<u8>, dir: &[u8], module: &[u8]) -> Vec<u8> {
+    let is_about_file = line.starts_with(b"rsync: [") || line.starts_with(b"file has vanished: ");
+    let Some(begin) = line.iter().position(|&byte| byte == b'"').filter(|_| is_about_file) else { return line };
+    let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
+    let ends = [&b"\" failed: "[..], b"\") failed: ", b"\": "];
+    let Some(end) = ends.into_iter().find_map(last).or_else(|| line.len().checked_sub(1)) else {
+        return line;
+    };
+    if end <= begin || line[end] != b'"' {
+        return line;
+    }
+    let path = &line[begin + 1..end];
+    let inner = match path.strip_prefix(dir) {
+        _ if dir == b"/" => path,
+        Some(rest) if rest.starts_with(b"/") => &rest[1..],
+        Some(b"") => b".",
+        _ => path,
+    };
+    [&line[..=begin], inner, b"\" (in ", module, b")", &line[end + 1..]].concat()
+}
