@@ -179,14 +179,10 @@ fn without_number(line: &str, titles: &[&str]) -> Option<String> {
 
 /// Masks what differs only when data goes between machines; `None` drops the line.
 fn between_machines(line: &str) -> Option<String> {
-    const BROKEN_OFF: [&str; 4] = [
-        "connection unexpectedly closed (",
-        "safe_write failed",
-        "write error: Broken pipe",
-        "read error: Connection reset by peer",
-    ];
-    if line.starts_with("rsync: ") && BROKEN_OFF.iter().any(|words| line.contains(words)) {
-        return None;
+    if let Some((message, _)) = line.split_once(" bytes received so far)")
+        && let Some((message, _)) = message.rsplit_once(" (")
+    {
+        return Some(format!("{message} (<n> bytes received so far)"));
     }
     // Printed by a process that another one ended.
     if line.contains("received SIGUSR1 (code 19)") {

@@ -576,9 +576,16 @@ fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
 /// Normalizes the stderr of two machines, which mix in any order, and the exit code.
 ///
 /// Both ends report the end of the run. If rsync's remote end dies with a code of its own, the local end reports that
-/// the stream ended or that a write failed (12, 10). The local end exits with either of the two codes.
+/// the stream ended or that a write failed (12, 10), if it notices that first. The local end exits with either of the two
+/// codes. Without another cause, what is said about a lost connection stays.
 fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     const BROKEN_OFF: [&str; 2] = ["(code 12) at", "(code 10) at"];
+    const CONSEQUENCES: [&str; 4] = [
+        "connection unexpectedly closed (",
+        "safe_write failed",
+        "write error: Broken pipe",
+        "read error: Connection reset by peer",
+    ];
     let mut lines = sorted(stderr.split('\n').collect());
     lines.dedup();
     let is_end = |line: &&str| line.starts_with("rsync error: ");
@@ -587,7 +594,9 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     let Some(cause) = lines.iter().copied().find(is_cause).and_then(code) else {
         return (lines.join("\n"), exit);
     };
-    lines.retain(|line| !is_end(line) || is_cause(line));
+    let is_consequence =
+        |line: &str| line.starts_with("rsync: ") && CONSEQUENCES.iter().any(|words| line.contains(words));
+    lines.retain(|line| if is_end(line) { is_cause(line) } else { !is_consequence(line) });
     (lines.join("\n"), if matches!(exit, 10 | 12) { cause } else { exit })
 }
 
