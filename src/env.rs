@@ -46,6 +46,8 @@ pub struct Env {
     pub stop_requested: Arc<AtomicBool>,
     /// Set only by these signals. A second signal ends the process at once.
     signalled: Arc<AtomicBool>,
+    /// [`Env::handle_signals`] was called.
+    handles_signals: AtomicBool,
     /// Set by the deadline of `--stop-after` or `--stop-at`.
     pub timed_out: Arc<AtomicBool>,
     /// The counts of the run, set at its end.
@@ -74,6 +76,7 @@ impl Env {
             stop: Arc::new(AtomicBool::new(false)),
             stop_requested: Arc::new(AtomicBool::new(false)),
             signalled: Arc::new(AtomicBool::new(false)),
+            handles_signals: AtomicBool::new(false),
             timed_out: Arc::new(AtomicBool::new(false)),
             counts: Mutex::default(),
         }
@@ -92,8 +95,11 @@ impl Env {
     }
 
     /// Makes SIGINT, SIGTERM and SIGHUP set [`Env::stop`] instead of ending the process. A second signal ends it at
-    /// once.
+    /// once. A second call has no effect: its handlers would take the first signal for the second.
     pub fn handle_signals(&self) -> std::io::Result<()> {
+        if self.handles_signals.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(signal, 20, self.signalled.clone())?;
             signal_hook::flag::register(signal, self.signalled.clone())?;
@@ -275,6 +281,12 @@ pub fn leave_streams(all: bool) {
             let _ = rustix::stdio::dup2_stderr(&null);
         }
     }
+}
+
+/// Makes this file standard input and standard output.
+pub fn become_streams(file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
+    rustix::stdio::dup2_stdin(file)?;
+    Ok(rustix::stdio::dup2_stdout(file)?)
 }
 
 /// Ends this process with this exit code, for one that another process continues.

@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// What a client and a daemon did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -837,6 +838,26 @@ impl Listening {
     }
 }
 
+impl Listening {
+    /// Connects, and waits for the greeting.
+    fn connect(&self) -> BufReader<TcpStream> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        assert!(line.starts_with("@RSYNCD: "), "{line}");
+        stream
+    }
+
+    /// Returns the processes of its connections.
+    fn connections(&self) -> Vec<i32> {
+        let pid = self.daemon.id();
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    }
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
         let _ = self.daemon.kill();
@@ -856,6 +877,32 @@ fn daemon_listens_and_ends_at_a_signal() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(daemon.daemon.wait().unwrap().code(), Some(20));
     assert!(!scene.path("pid").exists());
+}
+
+#[test]
+fn connections_share_the_memory_of_the_daemon() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let _client = daemon.connect();
+    let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", daemon.connections()[0])).unwrap();
+    let kib = |name: &str| -> u64 {
+        let line = memory.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    assert!(kib("Private_Dirty:") * 2 < kib("Anonymous:"), "{memory}");
+}
+
+#[test]
+fn connections_end_at_a_signal_and_leave_the_daemon() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    let mut client = daemon.connect();
+    let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(client.read_line(&mut String::new()).unwrap(), 0);
+    until(|| daemon.connections().is_empty());
+    assert!(scene.path("pid").exists());
+    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
 }
 
 #[test]

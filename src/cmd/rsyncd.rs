@@ -1,6 +1,7 @@
 //! A daemon for stock clients (`--daemon`): listens, and starts a process for each connection.
 //!
-//! The process of a connection is this program again with the connection as its standard input, as inetd starts it.
+//! The process of a connection is a fork, which shares most of its memory with the daemon. The connection is its standard
+//! input, as if inetd had started it.
 
 use super::command_end::{fail, write_text};
 use super::rsyncd_log::{DaemonLog, facility_of};
@@ -21,7 +22,6 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
-use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 
 /// The configuration if none is named.
@@ -125,6 +125,7 @@ fn cannot_start(line: Vec<u8>) -> Error {
 }
 
 fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
+    let args = &absolute(&env.cwd, args);
     let config = read_config(env, args).map_err(cannot_start)?;
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
@@ -154,7 +155,7 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         detach()?;
     }
     let pid_file = config.globals.text(Param::PidFile, &vars);
-    let _pid = pid_file.as_deref().map(PidFile::write).transpose()?;
+    let pid_file = pid_file.as_deref().map(PidFile::write).transpose()?;
     env.handle_signals().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let ports: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let port = ports.first().map_or(0, SocketAddr::port);
@@ -163,9 +164,20 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         // The user may have closed standard output.
         let _ = writeln!(env.stdout, "sparsync: listening on port {port}").and_then(|()| env.stdout.flush());
     }
-    serve(env, args, &listeners, &log);
+    if let Some(stream) = serve(env, &listeners, &log) {
+        drop(listeners);
+        pid_file.into_iter().for_each(PidFile::leave);
+        return Ok(run_connection(env, args, stream));
+    }
     log.put(b"rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)");
     Ok(Exit::Signal)
+}
+
+/// Makes the paths independent of the working directory, which changes in the background.
+fn absolute(cwd: &[u8], args: &DaemonArgs) -> DaemonArgs {
+    let absolute = |path: &Vec<u8>| if path.starts_with(b"/") { path.clone() } else { path::join(cwd, path) };
+    let (config, log_file) = (args.config.as_ref().map(absolute), args.log_file.as_ref().map(absolute));
+    DaemonArgs { config, log_file, ..args.clone() }
 }
 
 /// Sets an option of `socket options`: `NAME` or `NAME=VALUE`. The error is a line for the log.
@@ -220,7 +232,8 @@ fn detach() -> Result<()> {
 
 /// The pid file, which is locked while the daemon runs and removed at its end.
 struct PidFile {
-    path: Vec<u8>,
+    /// `None` in the process of a connection.
+    path: Option<Vec<u8>>,
     _lock: OwnedFd,
 }
 
@@ -241,44 +254,59 @@ impl PidFile {
         sys::truncate(file.as_fd(), 0)
             .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))
             .map_err(|error| failed(&error))?;
-        Ok(PidFile { path: path.to_vec(), _lock: file })
+        Ok(PidFile { path: Some(path.to_vec()), _lock: file })
+    }
+
+    /// Leaves the file to the daemon, in the process of a connection.
+    fn leave(mut self) {
+        self.path = None;
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
         // A file that stays is overwritten by the next daemon.
-        if let Ok(dir) = sys::open_dir_path(path::split_parent(&self.path).0) {
-            let _ = sys::unlink(dir.as_fd(), path::file_name(&self.path));
+        let Some(path) = &self.path else { return };
+        if let Ok(dir) = sys::open_dir_path(path::split_parent(path).0) {
+            let _ = sys::unlink(dir.as_fd(), path::file_name(path));
         }
     }
 }
 
-fn serve(env: &Env, args: &DaemonArgs, listeners: &[TcpListener], log: &DaemonLog) {
-    let mut children: Vec<Child> = Vec::new();
+/// Accepts connections until the daemon is stopped. Returns `None` then, and the connection in the process for one.
+fn serve(env: &Env, listeners: &[TcpListener], log: &DaemonLog) -> Option<TcpStream> {
+    let mut connections = 0;
     listeners.iter().for_each(|listener| drop(listener.set_nonblocking(true)));
-    let words: Vec<OsString> = connection_words(env, args);
     while !env.stop.load(Ordering::Relaxed) {
-        // A child whose state is unknown has ended.
-        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        connections -= sys::collect_ended().min(connections);
         let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
         if !sys::wait_any_readable(&fds, LOOK_MS).unwrap_or(false) {
             continue;
         }
         for listener in listeners {
             let Ok((stream, _)) = listener.accept() else { continue };
-            if children.len() >= CONNECTIONS_MAX {
+            if connections >= CONNECTIONS_MAX {
                 reject(&stream);
                 continue;
             }
-            match start_process(env, &words, stream) {
-                Ok(child) => children.push(child),
+            match sys::fork() {
+                Ok(Some(_)) => connections += 1,
+                Ok(None) => return Some(stream),
                 Err(error) => log.put(
                     &[b"rsync: could not create child server process: ".as_slice(), &errno_words(&error)].concat(),
                 ),
             }
         }
     }
+    None
+}
+
+/// Runs the connection of this process, which [`serve`] has started.
+fn run_connection(env: &mut Env, args: &DaemonArgs, stream: TcpStream) -> Exit {
+    let became = stream.set_nonblocking(false).and_then(|()| env::become_streams(stream.as_fd()));
+    drop(stream);
+    // Without streams, the client sees the end of the connection.
+    became.map_or(Exit::SocketIo, |()| rsyncd_session::run(env, args))
 }
 
 /// Informs a client that there are too many connections.
@@ -286,32 +314,4 @@ fn reject(mut stream: &TcpStream) {
     let line = format!("@ERROR: max connections ({CONNECTIONS_MAX}) reached -- try again later\n");
     // The client learns by the end of the connection, too.
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(line.as_bytes()));
-}
-
-/// Returns the command line of the process of a connection. Its working directory is `/`.
-fn connection_words(env: &Env, args: &DaemonArgs) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["--daemon".into()];
-    let mut add = |name: &str, value: &Option<Vec<u8>>| {
-        let word = |value: &Vec<u8>| OsString::from_vec([name.as_bytes(), value].concat());
-        words.extend(value.as_ref().map(word));
-    };
-    let absolute = |path: &Vec<u8>| if path.starts_with(b"/") { path.clone() } else { path::join(&env.cwd, path) };
-    add("--config=", &args.config.as_ref().map(absolute));
-    add("--log-file=", &args.log_file.as_ref().map(absolute));
-    add("--log-file-format=", &args.log_format);
-    add("--bwlimit=", &args.bwlimit);
-    add("--temp-dir=", &args.temp_dir);
-    args.overrides.iter().for_each(|value| add("--dparam=", &Some(value.clone())));
-    words
-}
-
-fn start_process(env: &Env, words: &[OsString], stream: TcpStream) -> io::Result<Child> {
-    stream.set_nonblocking(false)?;
-    let socket = OwnedFd::from(stream);
-    let mut command = env::itself(words);
-    command.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
-    sys::set_umask(env.umask);
-    let child = command.spawn();
-    sys::take_umask();
-    child
 }

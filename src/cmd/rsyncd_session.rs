@@ -33,10 +33,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a client may take for all that comes before the session.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(60);
+/// How often a read checks whether the process must stop, in milliseconds.
+const LOOK_MS: u32 = 500;
 /// The most bytes of a MOTD file.
 const MOTD_MAX_BYTES: usize = 1 << 20;
 
@@ -73,20 +76,28 @@ fn refuse_unknown<T>(name: &[u8]) -> Result<T, Refusal> {
     refuse([b"Unknown module '", name, b"'"].concat())
 }
 
-/// Reads standard input without a buffer, until a deadline: the session reads what comes later.
+/// Reads standard input without a buffer, until a deadline or a signal: the session reads what comes later.
 struct HandshakeReader {
     input: File,
     since: Since,
+    stop: Arc<AtomicBool>,
 }
 
 impl Read for HandshakeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let left = HANDSHAKE_MAX.saturating_sub(self.since.elapsed());
-        let millis = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-        if millis == 0 || !sys::wait_readable(self.input.as_fd(), millis)? {
-            return Err(io::ErrorKind::TimedOut.into());
+        loop {
+            let left = HANDSHAKE_MAX.saturating_sub(self.since.elapsed());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let millis = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).clamp(1, LOOK_MS);
+            if sys::wait_readable(self.input.as_fd(), millis)? {
+                return sys::receive(self.input.as_fd(), into);
+            }
         }
-        sys::receive(self.input.as_fd(), into)
     }
 }
 
@@ -113,7 +124,7 @@ pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
     // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
-    let input = HandshakeReader { input, since: Since::now() };
+    let input = HandshakeReader { input, since: Since::now(), stop: env.stop.clone() };
     let mut connection = Connection { env, args, config: &config, log, input, output, hook_vars: Vec::new() };
     match connection.converse() {
         Ok(exit) => exit,

@@ -94,6 +94,12 @@ pub fn wait_for(pid: u32) -> io::Result<i32> {
     Ok(status.map_or(-1, |(_, status)| status.as_raw()))
 }
 
+/// Collects the child processes that have ended, and returns how many there were.
+pub fn collect_ended() -> usize {
+    let ended = || rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+    std::iter::from_fn(|| ended().ok().flatten()).count()
+}
+
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
 pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
