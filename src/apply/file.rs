@@ -61,20 +61,18 @@ pub fn transfer(
     out.events.extend(warning.filter(|_| !is_announced));
     let similar = context.chosen.take(&job.path);
     out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
-    let mut item = job.item(context, Update::Received, changes);
-    item.transfer = true;
     if context.is_dry() {
         count(out, job, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
             backup::report_backup(context, dir, &job.path, &mut out.events);
         }
         if context.wants.items {
-            out.events.push(Event::Item(item));
+            out.events.push(Event::Item(item_of_transfer(context, job, changes)));
         }
         return false;
     }
     out.mark = context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
-    let brought = bring(context, applier, job, (item, changes), similar.as_ref(), out);
+    let brought = bring(context, applier, job, changes, similar.as_ref(), out);
     // Counts what remains of the file.
     out.mark = None;
     match brought {
@@ -89,9 +87,14 @@ pub fn transfer(
 /// Returns how a file is reported that is about to be requested from a peer that reports all items, and a warning.
 pub fn announced(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
     let (changes, warning) = changes_of_transfer(context, job, changes);
+    (item_of_transfer(context, job, changes), warning)
+}
+
+/// Returns the item of a file whose content is transferred.
+fn item_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> Box<Item> {
     let mut item = job.item(context, Update::Received, changes);
     item.transfer = true;
-    (item, warning)
+    item
 }
 
 /// Returns the changes that are reported for a file that is transferred. Without a readable basis it counts as new, with
@@ -106,23 +109,26 @@ fn changes_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -
     (Changes::NEW, Some(Event::Problem(Problem::new(line, Weight::Warning))))
 }
 
-/// Transfers the content, and reports and counts it. `item`: how the file is reported, with `changes`.
+/// Transfers the content, and reports and counts it.
 fn bring(
     context: &Context<'_>,
     applier: &mut ApplierState,
     job: &Job<'_>,
-    (mut item, changes): (Box<Item>, Changes),
+    changes: Changes,
     similar: Option<&Similar>,
     out: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
     let opened = open_content(context, job);
     let mut content = opened.inspect_err(|failure| count_unsent(context, job, changes, failure, out))?;
     out.begun.clear();
-    if context.wants.items && !context.wants.after_transfer && !context.is_reported_by_peer() {
-        out.begun.push(Event::Item(item.clone()));
-    }
+    let mut item = context.wants.items.then(|| item_of_transfer(context, job, changes));
     if context.wants.begin {
-        out.begun.push(Event::Begin(item.name.clone()));
+        let name = item.as_ref().map(|item| item.name.clone());
+        out.begun.extend(name.map(Event::Begin));
+    }
+    if !context.wants.after_transfer {
+        let shown = item.take().filter(|_| !context.is_reported_by_peer());
+        out.begun.extend(shown.map(Event::Item));
     }
     if !context.reports_when_open {
         report_begun(job, out);
@@ -134,7 +140,7 @@ fn bring(
     if context.wants.progress {
         out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
     }
-    if context.wants.items && context.wants.after_transfer {
+    if let Some(mut item) = item {
         item.moved_bytes = moved_bytes(content_counts.literal_bytes, context.reports_when_open);
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);
@@ -146,8 +152,7 @@ fn bring(
 
 /// Reports that a file is in progress.
 fn report_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
-    let begun = std::mem::take(&mut out.begun);
-    out.events.extend(begun);
+    out.events.append(&mut out.begun);
     if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
         live(&mut out.events);
     }

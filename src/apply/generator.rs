@@ -412,9 +412,9 @@ impl<'a> Generator<'a> {
             self.out.tally.created.add(Kind::Dir);
         }
         if self.context.wants.line_for(changes) {
-            let mut item = item_of(plan, &top.source, b"", b"", update, changes);
+            let sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
+            let mut item = item_of(&top.source, b"", sender_path, update, changes);
             item.file = self.context.wire.map(|_| FileId::ROOT);
-            item.sender_path = path::join(top.shown.as_deref().unwrap_or_default(), b".");
             self.out.head.push(Event::Item(item));
         }
     }

@@ -95,7 +95,12 @@ impl<'a> Job<'a> {
 
     /// Returns the item that reports it.
     pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
-        let mut item = item_of(self.plan, self.source(), self.reported_path(), self.source_name(), update, changes);
+        let sender_path = || match self.plan.shown(self.source(), self.source_name()) {
+            Some(path) => path,
+            None => self.reported_path().to_vec(),
+        };
+        let sender_path = if context.wants.paths { sender_path() } else { Vec::new() };
+        let mut item = item_of(self.source(), self.reported_path(), sender_path, update, changes);
         item.file = self.file_id();
         let lists_digests = context.options.check.mode == CheckMode::Digest;
         if lists_digests && context.wants.digest && item.kind == Kind::File {
@@ -122,19 +127,12 @@ impl<'a> Job<'a> {
 }
 
 /// Returns the item that reports an entry.
-pub fn item_of(
-    plan: &DirPlan,
-    source: &Entry,
-    path: &[u8],
-    source_name: &[u8],
-    update: Update,
-    changes: Changes,
-) -> Box<Item> {
+pub fn item_of(source: &Entry, path: &[u8], sender_path: Vec<u8>, update: Update, changes: Changes) -> Box<Item> {
     let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
     let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.source_ids).unwrap_or((source.uid, source.gid));
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
-        sender_path: plan.shown(source, source_name).unwrap_or_else(|| path.to_vec()),
+        sender_path,
         kind: source.kind(),
         update,
         changes,

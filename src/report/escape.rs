@@ -31,9 +31,8 @@ impl Charset {
 ///
 /// Tab and DEL are not escaped. A backslash is escaped only if it would read as an escape: before `#` and three digits.
 pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
-    // Every charset prints most lines as they are. Without a branch, many bytes are compared at once.
-    let is_plain = |byte: u8| (0x20..0x80).contains(&byte) & (byte != b'\\');
-    if line.iter().fold(true, |plain, &byte| plain & is_plain(byte)) {
+    // Every charset prints most lines as they are.
+    if is_plain(line, b'\\') {
         out.extend_from_slice(line);
         return;
     }
@@ -68,6 +67,13 @@ pub fn put(out: &mut Vec<u8>, line: &[u8], charset: Charset) {
         at += 1;
     }
     out.extend_from_slice(&line[done..]);
+}
+
+/// Returns whether there are only ASCII characters, and neither controls nor `\` nor `other` among them.
+pub fn is_plain(line: &[u8], other: u8) -> bool {
+    // Without a branch, many bytes are compared at once.
+    let fits = |byte: u8| (0x20..0x80).contains(&byte) & (byte != b'\\') & (byte != other);
+    line.iter().fold(true, |plain, &byte| plain & fits(byte))
 }
 
 fn reads_as_escape(rest: &[u8]) -> bool {

@@ -23,7 +23,7 @@ pub enum Update {
 pub struct Item {
     /// The path relative to the transfer root; `.` for the root. Without a trailing slash.
     pub name: Vec<u8>,
-    /// The path on the sender, for `%f`: source argument and name joined, no leading slash.
+    /// The path on the sender, for `%f`: source argument and name joined, no leading slash. Only under [`Wants::paths`].
     pub sender_path: Vec<u8>,
     /// The kind of the entry.
     pub kind: Kind,

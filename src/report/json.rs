@@ -1,5 +1,6 @@
 //! `--json`: one JSON object per line for each event of a run. docs/json-schema.json describes them.
 
+use super::escape;
 use super::event::{Event, Item, Problem, Update, Weight};
 use super::itemize::{DELETING, itemize};
 use super::progress::ListTotal;
@@ -254,10 +255,16 @@ fn put_change(out: &mut Vec<u8>, item: &Item) {
 /// Appends the fields of an entry. There can be a line for each entry of a tree, and deriving it costs three times as much.
 fn put_entry(out: &mut Vec<u8>, line_type: &str, item: &Item) {
     put_words(out, ["{\"type\":\"", line_type, "\",\"path\":"]);
-    let Text { path, path_base64 } = Text::new(&item.name);
-    put_value(out, path);
-    if let Some(bytes) = path_base64 {
-        put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
+    if escape::is_plain(&item.name, b'"') {
+        out.push(b'"');
+        out.extend_from_slice(&item.name);
+        out.push(b'"');
+    } else {
+        let Text { path, path_base64 } = Text::new(&item.name);
+        put_value(out, path);
+        if let Some(bytes) = path_base64 {
+            put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
+        }
     }
     put_words(out, [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""]);
     // In octal, without the file type.

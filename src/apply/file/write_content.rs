@@ -3,13 +3,14 @@
 use crate::apply::attributes;
 use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
+use crate::apply::file::item_of_transfer;
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::sys;
-use crate::report::event::{Event, Problem, Update, Weight};
+use crate::report::event::{Event, Problem, Weight};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
@@ -60,8 +61,7 @@ pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) -> Result<(), E
     }
     // The first attempt would have left it with the current time.
     let changes = attributes::left_as_new(context, job.source());
-    let mut item = job.item(context, Update::Received, changes);
-    item.transfer = true;
+    let item = item_of_transfer(context, job, changes);
     if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
         return wire.announce(item);
     }
