@@ -211,79 +211,106 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
 
 /// Appends a line.
 pub fn put(out: &mut Vec<u8>, line: &Line<'_>) {
-    match line {
-        Line::Change(item) => put_change(out, item),
-        Line::Entry(item) => {
-            put_entry(out, "entry", item);
-            out.push(b'}');
+    Parts::default().put(out, line);
+}
+
+/// The parts of an entry's line that most entries of a run have in common. There can be a line for each entry of a tree, so
+/// they are kept for the next one.
+#[derive(Default)]
+pub struct Parts {
+    of: Option<(Kind, u32, Update, Changes)>,
+    /// From the kind to the length.
+    kind_and_mode: Vec<u8>,
+    /// The columns of `-i`, how the entry was updated, and what differed.
+    outcome: Vec<u8>,
+}
+
+impl Parts {
+    /// Appends a line.
+    pub fn put(&mut self, out: &mut Vec<u8>, line: &Line<'_>) {
+        match line {
+            Line::Change(item) => {
+                self.put_entry(out, b"{\"type\":\"change\",\"path\":", item);
+                out.extend_from_slice(&self.outcome);
+                if let Some(name) = &item.linked_to {
+                    out.extend_from_slice(b",\"linked_to\":");
+                    put_value(out, Text::new(name));
+                }
+                out.push(b'}');
+            }
+            Line::Entry(item) => {
+                self.put_entry(out, b"{\"type\":\"entry\",\"path\":", item);
+                out.push(b'}');
+            }
+            other => put_value(out, other),
         }
-        other => put_value(out, other),
+        out.push(b'\n');
     }
-    out.push(b'\n');
-}
 
-fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
-    // Writing to a vector does not fail, and no object has a key that is not a string.
-    let _ = serde_json::to_writer(out, &value);
-}
-
-/// Appends the columns of `-i`, how the entry was updated, and what differed, after the fields of the entry.
-fn put_change(out: &mut Vec<u8>, item: &Item) {
-    let update = match item.update {
-        Update::Received => "received",
-        Update::Sent => "sent",
-        Update::Local => "local",
-        Update::HardLink => "hard_link",
-        Update::Attrs => "attributes",
-    };
-    put_entry(out, "change", item);
-    out.extend_from_slice(b",\"itemize\":\"");
-    out.extend_from_slice(&itemize(item.update, item.kind, item.changes));
-    put_words(out, ["\",\"update\":\"", update, "\",\"is_new\":"]);
-    put_words(out, [if item.changes.has(Changes::NEW) { "true" } else { "false" }, ",\"changes\":["]);
-    for (at, shown) in item.changes.shown().enumerate() {
-        put_words(out, [if at == 0 { "\"" } else { ",\"" }, shown.name, "\""]);
-    }
-    out.push(b']');
-    if let Some(name) = &item.linked_to {
-        out.extend_from_slice(b",\"linked_to\":");
-        put_value(out, Text::new(name));
-    }
-    out.push(b'}');
-}
-
-/// Appends the fields of an entry. There can be a line for each entry of a tree, and deriving it costs three times as much.
-fn put_entry(out: &mut Vec<u8>, line_type: &str, item: &Item) {
-    put_words(out, ["{\"type\":\"", line_type, "\",\"path\":"]);
-    if escape::is_plain(&item.name, b'"') {
-        out.push(b'"');
-        out.extend_from_slice(&item.name);
-        out.push(b'"');
-    } else {
-        let Text { path, path_base64 } = Text::new(&item.name);
-        put_value(out, path);
-        if let Some(bytes) = path_base64 {
-            put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
+    /// Appends the fields of an entry. Deriving them costs three times as much.
+    fn put_entry(&mut self, out: &mut Vec<u8>, start: &[u8], item: &Item) {
+        let of = (item.kind, item.mode, item.update, item.changes);
+        if self.of != Some(of) {
+            self.set(item);
+            self.of = Some(of);
+        }
+        out.extend_from_slice(start);
+        if escape::is_plain(&item.name, b'"') {
+            out.push(b'"');
+            out.extend_from_slice(&item.name);
+            out.push(b'"');
+        } else {
+            let Text { path, path_base64 } = Text::new(&item.name);
+            put_value(out, path);
+            if let Some(bytes) = path_base64 {
+                put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
+            }
+        }
+        out.extend_from_slice(&self.kind_and_mode);
+        put_value(out, item.len_bytes);
+        out.extend_from_slice(b",\"mtime_secs\":");
+        put_value(out, item.mtime.secs);
+        out.extend_from_slice(b",\"mtime_nanos\":");
+        put_value(out, item.mtime.nanos);
+        if let Some(target) = &item.target {
+            out.extend_from_slice(b",\"target\":");
+            put_value(out, Text::new(target));
         }
     }
-    put_words(out, [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""]);
-    // In octal, without the file type.
-    out.extend_from_slice(&[9, 6, 3, 0].map(|shift| b'0' + (item.mode >> shift & 7) as u8));
-    out.extend_from_slice(b"\",\"size_bytes\":");
-    put_value(out, item.len_bytes);
-    out.extend_from_slice(b",\"mtime_secs\":");
-    put_value(out, item.mtime.secs);
-    out.extend_from_slice(b",\"mtime_nanos\":");
-    put_value(out, item.mtime.nanos);
-    if let Some(target) = &item.target {
-        out.extend_from_slice(b",\"target\":");
-        put_value(out, Text::new(target));
+
+    fn set(&mut self, item: &Item) {
+        self.kind_and_mode.clear();
+        put_words(&mut self.kind_and_mode, [",\"kind\":\"", kind_name(item.kind), "\",\"mode\":\""]);
+        // In octal, without the file type.
+        self.kind_and_mode.extend([9, 6, 3, 0].map(|shift| b'0' + (item.mode >> shift & 7) as u8));
+        put_words(&mut self.kind_and_mode, ["\",\"size_bytes\":"]);
+        let update = match item.update {
+            Update::Received => "received",
+            Update::Sent => "sent",
+            Update::Local => "local",
+            Update::HardLink => "hard_link",
+            Update::Attrs => "attributes",
+        };
+        let is_new = if item.changes.has(Changes::NEW) { "true" } else { "false" };
+        self.outcome.clear();
+        put_words(&mut self.outcome, [",\"itemize\":\""]);
+        self.outcome.extend_from_slice(&itemize(item.update, item.kind, item.changes));
+        put_words(&mut self.outcome, ["\",\"update\":\"", update, "\",\"is_new\":", is_new, ",\"changes\":["]);
+        for (at, shown) in item.changes.shown().enumerate() {
+            put_words(&mut self.outcome, [if at == 0 { "\"" } else { ",\"" }, shown.name, "\""]);
+        }
+        self.outcome.push(b']');
     }
 }
 
 fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
     words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
 }
+fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
+    // Writing to a vector does not fail, and no object has a key that is not a string.
+    let _ = serde_json::to_writer(out, &value);
+}
+
 
 /// Returns the line of a text for the user.
 pub fn note(text: &[u8]) -> Line<'_> {
@@ -409,6 +436,20 @@ mod tests {
     }
 
     #[test]
+
+        // What is kept for the next line is not used for a different entry.
+        let others = [
+            Item { kind: Kind::Dir, ..item.clone() },
+            Item { mode: 0, ..item.clone() },
+            Item { update: Update::Sent, ..item.clone() },
+            Item { changes: Changes::SIZE, ..item.clone() },
+        ];
+        let (mut parts, mut kept, mut out) = (Parts::default(), Vec::new(), Vec::new());
+        for line in others.iter().flat_map(|other| [&item, other, other]).map(Line::Change) {
+            parts.put(&mut kept, &line);
+            put(&mut out, &line);
+        }
+        assert_eq!(kept, out);
     fn paths_that_are_not_utf8_have_their_bytes_in_base64() {
         let text = |name: &[u8]| {
             shown(

@@ -20,6 +20,8 @@ pub(super) struct Screen {
     in_line: bool,
     /// A line for stderr, escaped.
     shown: Vec<u8>,
+    /// What the lines of entries have in common under `--json`.
+    parts: json::Parts,
 }
 
 impl Screen {
@@ -40,7 +42,16 @@ impl Screen {
             StderrMode::All if output.json => (Sink::new(stdout, Outbuf::Line), Some(stderr)),
             StderrMode::All => (Sink::new(stderr, Outbuf::Line), None),
         };
-        Screen { stdout, stderr, charset, quiet: output.quiet, json: output.json, in_line: false, shown: Vec::new() }
+        Screen {
+            stdout,
+            stderr,
+            charset,
+            quiet: output.quiet,
+            json: output.json,
+            in_line: false,
+            shown: Vec::new(),
+            parts: json::Parts::default(),
+        }
     }
 
     /// Prints a line to stdout, unless the run is quiet.
@@ -76,7 +87,7 @@ impl Screen {
 
     /// Writes an object (`--json`).
     pub(super) fn put_object(&mut self, line: &json::Line<'_>) {
-        json::put(&mut self.stdout.buf, line);
+        self.parts.put(&mut self.stdout.buf, line);
         self.stdout.settle();
     }
 
