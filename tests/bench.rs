@@ -1,8 +1,12 @@
 //! `sparsync bench`: its rows, and that nothing remains of its copies.
 
 use crate::json::check_line;
+use crate::kit::{oracle, report_skip};
 use crate::server::Scene;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::BufRead as _;
+use std::process::{Command, Stdio};
 
 /// Runs bench and returns its rows, which the schema allows.
 #[track_caller]
@@ -89,4 +93,71 @@ fn sync_refuses_a_destination_that_is_in_use() {
     }
     assert!(!scene.path("in/below").exists());
     assert_eq!(std::fs::read_dir(scene.path("out")).unwrap().count(), 1, "its file is still there");
+}
+
+#[test]
+fn shapes_are_created_measured_and_removed() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("empty")).unwrap();
+    for (words, dir) in [("sync --shape=deep", "new"), ("scan --shape=deep,deep", "empty")] {
+        let rows = rows(&scene, &format!("{words} --workers=1,3 {dir}"));
+        let workers: Vec<_> = rows.iter().map(|row| row["workers"].as_u64().unwrap()).collect();
+        assert_eq!(workers, if dir == "new" { &[1, 3][..] } else { &[1, 3, 1, 3] });
+        for row in rows {
+            // The files, their directories, and the root.
+            let bytes = if dir == "new" { 2_000 << 10 } else { 0 };
+            assert_eq!((row["entries"].as_u64(), row["bytes"].as_u64()), (Some(3_001), Some(bytes)), "{row}");
+            assert_eq!(row["shape"], "deep", "{row}");
+        }
+    }
+    assert!(!scene.path("new").exists());
+    assert_eq!(std::fs::read_dir(scene.path("empty")).unwrap().count(), 0);
+
+    let mut command = scene.command("client", "bench scan --shape=deep --repeat=1 --svg=chart.svg");
+    let output = command.env("TMPDIR", scene.path("empty")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("shape  cache  workers") && text.contains("\ndeep   warm         1 "), "{text}");
+    assert!(text.contains("\ndeep, warm, 1 worker: "), "{text}");
+    assert!(std::fs::read_to_string(scene.path("chart.svg")).unwrap().contains(">deep, warm, workers: 1<"));
+    assert_eq!(std::fs::read_dir(scene.path("empty")).unwrap().count(), 0, "a temporary directory remains");
+}
+
+#[test]
+fn shape_needs_space() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("small")).unwrap();
+    let bench = |options: &str, shape: &str| {
+        let program = oracle::under_test().display();
+        let script =
+            format!("mount -t tmpfs -o {options} none small && exec {program} bench scan --shape={shape} small");
+        Command::new("unshare").args(["-rm", "sh", "-c", &script]).current_dir(scene.path("")).output()
+    };
+    for (options, shape, why) in [
+        ("size=1m", "large", "257 MiB are needed, 1 MiB are free"),
+        ("nr_inodes=9", "deep", "3000 inodes are needed, 5 are free"),
+    ] {
+        let Ok(output) = bench(options, shape) else { return report_skip("bench", "unshare is missing") };
+        let errors = String::from_utf8(output.stderr).unwrap();
+        if errors.starts_with("unshare:") || errors.starts_with("mount:") {
+            return report_skip("bench", "no file system can be mounted here");
+        }
+        let expected = format!("sparsync: cannot create the tree `{shape}` in small: {why}\n");
+        let hint = "hint: name a directory with more space, or another shape\n";
+        assert_eq!((errors, output.status.code()), (expected + hint, Some(11)));
+    }
+}
+
+#[test]
+fn interrupted_measurement_removes_its_trees() {
+    let scene = Scene::new();
+    let words = "bench sync --shape=deep --repeat=1 --json --workers=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 new";
+    let mut command = Command::new(oracle::under_test());
+    command.args(words.split(' ')).current_dir(scene.path("")).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "no row");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    lines.for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(20));
+    assert!(!scene.path("new").exists());
 }

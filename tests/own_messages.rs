@@ -194,6 +194,9 @@ fn messages_of_command_lines() {
     {
         book.client(&format!("bench {line}"));
     }
+    for line in ["scan a --workers=0", "scan --shape=x", "sync --shape=deep a b", "scan --shape=deep none/x"] {
+        book.client(&format!("bench {line}"));
+    }
     for line in ["a b", "--colour", "-e rsh", "--path", "-- -x", "-q"] {
         book.client(&format!("doctor {line}"));
     }

@@ -17,8 +17,8 @@ mod tests;
 mod word_reader;
 
 pub use command::{
-    Bench, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Install, MEMORY_MIN_BYTES, NewGrant, RemoteHost, Rights, Server,
-    ServerAction, Session, Start, Verb, is_owner,
+    Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Install, MEMORY_MIN_BYTES, NewGrant, RemoteHost,
+    Rights, Server, ServerAction, Session, Shape, Start, Verb, is_owner,
 };
 pub use pages::{Page, help_pages};
 

@@ -1,8 +1,8 @@
 //! `sparsync bench`: measures listing and copying a tree, and names what limits the speed.
 
 use super::command_end::{print_line, write_text};
-use super::{copy, metrics_file};
-use crate::cli::subcommand::Bench;
+use super::{bench_tree, copy, metrics_file};
+use crate::cli::subcommand::{Bench, BenchTrees, Shape};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -15,13 +15,20 @@ use crate::report::json::{self, BenchLine};
 use crate::work::clock::{self, Since};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The parts of the destination: the copy, and an empty directory from which the copy is emptied with --delete.
-const PARTS: [&[u8]; 2] = [b"copy", b"none"];
+/// The parts of the directory in which bench works: the copy, an empty directory from which the others are emptied with
+/// --delete, and the tree that bench creates.
+const PARTS: [&[u8]; 3] = [COPY, EMPTY, SOURCE];
+const COPY: &[u8] = b"copy";
+const EMPTY: &[u8] = b"none";
+const SOURCE: &[u8] = b"source";
+/// Where trees are created unless a directory is named.
+const TEMP_DIR: &[u8] = b"/tmp";
 /// From this average length on, data rather than entries is what storage is busy with.
 const LARGE_BYTES: u64 = 64 << 10;
 
@@ -72,94 +79,169 @@ impl Bound {
     }
 }
 
-/// Runs the measurements and prints a row for each cache state and number of workers.
+/// A tree, and where its copies go.
+struct Tree<'a> {
+    shape: Option<Shape>,
+    /// Its path.
+    source: &'a [u8],
+    /// The directory in which it is copied; `None` if it is only listed.
+    dest: Option<&'a [u8]>,
+    /// Whether this directory, or else the tree, is on a network file system.
+    is_network: bool,
+}
+
+impl Tree<'_> {
+    fn action(&self) -> &'static str {
+        if self.dest.is_some() { "sync" } else { "scan" }
+    }
+}
+
+/// What distinguishes the rows of a tree.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    is_cold: bool,
+    workers: usize,
+}
+
+/// The rows, and the sentences below them.
+#[derive(Default)]
+struct Report {
+    rows: Vec<BenchLine>,
+    verdicts: Vec<String>,
+}
+
+/// Runs the measurements and prints a row for each shape, cache state and number of workers.
 pub fn run(env: &mut Env, wanted: &Bench) -> Result<Exit> {
-    let source = [&wanted.source[..], b"/"].concat();
-    let trees = match &wanted.dest {
-        Some(dest) => Some(DestDir::make(&wanted.source, dest)?),
-        None => None,
+    let no_signals = |error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}"));
+    env.handle_signals().map_err(no_signals)?;
+    let dir = match &wanted.trees {
+        BenchTrees::Given { dest: None, .. } => None,
+        BenchTrees::Given { source, dest: Some(dest) } => Some(WorkDir::make(Some(source), dest.clone())?),
+        BenchTrees::Created { dir: Some(dir), .. } => Some(WorkDir::make(None, dir.clone())?),
+        BenchTrees::Created { dir: None, .. } => {
+            let base = env.var("TMPDIR").map_or_else(|| TEMP_DIR.to_vec(), OsStringExt::into_vec);
+            let name = format!("/sparsync-bench-{:016x}", u64::from_le_bytes(sys::random()));
+            Some(WorkDir::make(None, [&base[..], name.as_bytes()].concat())?)
+        }
     };
-    let measured = measure(env, wanted, &source).and_then(|rows| draw(env, wanted, &rows));
-    let removed = trees.map_or(Ok(()), |trees| trees.remove(env));
+    let measured = measure_all(env, wanted, dir.as_ref().map_or(b"", |dir| &dir.path));
+    let measured = measured.and_then(|rows| draw(env, wanted, &rows));
+    let removed = dir.map_or(Ok(()), |dir| dir.remove(env));
     measured.and(removed).map(|()| Exit::Ok)
 }
 
 /// Writes the chart, if one is requested.
 fn draw(env: &Env, wanted: &Bench, rows: &[BenchLine]) -> Result<()> {
     let Some(path) = &wanted.svg else { return Ok(()) };
-    let dest = wanted.dest.iter().flat_map(|dest| [b" ", &dest[..]].concat());
-    let what: Vec<u8> = wanted.source.iter().copied().chain(dest).collect();
-    let action = if wanted.dest.is_some() { "sync" } else { "scan" };
-    let chart = bench_chart::svg(&format!("sparsync bench {action} {}", String::from_utf8_lossy(&what)), rows);
+    let paths = match &wanted.trees {
+        BenchTrees::Given { source, dest } => [Some(source), dest.as_ref()],
+        BenchTrees::Created { dir, .. } => [None, dir.as_ref()],
+    };
+    let paths = paths.into_iter().flatten().map(|path| format!(" {}", String::from_utf8_lossy(path)));
+    let title = format!("sparsync bench {}{}", rows.first().map_or("", |row| row.action), paths.collect::<String>());
+    let chart = bench_chart::svg(&title, rows);
     metrics_file::put(path, LinkOwners::default(), chart.as_bytes(), env.umask).map_err(|error| {
         let message = [b"sparsync: cannot write the chart to ", &path[..], b": ", &errno_words(&error)].concat();
         Error::new(Exit::FileIo, trusted_path::with_refusal(&error, message))
     })
 }
 
-/// Measures and prints each row, and returns the rows.
-fn measure(env: &mut Env, wanted: &Bench, source: &[u8]) -> Result<Vec<BenchLine>> {
-    let (all, mut rows) = (copy::threads(), vec![(false, 1), (false, copy::threads())]);
-    let at = wanted.dest.as_ref().unwrap_or(&wanted.source);
+/// Measures all trees, prints the rows and the verdicts, and returns the rows. `dir`: the directory for copies and for
+/// trees that are created.
+fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLine>> {
+    let at = match &wanted.trees {
+        BenchTrees::Given { source, dest: None } => source,
+        BenchTrees::Given { dest: Some(_), .. } | BenchTrees::Created { .. } => dir,
+    };
     let is_network = sys::open_dir_path(at)
         .and_then(|dir| probe::is_network(dir.as_fd()))
         .map_err(|error| failed("examine", at, &error))?;
-    let mut note = None;
-    if wanted.cold {
-        match probe::drop_caches() {
-            Ok(()) => rows.extend([(true, 1), (true, all)]),
-            Err(error) => {
-                let why = String::from_utf8_lossy(&errno_words(&error)).into_owned();
-                let next = match sys::ids().0 {
-                    0 => "in a container, run this on the host",
-                    _ => "run this as root",
-                };
-                note = Some(format!("no cold runs: cannot write {}: {why}; {next}", probe::DROP_CACHES));
-            }
-        }
-    }
+    let note = if wanted.cold { probe::drop_caches().err().map(|error| no_cold_runs(&error)) } else { None };
+    let mut report = Report::default();
     if !wanted.json {
         let head =
             "cache  workers  runs   median s    least s     most s      entries/s      MiB/s     user s   system s";
-        print_line(env, head)?;
+        let first = if matches!(wanted.trees, BenchTrees::Created { .. }) { "shape  " } else { "" };
+        print_line(env, &format!("{first}{head}"))?;
     }
-    let (mut lines, mut verdicts) = (Vec::new(), Vec::new());
-    for (is_cold, workers) in rows {
-        // The first run fills the caches.
-        if !is_cold {
-            once(env, wanted, source, workers)?;
+    let settings = settings(wanted, wanted.cold && note.is_none());
+    match &wanted.trees {
+        BenchTrees::Given { source, dest } => {
+            let source = [&source[..], b"/"].concat();
+            let tree = Tree { shape: None, source: &source, dest: dest.as_deref(), is_network };
+            measure(env, wanted, &tree, &settings, &mut report)?;
         }
-        let mut samples = Vec::new();
-        for _ in 0..wanted.repeats {
-            if is_cold {
-                probe::drop_caches().map_err(|error| failed("drop", b"the caches", &error))?;
+        BenchTrees::Created { shapes, dir: _, are_copied } => {
+            let source = part(dir, SOURCE);
+            for shape in shapes {
+                let opened = sys::open_dir_path(&source).map_err(|error| failed("open", &source, &error))?;
+                let go_on = || if env.is_stopping() { Err(Error::new(Exit::Signal, "")) } else { Ok(()) };
+                bench_tree::create(*shape, (opened.as_fd(), dir), u64::from(*are_copied), &go_on)?;
+                let dest = are_copied.then_some(dir);
+                let tree = Tree { shape: Some(*shape), source: &source, dest, is_network };
+                measure(env, wanted, &tree, &settings, &mut report)?;
+                [SOURCE, COPY].iter().try_for_each(|name| empty(env, dir, name))?;
             }
-            samples.push(once(env, wanted, source, workers)?);
         }
-        samples.sort_by_key(|sample| sample.wall);
-        let (line, verdict) = print_row(env, wanted, &samples, (is_cold, workers), is_network)?;
-        lines.push(line);
-        verdicts.push(verdict);
     }
     if wanted.json {
         let mut text = Vec::new();
         note.iter().for_each(|note| json::put(&mut text, &json::note(note.as_bytes())));
         write_text(&mut env.stdout, &text)?;
     } else {
-        verdicts.extend(note);
-        print_line(env, &verdicts.join("\n"))?;
+        report.verdicts.extend(note);
+        print_line(env, &report.verdicts.join("\n"))?;
     }
-    Ok(lines)
+    Ok(report.rows)
 }
 
-/// Prints the row of these runs, sorted by time, and returns it with the verdict in words.
-fn print_row(
-    env: &mut Env,
-    wanted: &Bench,
-    samples: &[Sample],
-    (is_cold, workers): (bool, usize),
-    is_network: bool,
-) -> Result<(BenchLine, String)> {
+fn no_cold_runs(error: &io::Error) -> String {
+    let why = String::from_utf8_lossy(&errno_words(error)).into_owned();
+    let next = match sys::ids().0 {
+        0 => "in a container, run this on the host",
+        _ => "run this as root",
+    };
+    format!("no cold runs: cannot write {}: {why}; {next}", probe::DROP_CACHES)
+}
+
+/// Returns the rows of each tree.
+fn settings(wanted: &Bench, is_cold_possible: bool) -> Vec<Setting> {
+    let workers = wanted.workers.clone().unwrap_or_else(|| vec![1, copy::threads()]);
+    let caches = if is_cold_possible { &[false, true][..] } else { &[false] };
+    caches.iter().flat_map(|&is_cold| workers.iter().map(move |&workers| Setting { is_cold, workers })).collect()
+}
+
+/// Measures a tree, and prints and collects its rows.
+fn measure(env: &mut Env, wanted: &Bench, tree: &Tree<'_>, settings: &[Setting], report: &mut Report) -> Result<()> {
+    for setting in settings {
+        // The first run fills the caches.
+        if !setting.is_cold {
+            once(env, tree, setting.workers)?;
+        }
+        let mut samples = Vec::new();
+        for _ in 0..wanted.repeats {
+            if setting.is_cold {
+                probe::drop_caches().map_err(|error| failed("drop", b"the caches", &error))?;
+            }
+            samples.push(once(env, tree, setting.workers)?);
+        }
+        samples.sort_by_key(|sample| sample.wall);
+        let (row, verdict) = row(tree, &samples, *setting);
+        if wanted.json {
+            let mut text = Vec::new();
+            json::put(&mut text, &json::Line::Bench(&row));
+            write_text(&mut env.stdout, &text)?;
+        } else {
+            print_line(env, &shown(&row))?;
+        }
+        report.rows.push(row);
+        report.verdicts.push(verdict);
+    }
+    Ok(())
+}
+
+/// Returns the row of these runs, sorted by time, and the verdict in words.
+fn row(tree: &Tree<'_>, samples: &[Sample], Setting { is_cold, workers }: Setting) -> (BenchLine, String) {
     let cpus = workers.min(std::thread::available_parallelism().map_or(1, usize::from));
     let median = samples[samples.len() / 2];
     let sum = samples.iter().fold(Sample::default(), |sum, sample| Sample {
@@ -169,16 +251,15 @@ fn print_row(
         entries: sum.entries + sample.entries,
         bytes: sum.bytes + sample.bytes,
     });
-    let bound = Bound::of(&sum, cpus, is_network);
+    let bound = Bound::of(&sum, cpus, tree.is_network);
     let mean = |time: Duration| time.div_f64(samples.len() as f64);
     let [wall, least, most, user, system] =
         [median.wall, samples[0].wall, samples[samples.len() - 1].wall, mean(sum.user), mean(sum.system)]
             .map(|time| time.as_secs_f64());
-    let per_sec = |count: u64| count as f64 / wall.max(1e-9);
-    let cache = if is_cold { "cold" } else { "warm" };
-    let line = BenchLine {
-        action: if wanted.dest.is_some() { "sync" } else { "scan" },
-        cache,
+    let row = BenchLine {
+        action: tree.action(),
+        shape: tree.shape.map(Shape::name),
+        cache: if is_cold { "cold" } else { "warm" },
         workers,
         runs: samples.len(),
         entries: median.entries,
@@ -190,23 +271,11 @@ fn print_row(
         system_secs: system,
         bound_by: bound.word(),
     };
-    if wanted.json {
-        let mut text = Vec::new();
-        json::put(&mut text, &json::Line::Bench(&line));
-        write_text(&mut env.stdout, &text)?;
-    } else {
-        let (entries, mib) = (per_sec(median.entries), per_sec(median.bytes) / f64::from(1 << 20));
-        let times = format!("{wall:>10.4} {least:>10.4} {most:>10.4}");
-        let runs = samples.len();
-        let row = format!(
-            "{cache:<5} {workers:>8} {runs:>5} {times} {entries:>14.0} {mib:>10.1} {user:>10.4} {system:>10.4}"
-        );
-        print_line(env, &row)?;
-    }
     let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let start = format!("{cache}, {workers} worker{}", plural(workers));
+    let shape = tree.shape.map(|shape| format!("{}, ", shape.name())).unwrap_or_default();
+    let start = format!("{shape}{}, {workers} worker{}", row.cache, plural(workers));
     if bound == Bound::Unknown {
-        return Ok((line, format!("{start}: the limit is unknown, because the runs are too short")));
+        return (row, format!("{start}: the limit is unknown, because the runs are too short"));
     }
     let share = 100.0 * sum.user.as_secs_f64() / (sum.wall.as_secs_f64() * cpus as f64);
     let verdict = format!(
@@ -215,23 +284,36 @@ fn print_row(
         plural(cpus),
         median.bytes / median.entries.max(1)
     );
-    Ok((line, verdict))
+    (row, verdict)
+}
+
+/// Returns the line of the table.
+fn shown(row: &BenchLine) -> String {
+    let BenchLine { action: _, shape, cache, workers, runs, entries, bytes, bound_by: _, .. } = row;
+    let BenchLine { median_secs, least_secs, most_secs, user_secs, system_secs, .. } = row;
+    let per_sec = |count: u64| count as f64 / median_secs.max(1e-9);
+    let shape = shape.map(|shape| format!("{shape:<5}  ")).unwrap_or_default();
+    let times = format!("{median_secs:>10.4} {least_secs:>10.4} {most_secs:>10.4}");
+    let (entries, mib) = (per_sec(*entries), per_sec(*bytes) / f64::from(1 << 20));
+    format!(
+        "{shape}{cache:<5} {workers:>8} {runs:>5} {times} {entries:>14.0} {mib:>10.1} {user_secs:>10.4} {system_secs:>10.4}"
+    )
 }
 
 /// Lists or copies the tree once. A copy is removed before it is made again.
-fn once(env: &mut Env, wanted: &Bench, source: &[u8], workers: usize) -> Result<Sample> {
-    let Some(dest) = &wanted.dest else { return timed(env, &[b"-r", b"--list-only", b"--", source], workers) };
-    empty(env, dest)?;
-    timed(env, &[b"-a", b"--", source, &part(dest, 0)], workers)
+fn once(env: &mut Env, tree: &Tree<'_>, workers: usize) -> Result<Sample> {
+    let Some(dest) = tree.dest else { return timed(env, &[b"-r", b"--list-only", b"--", tree.source], workers) };
+    empty(env, dest, COPY)?;
+    timed(env, &[b"-a", b"--", tree.source, &part(dest, COPY)], workers)
 }
 
-/// Empties the copy.
-fn empty(env: &mut Env, dest: &[u8]) -> Result<()> {
-    timed(env, &[b"-r", b"--delete", b"--", &part(dest, 1), &part(dest, 0)], copy::threads()).map(drop)
+/// Empties a part of the directory.
+fn empty(env: &mut Env, dir: &[u8], name: &[u8]) -> Result<()> {
+    timed(env, &[b"-r", b"--delete", b"--", &part(dir, EMPTY), &part(dir, name)], copy::threads()).map(drop)
 }
 
-fn part(dest: &[u8], at: usize) -> Vec<u8> {
-    [dest, b"/", PARTS[at], b"/"].concat()
+fn part(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    [dir, b"/", name, b"/"].concat()
 }
 
 fn timed(env: &mut Env, words: &[&[u8]], workers: usize) -> Result<Sample> {
@@ -263,48 +345,53 @@ fn failed(operation: &str, path: &[u8], error: &io::Error) -> Error {
     Error::new(Exit::FileIo, [start, errno_words(error)].concat())
 }
 
-/// The destination of the copies.
-struct DestDir<'a> {
-    path: &'a [u8],
+/// The directory for copies and for trees that are created.
+struct WorkDir {
+    path: Vec<u8>,
     is_new: bool,
 }
 
-impl<'a> DestDir<'a> {
+impl WorkDir {
     /// Creates the directory and its parts. It must be missing or empty, and outside of the source.
-    fn make(source: &[u8], path: &'a [u8]) -> Result<DestDir<'a>> {
-        let cannot = |error: &io::Error| failed("create", path, error);
-        let source = sys::open_dir_path(source).map_err(|error| failed("open", source, &error))?;
-        let is_new = match sys::mkdir_path(path, 0o700) {
+    fn make(source: Option<&[u8]>, path: Vec<u8>) -> Result<WorkDir> {
+        let cannot = |error: &io::Error| failed("create", &path, error);
+        let opened = |source: &[u8]| sys::open_dir_path(source).map_err(|error| failed("open", source, &error));
+        let source = source.map(opened).transpose()?;
+        let is_new = match sys::mkdir_path(&path, 0o700) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             made => made.map(|()| true).map_err(|error| cannot(&error))?,
         };
-        let dir = sys::open_dir_path(path).map_err(|error| cannot(&error))?;
-        let [from, to] = [&source, &dir].map(|dir| sys::path_of(dir.as_fd()));
-        let (from, to) = from.and_then(|from| Ok((from, to?))).map_err(|error| cannot(&error))?;
-        let is_inside = to.strip_prefix(&from[..]).is_some_and(|rest| from == b"/" || matches!(rest, [] | [b'/', ..]));
+        let dir = sys::open_dir_path(&path).map_err(|error| cannot(&error))?;
+        let path_of = |dir: &OwnedFd| sys::path_of(dir.as_fd()).map_err(|error| cannot(&error));
+        let (from, to) = (source.as_ref().map(path_of).transpose()?, path_of(&dir)?);
+        let is_inside = from.is_some_and(|from| {
+            to.strip_prefix(&from[..]).is_some_and(|rest| from == b"/" || matches!(rest, [] | [b'/', ..]))
+        });
         let mut count = 0;
         sys::list(dir.as_fd(), |_| count += 1).map_err(|error| cannot(&error))?;
         if is_inside || count > 0 {
             let why = if is_inside { "it is inside of the source" } else { "it is not empty" };
             if is_new {
                 // It was created a moment ago; an error leaves an empty directory.
-                let _ = remove_dir(path);
+                let _ = remove_dir(&path);
             }
-            let words = [b"sparsync: cannot use ".as_slice(), path, b" for copies: ", why.as_bytes()].concat();
+            let words = [b"sparsync: cannot use ".as_slice(), &path, b" for copies: ", why.as_bytes()].concat();
             return Err(Error::new(Exit::Usage, words).with_hint("name a new directory"));
         }
-        PARTS.iter().try_for_each(|name| sys::mkdir(dir.as_fd(), name, 0o700)).map_err(|error| cannot(&error))?;
-        Ok(DestDir { path, is_new })
+        let make = |name: &&[u8]| sys::mkdir(dir.as_fd(), name, 0o700);
+        PARTS.iter().try_for_each(make).map_err(|error| failed("create directories in", &path, &error))?;
+        Ok(WorkDir { path, is_new })
     }
 
-    /// Removes everything that was created.
+    /// Removes everything that was created, also after a signal; a second signal ends the process.
     fn remove(&self, env: &mut Env) -> Result<()> {
-        empty(env, self.path)?;
-        let removed = sys::open_dir_path(self.path).and_then(|dir| {
+        (env.stop, env.stop_requested) = (Arc::default(), Arc::default());
+        [COPY, SOURCE].iter().try_for_each(|name| empty(env, &self.path, name))?;
+        let removed = sys::open_dir_path(&self.path).and_then(|dir| {
             PARTS.iter().try_for_each(|name| errno::if_there(sys::rmdir(dir.as_fd(), name)).map(drop))?;
-            if self.is_new { remove_dir(self.path) } else { Ok(()) }
+            if self.is_new { remove_dir(&self.path) } else { Ok(()) }
         });
-        removed.map_err(|error| failed("remove", self.path, &error))
+        removed.map_err(|error| failed("remove", &self.path, &error))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod bench_tree;
 mod command_end;
 mod control_socket;
 mod copy;

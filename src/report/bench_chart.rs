@@ -2,6 +2,8 @@
 
 use super::json::BenchLine;
 
+/// Where the bars begin, in pixels.
+const LEFT: f64 = 180.0;
 /// The length of the longest time, in pixels.
 const LONGEST: f64 = 400.0;
 const STYLE: &str = "\
@@ -15,17 +17,18 @@ pub fn svg(title: &str, rows: &[BenchLine]) -> String {
     let height = 60 + 24 * rows.len();
     let title: String = title.chars().map(shown).collect();
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"{height}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"790\" height=\"{height}\" role=\"img\">\n\
          <style>{STYLE}</style>\n<text class=\"title\" x=\"20\" y=\"30\">{title}</text>\n"
     );
     for (at, row) in rows.iter().enumerate() {
-        let BenchLine { cache, workers, median_secs, least_secs, most_secs, bound_by, .. } = row;
-        let (y, left) = (64 + 24 * at, 150.0);
+        let BenchLine { shape, cache, workers, median_secs, least_secs, most_secs, bound_by, .. } = row;
+        let shape = shape.map(|shape| format!("{shape}, ")).unwrap_or_default();
+        let (y, left) = (64 + 24 * at, LEFT);
         out += &format!(
-            "<text x=\"20\" y=\"{y}\">{cache}, workers: {workers}</text>\n\
+            "<text x=\"20\" y=\"{y}\">{shape}{cache}, workers: {workers}</text>\n\
              <rect x=\"{left}\" y=\"{}\" width=\"{:.1}\" height=\"12\"/>\n\
              <path d=\"M{:.1} {} H{:.1}\"/>\n\
-             <text x=\"570\" y=\"{y}\">{median_secs:.4} s, bound by: {bound_by}</text>\n",
+             <text x=\"600\" y=\"{y}\">{median_secs:.4} s, bound by: {bound_by}</text>\n",
             y - 10,
             pixels(*median_secs),
             left + pixels(*least_secs),
@@ -55,6 +58,7 @@ mod tests {
     fn bars_are_in_proportion_and_the_title_is_escaped() {
         let row = |cache, median_secs, most_secs| BenchLine {
             action: "scan",
+            shape: (cache == "cold").then_some("deep"),
             cache,
             workers: 2,
             runs: 3,
@@ -70,10 +74,10 @@ mod tests {
         let chart = svg("scan a<b>&\n", &[row("warm", 1.0, 1.0), row("cold", 2.0, 4.0)]);
         for part in [
             ">scan a&lt;b>&amp;\u{fffd}</text>",
-            "warm, workers: 2</text>\n<rect x=\"150\" y=\"54\" width=\"100.0\"",
-            "<path d=\"M200.0 60 H250.0\"/>",
-            "cold, workers: 2</text>\n<rect x=\"150\" y=\"78\" width=\"200.0\"",
-            "<path d=\"M250.0 84 H550.0\"/>",
+            "warm, workers: 2</text>\n<rect x=\"180\" y=\"54\" width=\"100.0\"",
+            "<path d=\"M230.0 60 H280.0\"/>",
+            "deep, cold, workers: 2</text>\n<rect x=\"180\" y=\"78\" width=\"200.0\"",
+            "<path d=\"M280.0 84 H580.0\"/>",
             "2.0000 s, bound by: metadata</text>\n</svg>\n",
         ] {
             assert!(chart.contains(part), "{part}: {chart}");

@@ -165,6 +165,9 @@ pub struct CheckLine<'a> {
 pub struct BenchLine {
     /// `scan` or `sync`.
     pub action: &'static str,
+    /// The shape of the tree, if it was created for the measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<&'static str>,
     /// `warm` or `cold`.
     pub cache: &'static str,
     /// The number of worker threads.
@@ -303,14 +306,14 @@ impl Parts {
     }
 }
 
-fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
-    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
-}
 fn put_value(out: &mut Vec<u8>, value: impl Serialize) {
     // Writing to a vector does not fail, and no object has a key that is not a string.
     let _ = serde_json::to_writer(out, &value);
 }
 
+fn put_words<const N: usize>(out: &mut Vec<u8>, words: [&str; N]) {
+    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
+}
 
 /// Returns the line of a text for the user.
 pub fn note(text: &[u8]) -> Line<'_> {
@@ -433,9 +436,6 @@ mod tests {
         put(&mut out, &Line::Entry(&item));
         let target = r#""target":{"path":"b"}"#;
         assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"type\":\"entry\",{fields},{target}}}\n"));
-    }
-
-    #[test]
 
         // What is kept for the next line is not used for a different entry.
         let others = [
@@ -450,6 +450,9 @@ mod tests {
             put(&mut out, &line);
         }
         assert_eq!(kept, out);
+    }
+
+    #[test]
     fn paths_that_are_not_utf8_have_their_bytes_in_base64() {
         let text = |name: &[u8]| {
             shown(

@@ -99,6 +99,7 @@ fn sparsync(out: &mut Roff) {
     let others = [
         "sparsync bench scan [OPTION]... PATH",
         "sparsync bench sync [OPTION]... SRC DST",
+        "sparsync bench scan|sync --shape=LIST [OPTION]... [DIR]",
         "sparsync doctor [OPTION]... [[USER@]HOST]",
         "sparsync enroll [OPTION]... [USER@]HOST",
         "sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]",

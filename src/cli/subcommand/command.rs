@@ -239,10 +239,10 @@ pub struct Doctor {
 /// What `bench` measures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bench {
-    /// The tree to list or copy, without the last slash.
-    pub source: Vec<u8>,
-    /// The destination of `bench sync`; `None`: `bench scan`.
-    pub dest: Option<Vec<u8>>,
+    /// The trees.
+    pub trees: BenchTrees,
+    /// The numbers of workers; `None`: one, and that of a copy.
+    pub workers: Option<Vec<usize>>,
     /// How many runs are measured for each row.
     pub repeats: usize,
     /// Also measure with empty caches.
@@ -251,4 +251,53 @@ pub struct Bench {
     pub json: bool,
     /// Write a chart to this file.
     pub svg: Option<Vec<u8>>,
+}
+
+/// The trees that `bench` lists or copies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BenchTrees {
+    /// A tree that exists.
+    Given {
+        /// Its directory, without the last slash.
+        source: Vec<u8>,
+        /// The destination of `bench sync`; `None`: `bench scan`.
+        dest: Option<Vec<u8>>,
+    },
+    /// Trees that `bench` creates and removes.
+    Created {
+        /// Their shapes, one after the other.
+        shapes: Vec<Shape>,
+        /// The directory for them and their copies; `None`: a new temporary one.
+        dir: Option<Vec<u8>>,
+        /// Whether they are copied: `bench sync`.
+        are_copied: bool,
+    },
+}
+
+/// The shape of a tree that `bench` creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Many small files.
+    Many,
+    /// Few large files.
+    Large,
+    /// Directories in directories.
+    Deep,
+    /// Files of very different lengths.
+    Mixed,
+}
+
+impl Shape {
+    /// All shapes.
+    pub const ALL: [Shape; 4] = [Shape::Many, Shape::Large, Shape::Deep, Shape::Mixed];
+
+    /// Returns the name for `--shape`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Many => "many",
+            Shape::Large => "large",
+            Shape::Deep => "deep",
+            Shape::Mixed => "mixed",
+        }
+    }
 }

@@ -406,10 +406,17 @@ Measure how fast a tree is listed or copied on this machine, and what limits the
 
 Usage: sparsync bench scan [OPTION]... PATH
   or   sparsync bench sync [OPTION]... SRC DST
+  or   sparsync bench scan --shape=LIST [OPTION]... [DIR]
+  or   sparsync bench sync --shape=LIST [OPTION]... [DIR]
 
 scan lists the entries of PATH. sync copies the content of SRC with -a into a directory below DST,
 which must be missing or empty; what was copied is removed afterwards. The first run fills the
-caches and is not counted. Each row is for one worker, or for the number of workers of a copy.
+caches and is not counted. Each row is for one number of workers.
+
+With --shape, bench creates the trees and removes them afterwards, in DIR, which must be missing or
+empty, or in a new directory in TMPDIR or /tmp. The shapes are many (10,000 files of 1 KiB in 100
+directories), large (4 files of 64 MiB), deep (2,000 files of 1 KiB in directories of up to 50
+levels) and mixed (550 files of 1 KiB to 1 MiB, 100 MiB together).
 
 The verdict is `processor` if this program computes for half of the available processor time or
 more. Otherwise it waits for the kernel: for `network` on a network file system (not seen through
@@ -418,6 +425,9 @@ that take less than 0.1 s together have no verdict.
 
 OPTIONS
   --repeat=N              measure N runs for each row; default: 5
+  --workers=LIST          measure these numbers of workers, such as 1,2,8; default: one, and the
+                          number of a copy
+  --shape=LIST            create trees of these shapes, such as many,deep
   --cold                  also measure with empty caches; only root may do this, and it drops the
                           caches of the whole machine
   --json                  print one JSON object per row; docs/json-schema.json describes them
@@ -427,4 +437,5 @@ OPTIONS
 EXAMPLES
   sparsync bench scan /srv/data
   sparsync bench sync /srv/data /mnt/backup/test
+  sparsync bench sync --shape=many,large --workers=1,4 /mnt/backup/test
 ";

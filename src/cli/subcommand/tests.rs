@@ -291,8 +291,8 @@ fn doctor_arguments_are_parsed() {
 #[test]
 fn bench_arguments_are_parsed() {
     let bench = Bench {
-        source: b"a".to_vec(),
-        dest: Some(b"b".to_vec()),
+        trees: BenchTrees::Given { source: b"a".to_vec(), dest: Some(b"b".to_vec()) },
+        workers: None,
         repeats: 3,
         cold: true,
         json: true,
@@ -300,6 +300,13 @@ fn bench_arguments_are_parsed() {
     };
     let line = "sparsync bench sync --repeat=3 a --cold b --json --svg c";
     assert_eq!(parsed(line), Some(Ok(Verb::Bench(Box::new(bench)))));
+    let (workers, svg, shapes) = (Some(vec![1, 64]), None, vec![Shape::Deep, Shape::Many]);
+    for (line, dir, are_copied) in [("scan x", Some(b"x".to_vec()), false), ("sync", None, true)] {
+        let trees = BenchTrees::Created { shapes: shapes.clone(), dir, are_copied };
+        let bench = Bench { trees, workers: workers.clone(), repeats: 5, cold: false, json: false, svg: svg.clone() };
+        let line = format!("sparsync bench {line} --shape=deep,many --workers 1,64");
+        assert_eq!(parsed(&line), Some(Ok(Verb::Bench(Box::new(bench)))));
+    }
     assert_eq!(parsed("sparsync bench -h"), Some(Ok(Verb::Help(Page::Bench))));
 }
 
@@ -346,6 +353,9 @@ fn argument_errors_name_the_cause_and_a_help_page() {
         ("bench scan", "expected `scan PATH` or `sync SRC DST`"),
         ("bench sync a", "expected `scan PATH` or `sync SRC DST`"),
         ("bench scan a --repeat=0", "invalid --repeat value `0`"),
+        ("bench scan a --workers=1,0", "invalid --workers value `1,0`: expected a list of numbers from 1 to 64"),
+        ("bench scan --shape=", "invalid --shape value ``: expected a list of many, large, deep, mixed"),
+        ("bench sync --shape=deep a b", "expected `scan --shape=LIST [DIR]` or `sync --shape=LIST [DIR]`"),
         ("bench scan a -q", "unknown option -q"),
         ("doctor a b", "unexpected argument `b`"),
         ("doctor --colour", "unknown option --colour"),
