@@ -1,7 +1,8 @@
 # Shared by the benchmarks: the programs, a scratch directory, trees, timing, medians, an sshd. Sourced, not run.
-# Changes to the top of the repository. The caller may set RUNS, ARGS, SPARSYNC, RSYNC, BENCH_DIR, COLD.
+# Changes to the top of the repository. The caller may set RUNS, ARGS, SPARSYNC, RSYNC, BENCH_DIR, COLD, JSON.
 # shellcheck shell=bash
 set -euo pipefail
+[ -z "${JSON-}" ] || JSON=$(realpath -m "$JSON")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C
 me=$(basename "$0")
@@ -218,6 +219,19 @@ calculate() { # expression, decimals, a, b, c, d
 
 ratio() { # of two medians
     calculate a/b 2 "$@"
+}
+
+# Appends medians to the file JSON, if it is set. scripts/charts draws such records.
+record() { # route, data set, phase (first, none, changed), milliseconds of sparsync and of rsync
+    [ -n "${JSON-}" ] || return 0
+    case " $4 $5 " in *' - '*) return 0 ;; esac
+    local phase=$3
+    case $phase in
+    first | initial) phase='first copy' ;;
+    none) phase='no change' ;;
+    esac
+    printf '{"route":"%s","data_set":"%s","phase":"%s","sparsync_ms":%s,"rsync_ms":%s}\n' \
+        "$1" "$2" "$phase" "$4" "$5" >>"$JSON"
 }
 
 # --- ssh ---

@@ -10,6 +10,7 @@
 # the nanosecond, symlink targets, and contents. A difference ends the benchmark.
 #
 #   RUNS        runs of each tool and phase (5); the order of the tools changes from run to run
+#   JSON        append the medians of sparsync and rsync to this file
 #   DATASETS    mission many usr large
 #   ARGS        options of sparsync and rsync (-a --delete)
 #   SPARSYNC    the program (default: built from this repository); RSYNC, CP: the other programs
@@ -58,6 +59,7 @@ for set in $DATASETS; do
         ours=$(median "$set.$phase.sparsync") theirs=$(median "$set.$phase.rsync") cps=$(median "$set.$phase.cp")
         printf '| %s | %s | %s | %s | %s | %s | %s |\n' "$set" $phase "$ours" "$theirs" "$cps" \
             "$(ratio "$ours" "$theirs")" "$(ratio "$ours" "$cps")"
+        record 'local copy' "$set" $phase "$ours" "$theirs"
     done
     rm -rf "$work/src"
     remove_old

@@ -12,12 +12,14 @@
 #   RUNS        runs of each (5)
 #   DATASETS    mission (1,008 files), many (100,000 files of 1 KiB), large (one file of 1 GiB)
 #   TRANSPORTS  auto quic tls
+#   JSON        append the medians to this file
 set -eu
 here=$(dirname "$0")
 export RUNS="${RUNS:-5}" TRANSPORTS="${TRANSPORTS:-auto quic tls}"
 for set in ${DATASETS:-mission many large}; do
     for way in ssh daemon; do
         printf '\n### %s, rsync by %s\n\n' "$set" "$way"
+        export DATA_SET=$set
         case $set in
         mission) RSYNC_TRANSPORT=$way "$here/bench_remote_rsync_vs_sparsync.sh" ;;
         many)

@@ -15,6 +15,7 @@
 #   SMALL_DIRS (10) of SMALL_FILES_PER_DIR (100) files of SMALL_FILE_SIZE (4096) bytes
 #   LARGE_FILES (8) of LARGE_FILE_SIZE (2097152) bytes
 #   CHANGED_FILES    number of small files that change (100)
+#   JSON             append the medians to this file, as of the data set DATA_SET (custom)
 #   RSYNC_ARGS       the options of both (-a --delete)
 #   SPARSYNC         the program (default: built from this repository); RSYNC: the rsync program
 #   BENCH_DIR        directory of the trees (the temporary directory); COLD=1: drop the page cache each time (root only)
@@ -31,6 +32,7 @@ SMALL_FILE_SIZE=${SMALL_FILE_SIZE:-4096}
 LARGE_FILES=${LARGE_FILES:-8}
 LARGE_FILE_SIZE=${LARGE_FILE_SIZE:-2097152}
 CHANGED_FILES=${CHANGED_FILES:-100}
+DATA_SET=${DATA_SET:-custom}
 for transport in $TRANSPORTS; do
     case $transport in
     ssh | quic | tls | auto) ;;
@@ -73,6 +75,14 @@ copy() { # program and transport
     esac
 }
 
+# Prints the name of a route in records.
+route() { # transport of sparsync
+    local name=$1 against='rsync over ssh'
+    [ "$1" != auto ] || name=QUIC/TLS
+    [ "$RSYNC_TRANSPORT" = ssh ] || against="rsync's unencrypted daemon"
+    echo "$name against $against"
+}
+
 mkdir "$work/src"
 random_files "$SMALL_DIRS" "$SMALL_FILES_PER_DIR" "$SMALL_FILE_SIZE" "$LARGE_FILES" "$LARGE_FILE_SIZE"
 change_first "$CHANGED_FILES"
@@ -101,6 +111,7 @@ printf '| sparsync by | rsync by | phase | sparsync ms | rsync ms | ratio |\n|--
 for transport in $TRANSPORTS; do
     for phase in initial none changed; do
         ours=$(median "sparsync.$transport.$phase") theirs=$(median "$rsync.$phase")
+        record "$(route "$transport")" "$DATA_SET" "$phase" "$ours" "$theirs"
         [ $phase != none ] || phase='no change'
         printf '| %s | %s | %s | %s | %s | %s |\n' "$transport" "$RSYNC_TRANSPORT" "$phase" "$ours" "$theirs" \
             "$(ratio "$ours" "$theirs")"

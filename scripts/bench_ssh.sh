@@ -20,6 +20,7 @@
 # benchmark. Bytes are those that --stats reports, sent and received, before ssh encrypts them.
 #
 #   RUNS        runs of each tool and phase (5); the order changes from run to run
+#   JSON        append the medians of both programs to this file
 #   DATASETS    mission many usr delta; also few and million
 #   ARGS        options of both (-a --delete)
 #   PULL=1      also measure pulls; PULL=only: no pushes
@@ -78,6 +79,18 @@ row() { # data set, phase, way, connection, key
     printf '| %s | %s, %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$3" "$4" "$2" "$ours" "$theirs" \
         "$(ratio "$ours" "$theirs")" "$floor" "$(calculate a-b 1 "$ours" "$floor")" \
         "$(median "$5.sparsync.wire" 1 0)" "$(median "$5.rsync.wire" 1 0)"
+    record "$(route "$3" "$4")" "$1" "$2" "$ours" "$theirs"
+}
+
+# Prints the name of a route in records.
+route() { # way, connection
+    local name
+    case $2 in
+    fresh) name='ssh with a new connection' ;;
+    master) name='ssh through a ControlMaster' ;;
+    esac
+    [ "$1" = push ] || name="$name, $1"
+    echo "$name${PAIR:+, PAIR=$PAIR}"
 }
 
 three_phases() { # data set, way, connection
