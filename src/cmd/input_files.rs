@@ -156,7 +156,7 @@ impl RuleReader<'_> {
             let line = [start.as_slice(), file, b": ", &errno_words(&error)].concat();
             Error::new(Exit::FileIo, trusted_path::with_refusal(&error, line))
         })?;
-        let parsed = filter::parse_from(&text, include, self.from0).map_err(|rule| bad(rule.in_file(file)))?;
+        let parsed = filter::parse_from(text, include, self.from0).map_err(|rule| bad(rule.in_file(file)))?;
         self.splice(parsed, 0, rules)
     }
 }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::compiled_rules::{
-    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleItem, clean, flatten, join, names_of,
+    ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleBlock, RuleItem, clean, flatten, join, names_of,
+    push_rule,
 };
 use super::pattern::Subject;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
@@ -86,7 +87,7 @@ struct Inner {
     /// Whether a directory was entered. The parents are scanned with the first one.
     entered: bool,
     /// The rules of the items, flattened, in order.
-    rules: Vec<Arc<Compiled>>,
+    rules: Vec<Arc<RuleBlock>>,
     /// Whether one of them is about extended attributes.
     has_xattr: bool,
 }
@@ -103,7 +104,7 @@ impl Chain {
         let mut items = Vec::new();
         for parsed in rules {
             match parsed {
-                Parsed::Rule(rule) => items.push(builder.compile(rule, None, b"")),
+                Parsed::Rule(rule) => push_rule(&mut items, builder.compile(rule, None), b""),
                 Parsed::Cvs(cvs) => builder.add_cvs(&cvs, None, &mut items),
                 Parsed::Clear => {
                     items.clear();
@@ -123,7 +124,7 @@ impl Chain {
     fn of(items: Vec<RuleItem>, cvs: Option<Arc<[Rule]>>, options: Arc<ChainOptions>, entered: bool) -> Chain {
         let mut rules = Vec::with_capacity(items.len());
         flatten(&items, &mut rules);
-        let has_xattr = rules.iter().any(|rule| rule.rule.xattr);
+        let has_xattr = rules.iter().flat_map(|block| &block.rules).any(|rule| rule.xattr);
         Chain(Arc::new(Inner { options, items, cvs, entered, rules, has_xattr }))
     }
 
@@ -154,7 +155,7 @@ impl Chain {
         let mut items = Vec::with_capacity(inner.items.len());
         for item in &inner.items {
             match item {
-                RuleItem::Rule(rule) => items.push(RuleItem::Rule(Arc::clone(rule))),
+                RuleItem::Rules(block) => items.push(RuleItem::Rules(Arc::clone(block))),
                 RuleItem::Group(group) => {
                     let mut group = Arc::clone(group);
                     if !inner.entered {
@@ -216,10 +217,9 @@ impl Chain {
 
     /// Returns the rule that decides [`Chain::verdict`], if one matches; for `--debug=FILTER`.
     pub fn first_match(&self, side: Side, path: &[u8], is_dir: bool) -> Option<Match> {
-        self.first(side, path, is_dir, false).map(|found| {
-            let shown: &[u8] =
-                if found.rule.from_file { b"<rule from a file read earlier>" } else { &found.rule.pattern };
-            Match { include: found.rule.include, text: [shown, &found.source].concat() }
+        self.first(side, path, is_dir, false).map(|(found, source)| {
+            let shown: &[u8] = if found.from_file { b"<rule from a file read earlier>" } else { &found.text };
+            Match { include: found.include, text: [shown, source].concat() }
         })
     }
 
@@ -246,17 +246,17 @@ impl Chain {
         self.verdict(side, path, is_dir) == Verdict::Include
     }
 
-    fn first(&self, side: Side, path: &[u8], is_dir: bool, in_deleted_dir: bool) -> Option<&Compiled> {
+    /// Returns the first rule that matches, and the suffix of its pattern in debug output.
+    fn first(&self, side: Side, path: &[u8], is_dir: bool, in_deleted_dir: bool) -> Option<(&Compiled, &[u8])> {
         let rules = &self.0.rules;
         if rules.is_empty() || path.is_empty() {
             return None;
         }
         let subject = Subject::new(path, is_dir, &self.0.options.root_abs);
-        rules
-            .iter()
-            .filter(|found| found.covers(side) && !found.rule.xattr)
-            .find(|found| !(in_deleted_dir && found.rule.perishable) && found.matches(&subject))
-            .map(|found| &**found)
+        let applies = |rule: &Compiled| {
+            rule.covers(side) && !rule.xattr && !(in_deleted_dir && rule.perishable) && rule.matches(&subject)
+        };
+        rules.iter().find_map(|block| Some((block.rules.iter().find(|rule| applies(rule))?, &*block.source)))
     }
 
     /// Returns whether [`Chain::enter`] can change anything.
@@ -282,15 +282,15 @@ impl Chain {
             return None;
         }
         let subject = Subject::new(name, false, b"");
-        let mut rules = self.0.rules.iter().filter(|found| found.rule.xattr && found.covers(side));
-        let found = rules.find(|found| found.matches(&subject));
-        Some(found.is_none_or(|found| found.rule.include))
+        let rules = self.0.rules.iter().flat_map(|block| &block.rules);
+        let found = rules.filter(|found| found.xattr && found.covers(side)).find(|found| found.matches(&subject));
+        Some(found.is_none_or(|found| found.include))
     }
 }
 
-fn verdict_of(found: Option<&Compiled>) -> Verdict {
+fn verdict_of(found: Option<(&Compiled, &[u8])>) -> Verdict {
     match found {
-        Some(found) if !found.rule.include => Verdict::Exclude { perishable: found.rule.perishable },
+        Some((found, _)) if !found.include => Verdict::Exclude { perishable: found.perishable },
         Some(_) | None => Verdict::Include,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::module_rules::ModuleRules;
 use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
 use super::pattern::{Anchor, Pattern, Subject};
-use super::rule::{Merge, Parsed, Rule, Side, Sides};
+use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 
 /// How deeply merge files may include each other. Beyond that the run ends.
 const NESTING_MAX: usize = 64;
@@ -84,8 +84,16 @@ pub type ReadMerge<'a> = dyn FnMut(&[u8]) -> io::Result<Option<Vec<u8>>> + 'a;
 
 #[derive(Clone, Debug)]
 pub(super) enum RuleItem {
-    Rule(Arc<Compiled>),
+    Rules(Arc<RuleBlock>),
     Group(Arc<Group>),
+}
+
+/// Rules that follow each other.
+#[derive(Debug)]
+pub(super) struct RuleBlock {
+    pub(super) rules: Vec<Compiled>,
+    /// The suffix that rsync's debug output adds to their patterns.
+    pub(super) source: Box<[u8]>,
 }
 
 /// The rules that the per-directory files of one `:` rule add in the current directory, deepest directory first.
@@ -95,37 +103,51 @@ pub(super) struct Group {
     pub(super) items: Vec<RuleItem>,
 }
 
+/// A compiled rule. It is small, because there can be millions.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) rule: Rule,
-    pub(super) sender: bool,
-    pub(super) receiver: bool,
-    pub(super) pattern: Pattern,
-    /// The suffix that rsync's debug output adds to the pattern.
-    pub(super) source: Box<[u8]>,
+    /// What the pattern refers to: its text, or for one from a file that text with the file's directory before it.
+    pub(super) text: Text,
+    pattern: Pattern,
+    /// The sides that it applies to; `Unsaid`: both.
+    sides: Sides,
+    pub(super) include: bool,
+    negate: bool,
+    pub(super) perishable: bool,
+    pub(super) xattr: bool,
+    pub(super) from_file: bool,
 }
 
 impl Compiled {
     /// Returns whether the rule applies to this side.
     pub(super) fn covers(&self, side: Side) -> bool {
-        match side {
-            Side::Sender => self.sender,
-            Side::Receiver => self.receiver,
-        }
+        self.sides.cover(side, false)
     }
 
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
-        self.pattern.matches(subject) != self.rule.negate
+        self.pattern.matches(&self.text, subject) != self.negate
     }
 }
 
 /// Lists the rules of `items` in order, with those of the groups.
-pub(super) fn flatten(items: &[RuleItem], out: &mut Vec<Arc<Compiled>>) {
+pub(super) fn flatten(items: &[RuleItem], out: &mut Vec<Arc<RuleBlock>>) {
     for item in items {
         match item {
-            RuleItem::Rule(rule) => out.push(Arc::clone(rule)),
+            RuleItem::Rules(block) => out.push(Arc::clone(block)),
             RuleItem::Group(group) => flatten(&group.items, out),
         }
+    }
+}
+
+/// Adds a rule behind `items`. `source`: see [`RuleBlock`].
+pub(super) fn push_rule(items: &mut Vec<RuleItem>, rule: Compiled, source: &[u8]) {
+    if let Some(RuleItem::Rules(last)) = items.last_mut()
+        && let Some(last) = Arc::get_mut(last)
+        && *last.source == *source
+    {
+        last.rules.push(rule);
+    } else {
+        items.push(RuleItem::Rules(Arc::new(RuleBlock { rules: vec![rule], source: source.into() })));
     }
 }
 
@@ -175,22 +197,19 @@ pub(super) struct ChainBuilder<'a> {
 
 impl ChainBuilder<'_> {
     /// Compiles a rule. `base_abs` is the directory of the merge file; `None` for a rule of the whole transfer.
-    pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>, source: &[u8]) -> RuleItem {
+    pub(super) fn compile(&self, rule: Rule, base_abs: Option<&[u8]>) -> Compiled {
         let root_abs = &self.options.root_abs[..];
-        let pattern = match base_abs {
-            Some(base_abs) if !rule.xattr => {
-                let anchor = Anchor { root_abs, base_abs, absolute: rule.absolute };
-                Pattern::compile(&rule.pattern, anchor)
-            }
-            Some(_) | None => Pattern::compile_global(&rule.pattern, root_abs, rule.absolute),
+        let Rule { include, sides, absolute, negate, perishable, xattr, pattern: text, from_file } = rule;
+        let (pattern, joined) = match base_abs {
+            Some(base_abs) if !xattr => Pattern::compile(&text, Anchor { root_abs, base_abs, absolute }),
+            Some(_) | None => (Pattern::compile_global(&text, root_abs, absolute), None),
         };
-        RuleItem::Rule(Arc::new(Compiled {
-            sender: rule.sides.cover(Side::Sender, self.options.delete_excluded),
-            receiver: rule.sides.cover(Side::Receiver, self.options.delete_excluded),
-            pattern,
-            source: source.into(),
-            rule,
-        }))
+        let sides = match sides {
+            Sides::Unsaid if self.options.delete_excluded => Sides::Sender,
+            other => other,
+        };
+        let text = joined.map_or(text, Text::from);
+        Compiled { text, pattern, sides, include, negate, perishable, xattr, from_file }
     }
 
     pub(super) fn add_cvs(&mut self, cvs: &super::Cvs, base_abs: Option<&[u8]>, items: &mut Vec<RuleItem>) {
@@ -200,7 +219,7 @@ impl ChainBuilder<'_> {
             cvs_globals(cvs, home, options.cvs_env.as_deref()).into()
         });
         let list = Arc::clone(list);
-        items.extend(list.iter().map(|rule| self.compile(rule.clone(), base_abs, b" [global CVS]")));
+        list.iter().for_each(|rule| push_rule(items, self.compile(rule.clone(), base_abs), b" [global CVS]"));
     }
 
     /// Adds the group of a `:` rule in a file that applies to the sides `around`, unless its file name already has a
@@ -213,7 +232,7 @@ impl ChainBuilder<'_> {
         items: &mut Vec<RuleItem>,
     ) {
         if let Some(rule) = merge.own_exclude(around) {
-            items.push(self.compile(rule, base_abs, b""));
+            push_rule(items, self.compile(rule, base_abs), b"");
         }
         if self.active.iter().all(|name| name != merge.file_name()) {
             self.active.push(merge.file_name().to_vec());
@@ -296,7 +315,7 @@ impl ChainBuilder<'_> {
         }
         for item in inherited {
             items.push(match item {
-                RuleItem::Rule(rule) => RuleItem::Rule(Arc::clone(rule)),
+                RuleItem::Rules(block) => RuleItem::Rules(Arc::clone(block)),
                 RuleItem::Group(nested) => {
                     let entered = self.enter_nested(nested, dir_abs, file, read)?;
                     changed |= !Arc::ptr_eq(&entered, nested);
@@ -340,7 +359,7 @@ impl ChainBuilder<'_> {
             match parsed? {
                 Parsed::Rule(rule) => {
                     let sides = if named { Sides::Both } else { rule.sides };
-                    own.items.push(self.compile(Rule { sides, ..rule }, base_abs, &source));
+                    push_rule(&mut own.items, self.compile(Rule { sides, ..rule }, base_abs), &source);
                 }
                 Parsed::Cvs(cvs) => self.add_cvs(&cvs, base_abs, &mut own.items),
                 Parsed::Clear => {
@@ -354,7 +373,7 @@ impl ChainBuilder<'_> {
                     if side.is_none_or(|side| merge.sides.cover(side, false)) {
                         self.add_group(*merge, group.sides, base_abs, &mut own.items);
                     } else if let Some(rule) = merge.own_exclude(group.sides) {
-                        own.items.push(self.compile(rule, base_abs, b""));
+                        push_rule(&mut own.items, self.compile(rule, base_abs), b"");
                     }
                 }
                 Parsed::Merge(merge) => {
@@ -369,7 +388,7 @@ impl ChainBuilder<'_> {
                     };
                     let text = self.read(&merge, &name, read)?.ok_or_else(unreadable)?;
                     if let Some(rule) = merge.own_exclude(group.sides) {
-                        own.items.push(self.compile(rule, None, &source));
+                        push_rule(&mut own.items, self.compile(rule, None), &source);
                     }
                     let label = Label::of(&merge);
                     let list = parse_labelled(&text, &merge, self.options.from0, &label);

@@ -28,4 +28,4 @@ pub use module_rules::{ModuleRules, split_rules};
 pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
 pub use pattern::{has_wildcard, name_matches};
 #[allow(unused_imports)]
-pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Verdict};
+pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text, Verdict};

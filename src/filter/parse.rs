@@ -3,8 +3,9 @@
 //! `set` applies the values, and `pattern` defines what a pattern matches. The caller reads the files.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides};
+use super::rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text};
 
 /// The name of the per-directory file of `:C`.
 const CVSIGNORE: &[u8] = b".cvsignore";
@@ -135,29 +136,30 @@ enum Grammar {
 ///
 /// Empty text is allowed and results in [`Parsed::Nothing`].
 pub fn parse_filter(text: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(text, Grammar::Rule, Inherited::default(), &RuleSource::Given)
+    parse_one(text, Grammar::Rule, Inherited::default(), &RuleSource::Given, None)
 }
 
 /// Parses the text of one `--exclude` option, which supports a leading `- ` or `+ ` and a lone `!`.
 pub fn parse_exclude(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &RuleSource::Given)
+    parse_one(pat, Grammar::OldStyle { include: false }, Inherited::default(), &RuleSource::Given, None)
 }
 
 /// Parses the text of one `--include` option; see [`parse_exclude`].
 pub fn parse_include(pat: &[u8]) -> Result<Parsed, BadRule> {
-    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &RuleSource::Given)
+    parse_one(pat, Grammar::OldStyle { include: true }, Inherited::default(), &RuleSource::Given, None)
 }
 
 /// Parses the text of an `--exclude-from` or `--include-from` file.
 ///
 /// Lines end at LF or CR, with `from0` at NUL. Empty lines and lines that start with `#` or `;` are ignored. If parsing
 /// fails, add the file name with [`BadRule::in_file`].
-pub fn parse_from(text: &[u8], include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
-    lines(text, from0)
+pub fn parse_from(text: Vec<u8>, include: bool, from0: bool) -> Result<Vec<Parsed>, BadRule> {
+    let buffer = Arc::new(text);
+    lines(&buffer, from0)
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
             let place = RuleSource::Line(number);
-            parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place)
+            parse_one(line, Grammar::OldStyle { include }, Inherited::default(), &place, Some(&buffer))
         })
         .collect()
 }
@@ -204,16 +206,17 @@ pub(super) fn parse_labelled(text: &[u8], merge: &Merge, from0: bool, label: &La
     if merge.word_split {
         let (Label::Lines(name) | Label::Whole(name)) = label;
         let place = RuleSource::File(name.clone());
-        return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place)).collect();
+        return words(text, from0).map(|word| parse_one(word, grammar, inherited, &place, None)).collect();
     }
-    lines(text, from0)
+    let buffer = Arc::new(text.to_vec());
+    lines(&buffer, from0)
         .filter(|(_, line)| is_rule_line(line))
         .map(|(number, line)| {
             let place = RuleSource::File(match label {
                 Label::Lines(name) => line_of(name, number),
                 Label::Whole(name) => name.clone(),
             });
-            parse_one(line, grammar, inherited, &place)
+            parse_one(line, grammar, inherited, &place, Some(&buffer))
         })
         .collect()
 }
@@ -249,7 +252,7 @@ pub(super) fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) ->
         negate: cvs.negate,
         perishable: perishable || cvs.perishable,
         xattr: false,
-        pattern: pattern.to_vec(),
+        pattern: pattern.into(),
         from_file: cvs.from_file,
     };
     let mut list: Vec<Rule> = CVS_PATTERNS.split_ascii_whitespace().map(|word| rule(word.as_bytes(), true)).collect();
@@ -304,13 +307,21 @@ fn is_rule_line(line: &[u8]) -> bool {
     !matches!(line.first(), None | Some(b'#' | b';'))
 }
 
-fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &RuleSource) -> Result<Parsed, BadRule> {
+/// Parses a rule. `buffer`: what `text` is a slice of, if there is more than one rule in it.
+fn parse_one(
+    text: &[u8],
+    grammar: Grammar,
+    inherited: Inherited,
+    place: &RuleSource,
+    buffer: Option<&Arc<Vec<u8>>>,
+) -> Result<Parsed, BadRule> {
+    let part = |pattern: &[u8]| buffer.map_or_else(|| pattern.into(), |buffer| Text::part_of(buffer, pattern));
     let bad = |complaint| BadRule { complaint, rule: text.to_vec(), place: place.clone() };
     if text.is_empty() {
         return Ok(Parsed::Nothing);
     }
     let (include, pattern) = match grammar {
-        Grammar::Rule => return parse_rule(text, inherited, place).map_err(bad),
+        Grammar::Rule => return parse_rule(text, inherited, place, &part).map_err(bad),
         Grammar::OldStyle { .. } | Grammar::PatternOrClear if text == b"!" => {
             return Ok(Parsed::Clear);
         }
@@ -330,7 +341,7 @@ fn parse_one(text: &[u8], grammar: Grammar, inherited: Inherited, place: &RuleSo
         sides: inherited.sides,
         absolute: inherited.absolute,
         perishable: inherited.perishable,
-        pattern: pattern.to_vec(),
+        pattern: part(pattern),
         from_file: *place != RuleSource::Given,
         ..Rule::default()
     }))
@@ -373,7 +384,13 @@ fn name_of(text: &[u8]) -> Option<(RuleName, usize)> {
     })
 }
 
-fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<Parsed, Complaint> {
+/// Parses a complete rule. `part` makes the text of a pattern from a part of `text`.
+fn parse_rule(
+    text: &[u8],
+    inherited: Inherited,
+    place: &RuleSource,
+    part: &dyn Fn(&[u8]) -> Text,
+) -> Result<Parsed, Complaint> {
     let (name, name_len) = name_of(text).ok_or(Complaint::Unknown)?;
     let mut at = name_len + usize::from(text.get(name_len) == Some(&b','));
     if name == RuleName::Clear {
@@ -397,7 +414,7 @@ fn parse_rule(text: &[u8], inherited: Inherited, place: &RuleSource) -> Result<P
         return Err(Complaint::UnexpectedEnd);
     }
     if !merges {
-        let pattern = argument.to_vec();
+        let pattern = part(argument);
         return Ok(Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file }));
     }
     Ok(Parsed::Merge(Box::new(Merge {
@@ -565,11 +582,11 @@ mod tests {
 
     #[test]
     fn exclude_from_is_parsed_line_by_line() {
-        let list = parse_from(b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d", false, false).unwrap();
+        let list = parse_from(b"# c\n; c\r\n\r\n- a\n+ b\nc \n!\n #d".to_vec(), false, false).unwrap();
         assert_eq!(patterns(&list), ["- a", "+ b", "- c ", "!", "-  #d"]);
-        let list = parse_from(b"a\0#x\0b\n\0\0!", true, true).unwrap();
+        let list = parse_from(b"a\0#x\0b\n\0\0!".to_vec(), true, true).unwrap();
         assert_eq!(patterns(&list), ["+ a", "+ b\n", "!"]);
-        let bad = parse_from(b"a\r\n- \n", false, false).unwrap_err().in_file(b"rules");
+        let bad = parse_from(b"a\r\n- \n".to_vec(), false, false).unwrap_err().in_file(b"rules");
         assert_eq!(bad.message(), b"unexpected end of filter rule: <rule from rules line 2>");
     }
 
@@ -627,7 +644,7 @@ mod tests {
                     let _ = bad.message();
                 }
             }
-            let _ = parse_from(&text, true, from0);
+            let _ = parse_from(text.clone(), true, from0);
             for rule in [&b". x"[..], b".w x", b".- x", b":C", b".s x"] {
                 let _ = parse_merge(&text, &merge(rule), from0);
             }

@@ -5,6 +5,7 @@
 //! that match the absolute path.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 /// Longer patterns match nothing, because no path is longer.
 pub(super) const PATTERN_MAX_BYTES: usize = 4095;
@@ -49,35 +50,47 @@ pub(super) struct Anchor<'a> {
     pub absolute: bool,
 }
 
-/// A compiled pattern.
-#[derive(Debug)]
+/// A compiled pattern. It refers to a text that is kept beside it, because there can be millions of patterns.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
     test: Test,
-    dir_only: bool,
-    on_absolute: bool,
+    /// The part of the text that the test uses.
+    from: u16,
+    len: u16,
+    /// Some of the bits below.
+    flags: u8,
 }
 
-#[derive(Debug)]
+/// The pattern matches directories only.
+const DIR_ONLY: u8 = 1;
+/// It is compared with the absolute path.
+const ON_ABSOLUTE: u8 = 2;
+/// A `*` follows a `**`. Backtracking could be expensive then, so all alternatives are followed at once.
+const BRANCHING: u8 = 4;
+/// It ends in `***`. A directory is then matched as if its name ended in a slash.
+const TRIPLE: u8 = 8;
+
+#[derive(Clone, Copy, Debug)]
 enum Test {
     Never,
     /// `*`
     Always,
     /// `foo`
-    Name(Box<[u8]>),
+    Name,
     /// `*.o`
-    NameEnds(Box<[u8]>),
+    NameEnds,
     /// `foo*`
-    NameStarts(Box<[u8]>),
+    NameStarts,
     /// `/foo/bar`
-    Path(Box<[u8]>),
+    Path,
     /// `foo/bar`
-    PathEnds(Box<[u8]>),
+    PathEnds,
     /// `/foo/**`
-    Below(Box<[u8]>),
+    Below,
     /// `/foo/***`
-    Within(Box<[u8]>),
+    Within,
     /// Everything else.
-    Glob(Scope, Box<Glob>),
+    Glob(Scope),
 }
 
 /// Which part of the path a general pattern must cover.
@@ -94,127 +107,137 @@ enum Scope {
 }
 
 impl Pattern {
-    /// Compiles the pattern of a rule.
-    pub(super) fn compile(text: &[u8], anchor: Anchor<'_>) -> Pattern {
-        let (text, dir_only) = match text {
-            [head @ .., b'/'] if !head.is_empty() => (head, true),
-            _ => (text, false),
+    /// Compiles the pattern of a rule. Returns the text to which it refers if that is not `text`.
+    pub(super) fn compile(text: &[u8], anchor: Anchor<'_>) -> (Pattern, Option<Vec<u8>>) {
+        let (stem, dir_only) = match text {
+            [head @ .., b'/'] if !head.is_empty() => (head, DIR_ONLY),
+            _ => (text, 0),
         };
-        let triple = text.ends_with(b"***");
-        let mut pattern = Pattern { test: Test::Never, dir_only, on_absolute: false };
-        if text.len() > PATTERN_MAX_BYTES {
-            return pattern;
+        if stem.len() > PATTERN_MAX_BYTES {
+            return (Pattern::NEVER, None);
         }
-        if !text.starts_with(b"/") {
-            pattern.on_absolute = anchor.absolute;
-            pattern.test = Test::floating(text, triple);
-            return pattern;
+        let flags = dir_only | if stem.ends_with(b"***") { TRIPLE } else { 0 };
+        if !stem.starts_with(b"/") {
+            let flags = flags | if anchor.absolute { ON_ABSOLUTE } else { 0 };
+            let (test, part) = Test::floating(stem);
+            return (Pattern::of(test, (stem, 0), part, flags), None);
         }
         // rsync prepends the merge file's directory to the pattern and treats the result as one pattern, so a directory
         // named `d*` acts as a wildcard. Do the same.
-        let mut full = Vec::new();
-        if !anchor.absolute {
-            full.extend_from_slice(anchor.base_abs);
-        }
-        full.extend_from_slice(text);
-        let wild = has_wildcard(&full);
+        let joined = (!anchor.absolute && !anchor.base_abs.is_empty()).then(|| [anchor.base_abs, stem].concat());
+        let full = joined.as_deref().unwrap_or(stem);
+        let wild = has_wildcard(full);
         let below_root = full.strip_prefix(anchor.root_abs).and_then(|t| t.strip_prefix(b"/"));
         let root_is_plain = !(has_wildcard(anchor.root_abs) || (wild && anchor.root_abs.contains(&b'\\')));
-        match below_root {
-            Some(tail) if root_is_plain => pattern.test = Test::anchored(tail, triple),
-            None if !wild => {}
-            Some(_) | None => {
-                pattern.on_absolute = true;
-                pattern.test = Test::anchored(full.strip_prefix(b"/").unwrap_or(&full), triple);
-            }
-        }
-        pattern
+        let (tail, on_absolute) = match below_root {
+            Some(tail) if root_is_plain => (tail, 0),
+            None if !wild => return (Pattern::NEVER, None),
+            Some(_) | None => (full.strip_prefix(b"/").unwrap_or(full), ON_ABSOLUTE),
+        };
+        let (test, part) = Test::anchored(tail, flags & TRIPLE != 0);
+        let pattern = Pattern::of(test, (tail, full.len() - tail.len()), part, flags | on_absolute);
+        (pattern, joined)
     }
 
     /// Compiles the pattern of a global rule. It is anchored at the root of the transfer, whose own name is not a
-    /// pattern.
+    /// pattern. It refers to `text`.
     pub(super) fn compile_global(text: &[u8], root_abs: &[u8], absolute: bool) -> Pattern {
         let root_abs = if absolute { root_abs } else { b"" };
-        Pattern::compile(text, Anchor { root_abs, base_abs: root_abs, absolute })
+        Pattern::compile(text, Anchor { root_abs, base_abs: b"", absolute }).0
     }
 
-    /// Returns whether the pattern matches.
-    pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
-        if self.dir_only && !subject.is_dir {
+    const NEVER: Pattern = Pattern { test: Test::Never, from: 0, len: 0, flags: 0 };
+
+    /// Returns the pattern of a test that uses a part of `text`, which begins at `at` in the text that is kept.
+    fn of(test: Test, (text, at): (&[u8], usize), part: Range<usize>, flags: u8) -> Pattern {
+        let branching = match test {
+            Test::Glob(_) => match Glob::is_branching(&text[part.clone()]) {
+                Some(true) => BRANCHING,
+                Some(false) => 0,
+                None => return Pattern::NEVER,
+            },
+            _ => 0,
+        };
+        match (u16::try_from(at + part.start), u16::try_from(part.len())) {
+            (Ok(from), Ok(len)) => Pattern { test, from, len, flags: flags | branching },
+            // No path is that long.
+            _ => Pattern::NEVER,
+        }
+    }
+
+    /// Returns whether the pattern matches. `text` is that to which it refers.
+    pub(super) fn matches(&self, text: &[u8], subject: &Subject<'_>) -> bool {
+        if self.flags & DIR_ONLY != 0 && !subject.is_dir {
             return false;
         }
-        let path = || if self.on_absolute { subject.absolute() } else { subject.path };
-        match &self.test {
+        let part = &text[usize::from(self.from)..][..usize::from(self.len)];
+        let path = || if self.flags & ON_ABSOLUTE != 0 { subject.absolute() } else { subject.path };
+        let glob = || Glob { text: part, branching: self.flags & BRANCHING != 0, triple: self.flags & TRIPLE != 0 };
+        match self.test {
             Test::Never => false,
             Test::Always => true,
             // One byte distinguishes most names, and comparing it costs less than a call.
-            Test::Name(name) => subject.name.first() == name.first() && subject.name == &**name,
-            Test::NameEnds(end) => subject.name.last() == end.last() && subject.name.ends_with(end),
-            Test::NameStarts(start) => subject.name.first() == start.first() && subject.name.starts_with(start),
-            Test::Path(whole) => path() == &**whole,
-            Test::PathEnds(end) => match path().strip_suffix(&**end) {
+            Test::Name => subject.name.first() == part.first() && subject.name == part,
+            Test::NameEnds => subject.name.last() == part.last() && subject.name.ends_with(part),
+            Test::NameStarts => subject.name.first() == part.first() && subject.name.starts_with(part),
+            Test::Path => path() == part,
+            Test::PathEnds => match path().strip_suffix(part) {
                 Some(head) => matches!(head, [] | [.., b'/']),
                 None => false,
             },
-            Test::Below(dir) => is_below(path(), dir),
-            Test::Within(dir) => is_below(path(), dir) || (subject.is_dir && path() == &**dir),
-            Test::Glob(Scope::Name, glob) => glob.covers(subject.name, subject.is_dir),
-            Test::Glob(Scope::Whole, glob) => glob.covers(path(), subject.is_dir),
-            Test::Glob(Scope::Tail(count), glob) => {
-                tail(path(), usize::from(*count)).is_some_and(|tail| glob.covers(tail, subject.is_dir))
+            Test::Below => is_below(path(), part),
+            Test::Within => is_below(path(), part) || (subject.is_dir && path() == part),
+            Test::Glob(Scope::Name) => glob().covers(subject.name, subject.is_dir),
+            Test::Glob(Scope::Whole) => glob().covers(path(), subject.is_dir),
+            Test::Glob(Scope::Tail(count)) => {
+                tail(path(), usize::from(count)).is_some_and(|tail| glob().covers(tail, subject.is_dir))
             }
-            Test::Glob(Scope::AnyTail, glob) => glob.covers_tail(path(), subject.is_dir),
+            Test::Glob(Scope::AnyTail) => glob().covers_tail(path(), subject.is_dir),
         }
     }
 }
 
 impl Test {
-    /// Compiles a pattern without a leading slash.
-    fn floating(text: &[u8], triple: bool) -> Test {
+    /// Returns the test for a pattern without a leading slash, and the part of `text` that it uses.
+    fn floating(text: &[u8]) -> (Test, Range<usize>) {
         let slashes = text.iter().filter(|&&b| b == b'/').count();
+        let whole = 0..text.len();
         if !has_wildcard(text) {
-            let make = if slashes == 0 { Test::Name } else { Test::PathEnds };
-            return make(text.into());
+            return (if slashes == 0 { Test::Name } else { Test::PathEnds }, whole);
         }
         if contains_double(text) {
-            return Test::glob(Scope::AnyTail, text, triple);
+            return (Test::Glob(Scope::AnyTail), whole);
         }
         if slashes > 0 {
             // At most the length of a pattern, see [`PATTERN_MAX_BYTES`].
-            return Test::glob(Scope::Tail(slashes as u16 + 1), text, triple);
+            return (Test::Glob(Scope::Tail(slashes as u16 + 1)), whole);
         }
         match text {
-            b"*" => Test::Always,
-            [b'*', end @ ..] if is_literal(end) => Test::NameEnds(end.into()),
-            [start @ .., b'*'] if is_literal(start) => Test::NameStarts(start.into()),
-            _ => Test::glob(Scope::Name, text, triple),
+            b"*" => (Test::Always, whole),
+            [b'*', end @ ..] if is_literal(end) => (Test::NameEnds, 1..text.len()),
+            [start @ .., b'*'] if is_literal(start) => (Test::NameStarts, 0..start.len()),
+            _ => (Test::Glob(Scope::Name), whole),
         }
     }
 
-    /// Compiles a pattern whose leading slash has been removed.
-    fn anchored(text: &[u8], triple: bool) -> Test {
+    /// Returns the same for a pattern whose leading slash has been removed.
+    fn anchored(text: &[u8], triple: bool) -> (Test, Range<usize>) {
+        let whole = 0..text.len();
         if !has_wildcard(text) {
-            return Test::Path(text.into());
+            return (Test::Path, whole);
         }
         let literal = |dir: &[u8]| !dir.is_empty() && is_literal(dir);
         match text {
-            [dir @ .., b'/', b'*', b'*', b'*'] if triple && literal(dir) => Test::Within(dir.into()),
-            [dir @ .., b'/', b'*', b'*'] if literal(dir) => Test::Below(dir.into()),
-            _ => Test::glob(Scope::Whole, text, triple),
-        }
-    }
-
-    fn glob(scope: Scope, text: &[u8], triple: bool) -> Test {
-        match Glob::compile(text, triple) {
-            Some(glob) => Test::Glob(scope, Box::new(glob)),
-            None => Test::Never,
+            [dir @ .., b'/', b'*', b'*', b'*'] if triple && literal(dir) => (Test::Within, 0..dir.len()),
+            [dir @ .., b'/', b'*', b'*'] if literal(dir) => (Test::Below, 0..dir.len()),
+            _ => (Test::Glob(Scope::Whole), whole),
         }
     }
 }
 
 /// Returns whether a name matches a pattern with wildcards. Neither may contain a slash.
 pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    Pattern::compile_global(pattern, b"", false).matches(&Subject::new(name, false, b""))
+    Pattern::compile_global(pattern, b"", false).matches(pattern, &Subject::new(name, false, b""))
 }
 
 /// Returns whether a pattern contains a wildcard. Only then is a backslash an escape; otherwise the pattern is literal.
@@ -254,8 +277,8 @@ fn insert(set: &mut ByteSet, byte: u8) {
     set[usize::from(byte >> 6)] |= 1 << (byte & 63);
 }
 
-/// A part of a pattern. There is one for almost each byte, and there can be millions of patterns, so it is small.
-#[derive(Debug)]
+/// A part of a pattern.
+#[derive(Clone, Copy, Debug)]
 enum Token {
     Byte(u8),
     /// `?`
@@ -264,67 +287,69 @@ enum Token {
     Star,
     /// `**` and longer
     Stars,
-    /// `[...]`, by its number in [`Glob::classes`].
-    Class(u16),
+    /// `[...]`
+    Class(ByteSet),
 }
 
-/// A pattern with wildcards.
-#[derive(Debug)]
-struct Glob {
-    tokens: Box<[Token]>,
-    classes: Box<[ByteSet]>,
-    /// Whether a `*` follows a `**`. Backtracking could be expensive then, so all alternatives are followed at once.
+impl Token {
+    /// Returns whether the token matches this byte; `false` for stars.
+    fn takes(self, byte: u8) -> bool {
+        match self {
+            Token::Byte(b) => b == byte,
+            Token::Any => byte != b'/',
+            Token::Class(set) => byte != b'/' && holds(&set, byte),
+            Token::Star | Token::Stars => false,
+        }
+    }
+}
+
+/// A pattern with wildcards. It is read as it is matched, because compiled ones take several times the memory.
+#[derive(Clone, Copy, Debug)]
+struct Glob<'a> {
+    text: &'a [u8],
+    /// See [`BRANCHING`].
     branching: bool,
-    /// Whether the pattern ends in `***`. A directory is then matched as if its name ended in a slash.
+    /// See [`TRIPLE`].
     triple: bool,
 }
 
 /// One bit for each position in the longest pattern, and one for its end.
 const STATE_WORDS: usize = PATTERN_MAX_BYTES.div_ceil(64);
 
-impl Glob {
-    /// Compiles a pattern; `None` if it cannot match anything, e.g. because of an unclosed bracket.
-    fn compile(text: &[u8], triple: bool) -> Option<Glob> {
-        let (mut tokens, mut classes) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        while let Some(&byte) = text.get(at) {
-            at += 1;
-            tokens.push(match byte {
-                b'*' => {
-                    let run = text[at..].iter().take_while(|&&b| b == b'*').count();
-                    at += run;
-                    if run == 0 { Token::Star } else { Token::Stars }
-                }
-                b'?' => Token::Any,
-                b'[' => {
-                    classes.push(parse_class(text, &mut at)?);
-                    Token::Class(u16::try_from(classes.len() - 1).ok()?)
-                }
-                b'\\' => {
-                    let escaped = *text.get(at)?;
-                    at += 1;
-                    Token::Byte(escaped)
-                }
-                _ => Token::Byte(byte),
-            });
-        }
-        if tokens.len() >= STATE_WORDS * 64 {
+impl Glob<'_> {
+    /// Returns whether a `*` follows a `**` in a pattern; `None` if it cannot match anything, e.g. because of an unclosed
+    /// bracket.
+    fn is_branching(text: &[u8]) -> Option<bool> {
+        if text.len() >= STATE_WORDS * 64 {
             return None;
         }
-        let first_double = tokens.iter().position(|t| matches!(t, Token::Stars));
-        let last_single = tokens.iter().rposition(|t| matches!(t, Token::Star));
-        let branching = first_double.zip(last_single).is_some_and(|(double, star)| double < star);
-        Some(Glob { tokens: tokens.into(), classes: classes.into(), branching, triple })
+        let glob = Glob { text, branching: false, triple: false };
+        let (mut at, mut has_double, mut is_branching) = (0, false, false);
+        while at < text.len() {
+            let (token, next) = glob.token(at)?;
+            has_double |= matches!(token, Token::Stars);
+            is_branching |= has_double && matches!(token, Token::Star);
+            at = next;
+        }
+        Some(is_branching)
     }
 
-    /// Returns whether a token matches this byte; `false` for stars.
-    fn takes(&self, token: &Token, byte: u8) -> bool {
-        match token {
-            Token::Byte(b) => *b == byte,
-            Token::Any => byte != b'/',
-            Token::Class(number) => byte != b'/' && holds(&self.classes[usize::from(*number)], byte),
-            Token::Star | Token::Stars => false,
-        }
+    /// Returns the token at this position, and the position of the next one. `None` at the end, or if it is malformed.
+    fn token(&self, at: usize) -> Option<(Token, usize)> {
+        let rest = self.text.get(at..)?;
+        Some(match *rest.first()? {
+            b'*' => match rest.iter().take_while(|&&b| b == b'*').count() {
+                1 => (Token::Star, at + 1),
+                run => (Token::Stars, at + run),
+            },
+            b'?' => (Token::Any, at + 1),
+            b'[' => {
+                let mut next = at + 1;
+                (Token::Class(parse_class(self.text, &mut next)?), next)
+            }
+            b'\\' => (Token::Byte(*rest.get(1)?), at + 2),
+            byte => (Token::Byte(byte), at + 1),
+        })
     }
 
     /// Returns whether the pattern matches the whole of `text`.
@@ -336,9 +361,13 @@ impl Glob {
     /// Returns whether the pattern matches `text` from the start of some component to the end.
     fn covers_tail(&self, text: &[u8], is_dir: bool) -> bool {
         let slash = self.triple && is_dir;
+        let first = self.token(0);
         // A leading `**/` also matches at the root.
-        let skip = match &self.tokens[..] {
-            [Token::Stars, Token::Byte(b'/'), ..] => Some(2),
+        let skip = match first {
+            Some((Token::Stars, second)) => match self.token(second) {
+                Some((Token::Byte(b'/'), third)) => Some(third),
+                _ => None,
+            },
             _ => None,
         };
         if let Some(from) = skip
@@ -349,7 +378,7 @@ impl Glob {
         if self.branching || slash {
             return self.follow(0, text, slash, true);
         }
-        if matches!(self.tokens.first(), Some(Token::Stars)) {
+        if matches!(first, Some((Token::Stars, _))) {
             return self.walk(0, text);
         }
         let starts = text.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
@@ -360,28 +389,27 @@ impl Glob {
     ///
     /// This is sufficient: an earlier star could only match more of what a later star can match, too.
     fn walk(&self, from: usize, text: &[u8]) -> bool {
-        let tokens = &self.tokens[from..];
-        let (mut token_at, mut text_at) = (0, 0);
+        let (mut token_at, mut text_at) = (from, 0);
         let mut star: Option<(usize, usize)> = None;
         let mut stars: Option<(usize, usize)> = None;
         loop {
-            match tokens.get(token_at) {
-                Some(Token::Star) => {
-                    token_at += 1;
+            match self.token(token_at) {
+                Some((Token::Star, next)) => {
+                    token_at = next;
                     star = Some((token_at, text_at));
                     continue;
                 }
-                Some(Token::Stars) => {
-                    token_at += 1;
-                    if token_at == tokens.len() {
+                Some((Token::Stars, next)) => {
+                    token_at = next;
+                    if token_at == self.text.len() {
                         return true;
                     }
                     stars = Some((token_at, text_at));
                     star = None;
                     continue;
                 }
-                Some(token) if text.get(text_at).is_some_and(|&b| self.takes(token, b)) => {
-                    token_at += 1;
+                Some((token, next)) if text.get(text_at).is_some_and(|&b| token.takes(b)) => {
+                    token_at = next;
                     text_at += 1;
                     continue;
                 }
@@ -394,7 +422,7 @@ impl Glob {
                 star = Some((resume, at + 1));
                 (token_at, text_at) = (resume, at + 1);
             } else if let Some((resume, at)) = stars
-                && let Some(next) = next_start(&tokens[resume], text, at + 1)
+                && let Some(next) = self.next_start(resume, text, at + 1)
             {
                 stars = Some((resume, next));
                 star = None;
@@ -405,16 +433,23 @@ impl Glob {
         }
     }
 
-    /// Matches by following all alternatives at once, with one bit for each token that may come next.
+    /// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
+    fn next_start(&self, resume: usize, text: &[u8], at: usize) -> Option<usize> {
+        match self.token(resume)?.0 {
+            Token::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?),
+            Token::Any | Token::Class(_) | Token::Star | Token::Stars => (at <= text.len()).then_some(at),
+        }
+    }
+
+    /// Matches by following all alternatives at once, with one bit for each position where the next token may begin.
     ///
     /// With `slash`, the text has an additional slash at its end. With `restart`, the pattern may start at any
     /// component.
     fn follow(&self, from: usize, text: &[u8], slash: bool, restart: bool) -> bool {
-        let tokens = &self.tokens[from..];
-        let words = tokens.len() / 64 + 1;
+        let words = self.text.len() / 64 + 1;
         let mut buffers = ([0u64; STATE_WORDS], [0u64; STATE_WORDS]);
         let (mut now, mut next) = (&mut buffers.0[..words], &mut buffers.1[..words]);
-        add(tokens, now, 0);
+        self.add(now, from);
         for (at, &byte) in text.iter().chain(slash.then_some(&b'/')).enumerate() {
             next.fill(0);
             let mut alive = false;
@@ -423,10 +458,10 @@ impl Glob {
                 while bits != 0 {
                     let state = word * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    match tokens.get(state) {
-                        Some(Token::Stars) => add(tokens, next, state),
-                        Some(Token::Star) if byte != b'/' => add(tokens, next, state),
-                        Some(token) if self.takes(token, byte) => add(tokens, next, state + 1),
+                    match self.token(state) {
+                        Some((Token::Stars, _)) => self.add(next, state),
+                        Some((Token::Star, _)) if byte != b'/' => self.add(next, state),
+                        Some((token, after)) if token.takes(byte) => self.add(next, after),
                         Some(_) | None => continue,
                     }
                     alive = true;
@@ -434,7 +469,7 @@ impl Glob {
             }
             // The additional slash starts no component.
             if restart && byte == b'/' && at < text.len() {
-                add(tokens, next, 0);
+                self.add(next, from);
                 alive = true;
             }
             if !alive && !restart {
@@ -442,26 +477,18 @@ impl Glob {
             }
             std::mem::swap(&mut now, &mut next);
         }
-        now[tokens.len() / 64] >> (tokens.len() % 64) & 1 == 1
+        now[self.text.len() / 64] >> (self.text.len() % 64) & 1 == 1
     }
-}
 
-/// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
-fn next_start(token: &Token, text: &[u8], at: usize) -> Option<usize> {
-    match token {
-        Token::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| b == wanted)?),
-        Token::Any | Token::Class(_) | Token::Star | Token::Stars => (at <= text.len()).then_some(at),
-    }
-}
-
-/// Adds a state, and the states after stars that can match nothing.
-fn add(tokens: &[Token], states: &mut [u64], state: usize) {
-    let mut state = state;
-    loop {
-        states[state / 64] |= 1 << (state % 64);
-        match tokens.get(state) {
-            Some(Token::Star | Token::Stars) => state += 1,
-            Some(Token::Byte(_) | Token::Any | Token::Class(_)) | None => return,
+    /// Adds a state, and the states after stars that can match nothing.
+    fn add(&self, states: &mut [u64], state: usize) {
+        let mut state = state;
+        loop {
+            states[state / 64] |= 1 << (state % 64);
+            match self.token(state) {
+                Some((Token::Star | Token::Stars, next)) => state = next,
+                Some((Token::Byte(_) | Token::Any | Token::Class(_), _)) | None => return,
+            }
         }
     }
 }
@@ -545,16 +572,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn global(text: &str) -> Pattern {
-        Pattern::compile_global(text.as_bytes(), b"/r", false)
+    /// A pattern with its text.
+    struct Whole(Pattern, Vec<u8>);
+
+    fn global(text: &str) -> Whole {
+        Whole(Pattern::compile_global(text.as_bytes(), b"/r", false), text.as_bytes().to_vec())
     }
 
-    fn hits(pattern: &Pattern, path: &str) -> bool {
+    fn hits(Whole(pattern, text): &Whole, path: &str) -> bool {
         let (path, is_dir) = match path.strip_suffix('/') {
             Some(dir) => (dir, true),
             None => (path, false),
         };
-        pattern.matches(&Subject::new(path.as_bytes(), is_dir, b"/r"))
+        pattern.matches(text, &Subject::new(path.as_bytes(), is_dir, b"/r"))
     }
 
     #[test]
@@ -618,7 +648,8 @@ mod tests {
     fn anchored_patterns_are_relative_to_their_merge_file() {
         let at = |base: &[u8], text: &[u8]| {
             let anchor = Anchor { root_abs: b"/x/r", base_abs: base, absolute: false };
-            Pattern::compile(text, anchor)
+            let (pattern, joined) = Pattern::compile(text, anchor);
+            Whole(pattern, joined.unwrap_or_else(|| text.to_vec()))
         };
         assert!(hits(&at(b"/x/r/d", b"/a*"), "d/ab"));
         assert!(!hits(&at(b"/x/r/d", b"/a*"), "ab"));
@@ -630,7 +661,7 @@ mod tests {
 
     #[test]
     fn absolute_patterns_match_the_full_path() {
-        let at = |text: &[u8]| Pattern::compile_global(text, b"/r", true);
+        let at = |text: &[u8]| Whole(Pattern::compile_global(text, b"/r", true), text.to_vec());
         assert!(hits(&at(b"/r/a"), "a"));
         assert!(!hits(&at(b"/a"), "a"));
         assert!(hits(&at(b"r/a"), "a"));
@@ -649,10 +680,10 @@ mod tests {
     /// Matches with the general matcher only. The specialized tests must agree with it.
     fn in_general(text: &[u8], path: &[u8], is_dir: bool) -> bool {
         let (text, dir_only) = match text {
-            [head @ .., b'/'] if !head.is_empty() => (head, true),
-            _ => (text, false),
+            [head @ .., b'/'] if !head.is_empty() => (head, DIR_ONLY),
+            _ => (text, 0),
         };
-        let triple = text.ends_with(b"***");
+        let triple = if text.ends_with(b"***") { TRIPLE } else { 0 };
         let escaped: Vec<u8> = if has_wildcard(text) {
             text.to_vec()
         } else {
@@ -666,8 +697,8 @@ mod tests {
             }
             None => (Scope::Name, &escaped[..]),
         };
-        let test = Test::glob(scope, core, triple);
-        Pattern { test, dir_only, on_absolute: false }.matches(&Subject::new(path, is_dir, b""))
+        let pattern = Pattern::of(Test::Glob(scope), (core, 0), 0..core.len(), dir_only | triple);
+        pattern.matches(core, &Subject::new(path, is_dir, b""))
     }
 
     proptest! {
@@ -688,7 +719,7 @@ mod tests {
             is_dir: bool,
         ) {
             let quick = Pattern::compile_global(text.as_bytes(), b"", false)
-                .matches(&Subject::new(path.as_bytes(), is_dir, b""));
+                .matches(text.as_bytes(), &Subject::new(path.as_bytes(), is_dir, b""));
             prop_assert_eq!(quick, in_general(text.as_bytes(), path.as_bytes(), is_dir));
         }
 
@@ -697,7 +728,8 @@ mod tests {
             text in "[ab/*?]{1,10}",
             path in "[ab]{1,4}(/[ab]{1,4}){0,3}",
         ) {
-            if let Some(glob) = Glob::compile(text.as_bytes(), false) {
+            if let Some(branching) = Glob::is_branching(text.as_bytes()) {
+                let glob = Glob { text: text.as_bytes(), branching, triple: false };
                 let path = path.as_bytes();
                 prop_assert_eq!(glob.walk(0, path), glob.follow(0, path, false, false));
             }
@@ -706,7 +738,7 @@ mod tests {
         #[test]
         fn any_bytes_compile_as_a_pattern(text in proptest::collection::vec(any::<u8>(), 0..40), path: Vec<u8>) {
             let _ = Pattern::compile_global(&text, b"/r", false)
-                .matches(&Subject::new(&path, true, b"/r"));
+                .matches(&text, &Subject::new(&path, true, b"/r"));
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Only values. `parse` creates them from text, `set` applies them.
 
+use std::sync::Arc;
+
 /// The side of the transfer for which a rule is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -87,9 +89,72 @@ pub struct Rule {
     /// `x`: applies to names of extended attributes, not of files.
     pub xattr: bool,
     /// The pattern as written, with its leading and trailing slashes.
-    pub pattern: Vec<u8>,
+    pub pattern: Text,
     /// Whether it was read from a file. Debug output hides the pattern then.
     pub from_file: bool,
+}
+
+/// The text of a pattern. All rules of a file share its text, because there can be millions of them.
+#[derive(Clone, Default)]
+pub struct Text {
+    buffer: Arc<Vec<u8>>,
+    from: u32,
+    len: u32,
+}
+
+impl Text {
+    /// Returns `part`, which is a slice of `buffer`.
+    pub(super) fn part_of(buffer: &Arc<Vec<u8>>, part: &[u8]) -> Text {
+        let from = (part.as_ptr() as usize).wrapping_sub(buffer.as_ptr() as usize);
+        let is_there = buffer.get(from..).is_some_and(|rest| rest.starts_with(part));
+        match (u32::try_from(from), u32::try_from(part.len())) {
+            (Ok(from), Ok(len)) if is_there => Text { buffer: Arc::clone(buffer), from, len },
+            // Beyond 4 GiB.
+            _ => part.into(),
+        }
+    }
+}
+
+impl std::ops::Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.from as usize..][..self.len as usize]
+    }
+}
+
+impl From<Vec<u8>> for Text {
+    /// Keeps at most 4 GiB. No pattern is that long; see [`PATTERN_MAX_BYTES`](super::pattern::PATTERN_MAX_BYTES).
+    fn from(text: Vec<u8>) -> Text {
+        let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        Text { buffer: Arc::new(text), from: 0, len }
+    }
+}
+
+impl From<&[u8]> for Text {
+    fn from(text: &[u8]) -> Text {
+        text.to_vec().into()
+    }
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.escape_ascii().to_string())
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Text) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for Text {}
+
+impl std::hash::Hash for Text {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self[..].hash(state);
+    }
 }
 
 /// How the lines or words of a merge file are parsed.
@@ -163,7 +228,7 @@ impl Merge {
     /// Returns the rule for the modifier `e`. `sides` are those of the file that contains the merge rule, not those of
     /// the merge rule itself.
     pub(super) fn own_exclude(&self, sides: Sides) -> Option<Rule> {
-        self.exclude_itself.then(|| Rule { sides, pattern: self.file_name().to_vec(), ..Rule::default() })
+        self.exclude_itself.then(|| Rule { sides, pattern: self.file_name().into(), ..Rule::default() })
     }
 
     /// Returns the directory part of the name with its slash; empty if there is none.

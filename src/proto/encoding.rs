@@ -155,7 +155,7 @@ fn get_parsed(r: &mut Reader) -> Result<Parsed> {
         rule::RULE => {
             let [include, absolute, negate, perishable, xattr, from_file] = r.flags::<6>("rule flags")?;
             let sides = r.number("sides")?;
-            let pattern = r.owned("pattern", WORD_MAX_BYTES)?;
+            let pattern = r.owned("pattern", WORD_MAX_BYTES)?.into();
             Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file })
         }
         rule::CLEAR => Parsed::Clear,

@@ -181,7 +181,7 @@ fn sides() -> impl Strategy<Value = Sides> {
 fn parsed() -> impl Strategy<Value = Parsed> {
     let rule = (any::<[bool; 6]>(), sides(), bytes()).prop_map(|(flags, sides, pattern)| {
         let [include, absolute, negate, perishable, xattr, from_file] = flags;
-        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern, from_file })
+        Parsed::Rule(Rule { include, sides, absolute, negate, perishable, xattr, pattern: pattern.into(), from_file })
     });
     let formats = select(vec![MergeFormat::Rules, MergeFormat::Excludes, MergeFormat::Includes, MergeFormat::Cvs]);
     let merge = (any::<[bool; 7]>(), formats, sides(), bytes(), option::of(bytes())).prop_map(

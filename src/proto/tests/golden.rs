@@ -126,7 +126,7 @@ fn path(path: &str) -> RelPath {
 
 pub fn setup() -> Setup {
     let rules = vec![
-        Parsed::Rule(Rule { perishable: true, pattern: b"*.o".to_vec(), ..Rule::default() }),
+        Parsed::Rule(Rule { perishable: true, pattern: b"*.o".as_slice().into(), ..Rule::default() }),
         Parsed::Clear,
         Parsed::Merge(Box::new(Merge {
             name: b".r".to_vec(),
