@@ -28,6 +28,8 @@ const KILLED: i32 = 1000 + 9;
 const KILL: &str = "SPARSYNC_KILL_AT";
 /// The variable for a kill after which unsynced data is lost.
 const POWER_LOSS: &str = "SPARSYNC_POWER_LOSS_AT";
+/// The variable for one after which unsynced names are lost as well.
+const NAME_LOSS: &str = "SPARSYNC_NAME_LOSS_AT";
 
 #[test]
 fn first_copy_killed_at_every_call() {
@@ -130,6 +132,44 @@ fn power_lost_at_every_call_under_fsync() {
         }
         if n == 1 {
             return report_skip("faults", "the program under test is a release build, without SPARSYNC_POWER_LOSS_AT");
+        }
+    }
+}
+
+/// A power loss at each call: the names given in directories that were not synced are lost as well.
+#[test]
+fn names_lost_at_every_call_under_fsync() {
+    for (options, backups) in
+        [(&["-aH", "--delete", "--fsync"][..], &[][..]), (&["-aH", "--backup", "--fsync"], &["~"])]
+    {
+        let scene = Scene { options, build: both, backups };
+        let twin = twin(&scene);
+        let mut n = 1;
+        while die_at(&scene, &twin, (NAME_LOSS, n)) {
+            n += 1;
+        }
+    }
+}
+
+/// A source is removed only once the name of its copy is stored.
+#[test]
+fn lost_names_lose_no_content_of_removed_sources() {
+    for options in [&["-a"][..], &["-a", "--delay-updates"], &["-a", "--inplace"]] {
+        let options = [options, &["--fsync", "--remove-source-files"]].concat();
+        let scene = Scene { options: &[], build: both_without_hard_links, backups: &[] };
+        for n in 1.. {
+            let stage = Stage::new(&scene);
+            let before = files(&stage.top.join("src"));
+            let broken = stage.run(&options, Some((NAME_LOSS, n)));
+            let trees = ["src", "dst"].map(|tree| files(&stage.top.join(tree)));
+            for (path, content) in &before {
+                let is_there = trees.iter().any(|tree| tree.get(path) == Some(content));
+                assert!(is_there, "{options:?}, killed at call {n}: {} is lost", path.display());
+            }
+            if broken.exit != KILLED {
+                assert_eq!(broken.exit, 0, "{}", broken.stderr.escape_ascii());
+                break;
+            }
         }
     }
 }
@@ -410,6 +450,14 @@ pub fn both(top: &Path) {
     symlink("somewhere", top.join("dst/was_link")).expect("scratch supports symlinks");
     write(&top.join("dst/dir/was_file"), "a file once", 1);
     symlink("elsewhere", top.join("src/dir/was_file")).expect("scratch supports symlinks");
+}
+
+/// Without hard links, for copies that would not keep them.
+fn both_without_hard_links(top: &Path) {
+    both(top);
+    for tree in ["src", "dst"] {
+        std::fs::remove_file(top.join(tree).join("second")).expect("it was just created");
+    }
 }
 
 /// An entry of a random tree.

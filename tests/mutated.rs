@@ -142,7 +142,8 @@ fn survives(mutation: &Mutation) -> bool {
     let known: BTreeSet<_> = old.values().chain(new.values()).collect();
     for (path, content) in files(&stage.top.join("dst")) {
         let is_temp = is_temp(&path.file_name().unwrap().to_string_lossy());
-        assert!(is_temp || known.contains(&content), "{} has wrong content: {shown}", path.display());
+        let len = content.len();
+        assert!(is_temp || known.contains(&content), "{} has wrong content, {len} bytes: {shown}", path.display());
     }
     assert_eq!(files(&stage.top.join("src")), new, "the source has changed: {shown}");
     let lens = Lens { blocks: false, atimes: false, now_secs: i64::MAX };

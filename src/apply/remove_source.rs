@@ -22,8 +22,15 @@ impl SourceRemoval {
         }
     }
 
-    /// Removes it, or has the peer remove it. `arrived`: the entry at the destination.
+    /// Removes it, or has the peer remove it. `arrived`: the entry at the destination, whose name is stored first under
+    /// `--fsync`, because the source may be the only copy.
     pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
+        if context.options.place.fsync
+            && let Err(error) = sys::fsync_dir(arrived.0.fd())
+        {
+            let path = sys::path_of(arrived.0.fd()).unwrap_or_else(|_| arrived.1.to_vec());
+            return out.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "fsync", &path, &error)));
+        }
         match (self, context.wire) {
             (SourceRemoval::Local(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
             (SourceRemoval::Remote(file, _), Some(wire)) => {

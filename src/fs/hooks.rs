@@ -3,7 +3,8 @@
 //! `SPARSYNC_PROFILE=1` prints the counts. At the n-th call the process
 //!
 //! - kills itself (`SPARSYNC_KILL_AT=n`) or panics (`SPARSYNC_PANIC_AT=n`),
-//! - loses what it has written to files without a sync, and kills itself (`SPARSYNC_POWER_LOSS_AT=n`),
+//! - loses what it has written to files without a sync, and kills itself (`SPARSYNC_POWER_LOSS_AT=n`), or also the names
+//!   given in directories without a sync (`SPARSYNC_NAME_LOSS_AT=n`),
 //! - fails the call (`SPARSYNC_FAIL_AT=n:EIO`) or limits it to one byte (`n:SHORT`), and appends the call's name to
 //!   the file `SPARSYNC_FAULT_LOG`,
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
@@ -23,8 +24,11 @@ use super::sys::Call;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -117,6 +121,7 @@ fn read_faults() -> Vec<(u64, Fault)> {
     let faults = [
         number("SPARSYNC_KILL_AT").map(|at| (at, Fault::Kill)),
         number(POWER_LOSS).map(|at| (at, Fault::Kill)),
+        number(NAME_LOSS).map(|at| (at, Fault::Kill)),
         number("SPARSYNC_PANIC_AT").map(|at| (at, Fault::Panic)),
         number_and("SPARSYNC_HOLD_AT").map(|(at, fifo)| (at, Fault::Hold(fifo))),
         number_and("SPARSYNC_FAIL_AT").map(fail),
@@ -172,6 +177,7 @@ pub fn enter(call: Call) -> Result<(), Errno> {
             Fault::Kill => {
                 HAS_NO_POWER.store(true, SeqCst);
                 UNSYNCED.lock().iter().for_each(|(_, file)| drop(file.set_len(0)));
+                UNSYNCED_NAMES.lock().iter().rev().for_each(UnsyncedName::lose);
                 // A process may always signal itself.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
@@ -196,23 +202,86 @@ static HAS_NO_POWER: AtomicBool = AtomicBool::new(false);
 /// The files with unsynced data, by device and inode, if [`POWER_LOSS`] is set.
 static UNSYNCED: parking_lot::Mutex<BTreeMap<(u64, u64), std::fs::File>> = parking_lot::Mutex::new(BTreeMap::new());
 
-/// Records that a file has data which a power loss would lose, or that it has none any more. The names of files count as
-/// stored at once, which is the worst case.
+/// Records that a file has data which a power loss would lose, or that it has none any more, or that the names in a
+/// directory are stored. Names count as stored at once unless [`NAME_LOSS`] is set: the worst case for data.
 pub fn note_data(fd: BorrowedFd<'_>, is_synced: bool) {
     static LOSES: OnceLock<bool> = OnceLock::new();
-    if !*LOSES.get_or_init(|| var(POWER_LOSS).is_some()) {
+    if !*LOSES.get_or_init(|| var(POWER_LOSS).is_some() || var(NAME_LOSS).is_some()) {
         return;
     }
     let file = fd.try_clone_to_owned().map(std::fs::File::from);
-    if let Ok((file, stat)) = file.and_then(|file| file.metadata().map(|stat| (file, stat)))
-        && stat.is_file()
-    {
-        let id = (stat.dev(), stat.ino());
-        match is_synced {
-            true => drop(UNSYNCED.lock().remove(&id)),
-            false => drop(UNSYNCED.lock().insert(id, file)),
+    let Ok((file, stat)) = file.and_then(|file| file.metadata().map(|stat| (file, stat))) else { return };
+    let id = (stat.dev(), stat.ino());
+    match is_synced {
+        true if stat.is_dir() => UNSYNCED_NAMES.lock().retain(|name| name.dir_id != id),
+        true => drop(UNSYNCED.lock().remove(&id)),
+        false if stat.is_file() => drop(UNSYNCED.lock().insert(id, file)),
+        false => {}
+    }
+}
+
+/// The variable that makes a process lose unsynced names as well.
+const NAME_LOSS: &str = "SPARSYNC_NAME_LOSS_AT";
+/// What unsynced names stood for before, in the order of the changes, if [`NAME_LOSS`] is set.
+static UNSYNCED_NAMES: parking_lot::Mutex<Vec<UnsyncedName>> = parking_lot::Mutex::new(Vec::new());
+
+/// Where [`NAME_LOSS`] keeps what had the names, as hard links: in the working directory.
+const KEPT: &str = "lost-names";
+
+/// A name that was given or moved away since the last sync of its directory.
+struct UnsyncedName {
+    dir: OwnedFd,
+    dir_id: (u64, u64),
+    name: Vec<u8>,
+    /// Another name of what had it; `None` if there was nothing.
+    kept: Option<PathBuf>,
+}
+
+impl UnsyncedName {
+    /// Restores what the name stood for. The test sees what could not be restored.
+    fn lose(&self) {
+        let path = path_in(self.dir.as_fd(), &self.name);
+        let _ = std::fs::remove_file(&path);
+        if let Some(kept) = &self.kept {
+            let _ = std::fs::rename(kept, &path);
         }
     }
+}
+
+fn path_in(dir: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
+    Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name))
+}
+
+/// Records what a name stands for, before it is given or moved away. Directories are not lost.
+pub fn note_name(dir: BorrowedFd<'_>, name: &[u8]) {
+    static LOSES: OnceLock<bool> = OnceLock::new();
+    if !*LOSES.get_or_init(|| var(NAME_LOSS).is_some() && std::fs::create_dir_all(KEPT).is_ok()) {
+        return;
+    }
+    let Ok((dir, stat)) = dir.try_clone_to_owned().and_then(|dir| {
+        let stat = std::fs::File::from(dir.try_clone()?).metadata()?;
+        Ok((dir, stat))
+    }) else {
+        return;
+    };
+    let (path, dir_id) = (path_in(dir.as_fd(), name), (stat.dev(), stat.ino()));
+    let mut names = UNSYNCED_NAMES.lock();
+    if names.iter().any(|known| (known.dir_id, &known.name[..]) == (dir_id, name)) {
+        return;
+    }
+    let kept = match std::fs::symlink_metadata(&path) {
+        Ok(stat) if stat.is_dir() => return,
+        Ok(_) => {
+            static COUNT: AtomicU64 = AtomicU64::new(0);
+            let kept = Path::new(KEPT).join(COUNT.fetch_add(1, Relaxed).to_string());
+            if std::fs::hard_link(&path, &kept).is_err() {
+                return;
+            }
+            Some(kept)
+        }
+        Err(_) => None,
+    };
+    names.push(UnsyncedName { dir, dir_id, name: name.to_vec(), kept });
 }
 
 /// Counts a use of a pipe to the peer, and fails the one given in the environment.

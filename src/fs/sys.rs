@@ -167,6 +167,14 @@ fn change<T>(call: Call, fd: BorrowedFd<'_>, make: impl FnMut() -> io::Result<T>
     made
 }
 
+/// Records names that are about to change, for simulated power losses. Only for tests in debug builds.
+#[inline(always)]
+fn note_names<const N: usize>(names: [(BorrowedFd<'_>, &[u8]); N]) {
+    #[cfg(debug_assertions)]
+    names.into_iter().for_each(|(dir, name)| hooks::note_name(dir, name));
+    let _ = names;
+}
+
 fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -114,6 +114,11 @@ pub fn fsync(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Waits until the names in a directory are on stable storage. It may be open for searches only.
+pub fn fsync_dir(dir: BorrowedFd<'_>) -> io::Result<()> {
+    fsync(super::open_dir(dir, b"", super::Follow::Never)?.as_fd())
+}
+
 /// Forces errors that a file system defers until a descriptor is closed, as NFS does for writes. The file stays open.
 #[allow(unsafe_code)]
 pub fn settle(fd: BorrowedFd<'_>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use std::io;
 
 /// Creates a hard link to an entry. Links a symlink itself, not its target.
 pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    super::note_names([(to, new)]);
     attempt(Call::Link, || {
         may_write()?;
         let (old, new) = (spot(from, old)?, spot(to, new)?);
@@ -18,6 +19,7 @@ pub fn link(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) ->
 
 /// Moves an entry, replacing an existing entry of the new name.
 pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    super::note_names([(from, old), (to, new)]);
     attempt(Call::Rename, || {
         may_write()?;
         let (old, new) = (spot(from, old)?, spot(to, new)?);
@@ -27,6 +29,7 @@ pub fn rename(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) 
 
 /// Like [`rename`], but fails with [`io::ErrorKind::AlreadyExists`] if the new name exists.
 pub fn rename_new(from: BorrowedFd<'_>, old: &[u8], to: BorrowedFd<'_>, new: &[u8]) -> io::Result<()> {
+    super::note_names([(from, old), (to, new)]);
     attempt(Call::Rename, || {
         may_write()?;
         let (old, new) = (spot(from, old)?, spot(to, new)?);

@@ -141,6 +141,7 @@ pub fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> io::Result<OwnedFd> {
 
 /// Gives a file from [`tmpfile`] its name, which must be free.
 pub fn link_tmpfile(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    super::note_names([(dir, name)]);
     attempt(Call::Link, || {
         may_write()?;
         let at = spot(dir, name)?;
