@@ -5,6 +5,7 @@ use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
 use crate::stock::{acls, attributes, missing_arguments};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 copies!(with client, first_copy, TREE, "", ["-ai", "--stats"]);
@@ -319,9 +320,9 @@ fn option_that_needs_the_installed_rsync_is_named() {
     );
 }
 
-/// Runs a pull of rsync from the program, whose command line gets the words that rrsync inserts before the paths, in a
-/// place without another rsync.
-fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
+/// Runs a pull of a client from the program, whose command line gets the words that rrsync inserts before the paths, in
+/// a place without another rsync.
+fn pull_confined(client: &Path, options: &[&str]) -> (tempfile::TempDir, Output) {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     for (path, content) in
         [("src/a", "a"), ("src/d/x", "x"), ("src/d/.rules", "- x\n"), ("src/rules", "- x\n"), ("outer", "- x\n")]
@@ -337,7 +338,7 @@ fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
     let shell = dir.path().join("shell");
     std::fs::write(&shell, script).unwrap();
     std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new(oracle::rsync());
+    let mut command = Command::new(client);
     let options = options.iter().map(|option| option.replace("TOP", dir.path().to_str().unwrap()));
     command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
     let output = command.stdin(Stdio::null()).output().expect("a program can be started");
@@ -346,16 +347,18 @@ fn pull_confined(options: &[&str]) -> (tempfile::TempDir, Output) {
 
 #[test]
 fn copy_behind_rrsync_is_served_without_an_rsync() {
-    let (dir, output) = pull_confined(&["-a", "--exclude=.rules"]);
+    let (dir, output) = pull_confined(oracle::rsync(), &["-a", "--exclude=.rules"]);
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
     assert_eq!(std::fs::read(dir.path().join("dst/d/x")).unwrap(), b"x");
     // Files of rules apply within the directory, and count as missing outside of it.
-    for (option, is_hidden) in
-        [("--filter=: .rules", true), ("--filter=: ../rules", true), ("--filter=: TOP/outer", false), ("-C", false)]
-    {
-        let (dir, output) = pull_confined(&["-a", option]);
-        assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{option}");
-        assert_eq!(!dir.path().join("dst/d/x").exists(), is_hidden, "{option}");
+    for client in [oracle::rsync(), oracle::under_test()] {
+        for (option, is_hidden) in
+            [("--filter=: .rules", true), ("--filter=: ../rules", true), ("--filter=: TOP/outer", false), ("-C", false)]
+        {
+            let (dir, output) = pull_confined(client, &["-a", option]);
+            assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{client:?} {option}");
+            assert_eq!(!dir.path().join("dst/d/x").exists(), is_hidden, "{client:?} {option}");
+        }
     }
 }
 

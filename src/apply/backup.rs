@@ -166,7 +166,7 @@ fn no_backup(
         let attempts = if role == ErrorRole::Receiver { 3 } else { 2 };
         events.extend(std::iter::repeat_with(crate::apply::refusal).take(attempts));
     }
-    let is_unlink = is_refused || error.kind() == io::ErrorKind::InvalidFilename;
+    let is_unlink = is_refused || errno::leads_outside(error) || error.kind() == io::ErrorKind::InvalidFilename;
     let call = if is_unlink { "unlink" } else { "open" };
     events.push(Event::Problem(Problem::about(role, call, &backup_full(context, path), error)));
     let paths = [&context.full(path.as_bytes()), &b"\" -> \""[..], &backup_name(context, path)].concat();

@@ -112,6 +112,8 @@ pub enum TempDir {
     Open(Dir),
     /// A symlink of an untrusted user is in the way. Reported for each file that would be created there.
     Refused,
+    /// It is outside of the directory of `--confine-root`. Reported likewise.
+    Outside,
 }
 
 /// The directory of `--backup-dir`. It is created with the first backup, so that no walk finds an empty one.

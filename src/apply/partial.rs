@@ -35,7 +35,7 @@ pub(super) fn open_or_make(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 /// "got a block match with no basis file".
 pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io::Result<Dir> {
     Ok(Dir::new(match name.starts_with(b"/") {
-        true => trusted_path::open_dir(name, context.options.preserve.link_owners)?,
+        true => trusted_path::open_option_dir(name, context.options.preserve.link_owners)?,
         false => must_be_seen(dir, name).and_then(|()| sys::open_dir(dir.fd(), name, Follow::Never))?,
     }))
 }

@@ -322,10 +322,12 @@ pub fn settle_session(
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
+    let line: Vec<OsString> = serve.words.iter().cloned().map(OsString::from_vec).collect();
+    let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
+    // A forced command adds it.
+    options.confine_root = line.args.confine_root.clone().or(options.confine_root);
     // With --secluded-args the command line has no paths.
     if !server_args::is_secluded(&serve.words) {
-        let line: Vec<OsString> = serve.words.iter().cloned().map(OsString::from_vec).collect();
-        let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
         take_paths(&mut options, resolve::resolve_for_server(&line.args)?);
     }
     Ok(options)

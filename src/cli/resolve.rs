@@ -193,6 +193,7 @@ fn options(
         dry_run: args.dry_run,
         batch: policies::batch(args),
         copy_as: args.copy_as.clone(),
+        confine_root: args.confine_root.clone(),
         output: output::output(args, env),
         select: policies::select(args, files_from, list_only, &settled),
         place: policies::place(args, settled),

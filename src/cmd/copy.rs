@@ -65,6 +65,9 @@ pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared
         )),
     };
     let rules = input_files::rules(env, options)?;
+    if let Some(root) = &options.confine_root {
+        trusted_path::confine(root);
+    }
     Ok(Prepared { rules, listed, log: open_log(env, options) })
 }
 

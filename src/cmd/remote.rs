@@ -197,6 +197,8 @@ impl RemoteCopy {
             && !input_files::name_files(&self.options)
             // Another user may see less.
             && self.options.copy_as.is_none()
+            // Rules are confined only after those of the command line are read.
+            && self.options.confine_root.is_none()
             && !self.far.is_child
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.

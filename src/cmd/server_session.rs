@@ -9,7 +9,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
-use crate::fs::{glob, ids, sandbox, sys};
+use crate::fs::{glob, ids, sandbox, sys, trusted_path};
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, repeat};
 use crate::path;
 use crate::proto::greeting::MAGIC;
@@ -225,6 +225,9 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;
+    if let Some(root) = &options.confine_root {
+        trusted_path::confine(root);
+    }
     if let Authority::Grant(granted) = authority {
         within(setup, &options, granted).map_err(Refusal::NotGranted)?;
         let has_roots = !sandbox::are_everything(&granted.roots);

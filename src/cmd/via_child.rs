@@ -18,7 +18,9 @@ const OWN_PROGRAM: &[u8] = b"/proc/self/exe";
 /// `--copy-as`. All files that options name are open.
 pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
     copy::copy_as(&side.options, side.role())?;
-    let words = [&[OWN_PROGRAM.to_vec(), b"--server".to_vec()][..], &side.far.server_words, &side.far.remote_words];
+    let confined = side.options.confine_root.as_ref().map(|root| [b"--confine-root=", &root[..]].concat());
+    let own = [OWN_PROGRAM.to_vec(), b"--server".to_vec()];
+    let words = [&own[..], &side.far.server_words, &side.far.remote_words, confined.as_slice()];
     let paths = side
         .far_paths()
         .iter()

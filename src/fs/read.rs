@@ -275,7 +275,7 @@ fn text_file(dir: &Dir, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
 
 /// Returns the text of a rules file in a directory; `None` if it does not exist. `name` may lead to another directory.
 pub fn rules_file(dir: &Dir, name: &[u8], owners: LinkOwners) -> io::Result<Option<Vec<u8>>> {
-    text_of(trusted_path::open_read(dir.fd(), name, owners))
+    text_of(trusted_path::open_rules(dir.fd(), name, owners))
 }
 
 fn text_of(opened: io::Result<OwnedFd>) -> io::Result<Option<Vec<u8>>> {

@@ -294,7 +294,8 @@ fn is_cwd(dir: BorrowedFd<'_>) -> bool {
     dir.as_raw_fd() == fs::CWD.as_raw_fd()
 }
 
-fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+/// Returns the path of an open file or directory, as the system reports it.
+pub fn path_of(dir: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let (proc, path) = super::sys::in_proc(dir);
     Ok(fs::readlinkat(proc, path.as_slice(), Vec::new())?.into_bytes())
 }
@@ -315,7 +316,7 @@ fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns the rest of `path` after `root`, including any `..`; `None` if it does not start with `root`.
-fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+pub fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let mut rest = elements(path);
     for element in elements(root) {
         if rest.next() != Some(element) {

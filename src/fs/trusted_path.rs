@@ -4,6 +4,8 @@
 //! So a symlink is followed only if it belongs to root or to the user of this process. Source operands are not opened
 //! here: their targets are copied regardless of the owner of the link.
 //!
+//! `--confine-root` names a directory that limits where the paths of options lead; see [`confine`].
+//!
 //! A path without symlinks costs one call. If there is a symlink, this module walks the path element by element,
 //! because the kernel does not check owners. It examines each element through the directory opened before it, so an
 //! element that is replaced during the walk is checked as well.
@@ -15,6 +17,35 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::io;
+use std::sync::OnceLock;
+
+/// The directory of `--confine-root`.
+static CONFINE_ROOT: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Confines the directories of options and the merge files of directories to `root`, an absolute path: from now on,
+/// those that lead elsewhere fail with ELOOP. Operands are not confined. As in rsync, symlinks in `root` itself are not
+/// resolved. Only the first call has an effect.
+pub fn confine(root: &[u8]) {
+    let _ = CONFINE_ROOT.set(root.to_vec());
+}
+
+/// Returns whether [`confine`] was called.
+pub fn is_confined() -> bool {
+    CONFINE_ROOT.get().is_some()
+}
+
+/// Fails if an open file or directory is outside of the directory of [`confine`].
+pub fn check_inside(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match CONFINE_ROOT.get() {
+        Some(root) if sandbox::below(root, &sandbox::path_of(fd)?).is_none() => Err(Errno::LOOP.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns a file or directory if it is inside of the directory of [`confine`].
+fn inside(fd: OwnedFd) -> io::Result<OwnedFd> {
+    check_inside(fd.as_fd()).map(|()| fd)
+}
 
 /// How many symlinks a path may contain, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -56,9 +87,14 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     rest.map(|_| REFUSAL).into_iter().chain([rest.unwrap_or(text)])
 }
 
-/// Opens a directory, like [`sys::open_dir_path`].
+/// Opens a directory that an operand names, like [`sys::open_dir_path`].
 pub fn open_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     open_from_cwd(path, (Call::OpenDir, sys::DIR_FLAGS, Mode::empty()), owners)
+}
+
+/// Like [`open_dir`], for a directory that an option names. It can be confined.
+pub fn open_option_dir(path: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_dir(path, owners).and_then(inside)
 }
 
 /// Like [`open_dir`], for a directory that may not be listed.
@@ -84,15 +120,20 @@ pub fn read_path(path: &[u8], max_bytes: usize, owners: LinkOwners) -> io::Resul
     sys::read_whole(fd.as_fd(), max_bytes)
 }
 
+/// Opens a merge file. Its name is relative to `dir` and may lead elsewhere. It can be confined. Never waits on a fifo.
+pub fn open_rules(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
+    open_read(dir, name, owners).and_then(inside)
+}
+
 /// Opens a file for reading. Its name is relative to `dir` and may lead elsewhere. Never waits on a fifo.
 pub fn open_read(dir: BorrowedFd<'_>, name: &[u8], owners: LinkOwners) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     open_trusted(dir, name, (Call::Open, flags, Mode::empty()), owners)
 }
 
-/// Opens a directory, and creates it and its missing parents.
+/// Opens a directory that an option names, and creates it and its missing parents. It can be confined.
 pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
-    match open_dir(path, owners) {
+    match open_option_dir(path, owners) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other,
     }
@@ -100,13 +141,17 @@ pub fn make_dirs(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<Owned
     make_dir(path, mode, owners)
 }
 
-/// Opens a directory, and creates it if it does not exist.
+/// Opens a directory that an option names, and creates it if it does not exist. It can be confined.
 pub fn make_dir(path: &[u8], mode: u32, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (parent, name) = parent_and_name(path)?;
-    match sys::mkdir(open_dir_to_search(parent, owners)?.as_fd(), name, mode) {
+    let parent = open_dir_to_search(parent, owners)?;
+    if check_inside(parent.as_fd()).is_err() {
+        return open_option_dir(path, owners);
+    }
+    match sys::mkdir(parent.as_fd(), name, mode) {
         // It was created in the meantime, or it is a symlink.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => open_dir(path, owners),
+        _ => open_option_dir(path, owners),
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Options {
     pub batch: Option<Batch>,
     /// `--copy-as`: this end copies as another user, `USER[:GROUP]`.
     pub copy_as: Option<Vec<u8>>,
+    /// `--confine-root`: the directory that limits where paths of options lead. Absolute.
+    pub confine_root: Option<Vec<u8>>,
 }
 
 impl Options {

@@ -12,8 +12,20 @@ use super::{Check, Connect, Delete, Delta, Options, Output, Place, Preserve, Rem
 /// uninterrupted run. Returns `None` if the run may be repeated. `reads_dest_rules`: the receiver reads filter files in
 /// the destination.
 pub fn forbids_repeat(options: &Options, reads_dest_rules: bool) -> Option<&'static str> {
-    let Options { select, check, preserve, delete, place, delta, output, connect, dry_run, batch, copy_as: _ } =
-        options;
+    let Options {
+        select,
+        check,
+        preserve,
+        delete,
+        place,
+        delta,
+        output,
+        connect,
+        dry_run,
+        batch,
+        copy_as: _,
+        confine_root: _,
+    } = options;
     // A dry run changes nothing, but would print all lines twice.
     let by_output = dry_run.then_some("--dry-run");
     let by_batch = || batch.is_some().then_some("--write-batch");

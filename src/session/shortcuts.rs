@@ -24,8 +24,21 @@ impl Shortcuts {
 
     /// Returns the shortcuts that the options and the requested reports permit.
     pub fn of(options: &Options, wants: Wants) -> Shortcuts {
-        let Options { select, check, preserve, delete, place, delta, output, connect, dry_run, batch: _, copy_as: _ } =
-            options;
+        let Options {
+            select,
+            check,
+            preserve,
+            delete,
+            place,
+            delta,
+            output,
+            connect,
+            dry_run,
+            batch: _,
+            copy_as: _,
+            // A rule file outside of the directory counts as empty here, for the digest as well.
+            confine_root: _,
+        } = options;
         let whole_list = needs_whole_list(options, wants);
         let by_run = Shortcuts {
             compare: !(whole_list || wants.unchanged || wants.progress),

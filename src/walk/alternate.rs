@@ -1,6 +1,6 @@
 //! Alternate destinations: other trees that may already hold what the destination lacks.
 
-use crate::flist::{DirList, Entry};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sys, trusted_path};
@@ -64,6 +64,8 @@ pub struct AltSearch<'a> {
     pub wanted: &'a Wanted<'a>,
     /// Compares contents under `-c`.
     pub compare: &'a Compare<'a>,
+    /// Whether nothing is changed.
+    pub is_dry: bool,
 }
 
 impl AltSearch<'_> {
@@ -89,7 +91,17 @@ impl AltSearch<'_> {
                 return (decision, None);
             }
         }
-        (alternate::decide(entry, decision, found, kind, self.policy), Some(hit))
+        let instead = alternate::decide(entry, decision, found, kind, self.policy);
+        let uses_it = entry.kind() == Kind::File && matches!(instead.action, Action::Link | Action::Copy(_));
+        if uses_it
+            && !self.is_dry
+            && let Err(error) = trusted_path::check_inside(hit.dir.fd())
+        {
+            let full = self.trees[hit.tree].full(path, name);
+            dirs.problems.push(Problem::about(ErrorRole::Generator, "open", &full, &error));
+            return (decision, None);
+        }
+        (instead, Some(hit))
     }
 
     /// Returns the best candidate that the alternate trees have for an entry; among equals the first.

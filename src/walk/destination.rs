@@ -594,7 +594,8 @@ impl DestWalk<'_> {
     ) -> (Decision, Option<Hit>) {
         let Some(kind) = self.alt_kind else { return (decision, None) };
         let (policy, wanted) = (&self.policy, &self.wanted);
-        let search = AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare };
+        let search =
+            AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare, is_dry: self.is_dry };
         search.decide(dirs, path, original, existing, decision)
     }
 

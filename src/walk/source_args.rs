@@ -11,6 +11,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::fs::trusted_path;
 use crate::options::select::MissingArgs;
 use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
@@ -24,7 +25,7 @@ use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, 
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// The result of gathering the arguments.
@@ -331,6 +332,17 @@ impl<'a> Gatherer<'a> {
         let base = self.base(base_arg, &shown)?;
         for name in names {
             let (cleaned, content) = clean(name);
+            if trusted_path::is_confined()
+                && !self.follows_links()
+                && let Err(error) = check_listed(base_arg, &cleaned, content)
+            {
+                let dot: &[u8] = if content && !self.select.relative { b"/." } else { b"" };
+                let full = resolved(self.cwd, &path::join(base_arg, &cleaned.join(&b'/')));
+                let full = [&full, dot].concat();
+                let problem = Problem::failed(ErrorRole::Sender, "link_stat", &full, &error);
+                self.out.problems.push(problem.weighing(Weight::SourceError));
+                continue;
+            }
             if self.select.relative {
                 let (inner, rest) = match find_marker(name) {
                     Some(at) => (&name[..at], &name[at + 3..]),
@@ -375,6 +387,11 @@ impl<'a> Gatherer<'a> {
         self.out
     }
 
+    /// Returns whether symlinks of the source are followed, if only some.
+    fn follows_links(&self) -> bool {
+        self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links
+    }
+
     /// Returns the open directory of a path. Each is opened only once.
     fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
         let dir = if dir.is_empty() { b"." } else { dir };
@@ -386,15 +403,7 @@ impl<'a> Gatherer<'a> {
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
         })?;
-        let follow = if self.select.copy_links
-            || self.select.copy_dirlinks
-            || self.select.copy_unsafe_links
-            || self.select.relative
-        {
-            Follow::Anywhere
-        } else {
-            Follow::Never
-        };
+        let follow = if self.follows_links() || self.select.relative { Follow::Anywhere } else { Follow::Never };
         let chain = self.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
@@ -691,6 +700,18 @@ impl Gatherer<'_> {
             let line = [b"WARNING: parent dir is absent in the file list: ", &dir[..]].concat();
             self.out.problems.push(Problem::new(line, Weight::Warning));
         }
+    }
+}
+
+/// Fails if a name of `--files-from` leads out of the directory of `--confine-root`. `content`: the name stands for the
+/// content of a directory.
+fn check_listed(base: &[u8], parts: &[Vec<u8>], content: bool) -> io::Result<()> {
+    let kept = if content { parts.len() } else { parts.len().saturating_sub(1) };
+    let dir = path::join(base, &parts[..kept].join(&b'/'));
+    match sys::open_dir_path_to_search(if dir.is_empty() { b"." } else { &dir }) {
+        // Anything else is found out later.
+        Err(_) => Ok(()),
+        Ok(fd) => trusted_path::check_inside(fd.as_fd()),
     }
 }
 

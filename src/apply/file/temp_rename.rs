@@ -107,9 +107,16 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
             out.events.push(refusal());
             trusted_path::refused()
         }
+        Some(TempDir::Outside) => errno::outside(),
     };
     let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
     let shown = if temp.starts_with(b"/") { temp } else { context.full(&temp) };
+    if matches!(context.temp_dir, Some(TempDir::Outside)) {
+        // rsync writes the file there, and cannot move it.
+        out.events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "stat", &shown, &error)));
+        let names = [&shown[..], b"\" -> \"", job.path.as_bytes()].concat();
+        return Err(Problem::about(ErrorRole::Receiver, "rename", &names, &error).into());
+    }
     Err(Problem::failed(ErrorRole::Receiver, "mkstemp", &shown, &error).into())
 }
 

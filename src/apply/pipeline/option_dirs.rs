@@ -14,6 +14,7 @@ use crate::report::event::{Event, Problem, Weight};
 use crate::walk::alternate::Alternate;
 use crate::walk::arg_path;
 use std::io;
+use std::os::fd::AsFd as _;
 
 impl Receiving<'_> {
     /// Returns the absolute path of a directory that an option gives relative to the destination. If the destination is
@@ -93,6 +94,8 @@ impl Receiving<'_> {
         let path = arg_path::absolute(&self.to.path, dir);
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
             Err(error) if trusted_path::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
+            // As in rsync, a relative path is not confined.
+            Ok(fd) if dir.starts_with(b"/") && trusted_path::check_inside(fd.as_fd()).is_err() => Ok(TempDir::Outside),
             opened => opened.map(|fd| TempDir::Open(Dir::new(fd))),
         };
         match opened {

@@ -358,7 +358,6 @@ pub const FLAGS: &[Flag] = &[
         long: "confine-root",
         arity: Arity::Value("DIR"),
         help: "reject paths in options that lead out of DIR",
-        support: Support::NotYet,
         set: |args, given| {
             args.confine_root = Some(given.value.to_vec());
             Ok(())

@@ -44,6 +44,9 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
     if args.confine_root.as_ref().is_some_and(|root| !root.starts_with(b"/")) {
         return Err(refuse("--confine-root must be an absolute path"));
     }
+    if args.confine_root.is_some() && args.insecure_links {
+        return Err(refuse("--insecure-links cannot be combined with --confine-root"));
+    }
     Ok(sums)
 }
 
@@ -132,7 +135,6 @@ pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Optio
     let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
     let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
     let conflicts = [
-        (args.confine_root.is_some(), "--confine-root"),
         (converts && args.iconv.is_some(), "--iconv"),
         (converts, "--iconv (from RSYNC_ICONV)"),
     ];

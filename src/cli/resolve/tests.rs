@@ -269,7 +269,6 @@ fn option_conflicts_have_rsyncs_errors() {
 #[test]
 fn unsupported_options_are_named() {
     for (line, name) in [
-        ("--confine-root=/x", "--confine-root"),
         ("--iconv=utf8", "--iconv"),
         ("-M--log-file=x", "--remote-option=--log-file"),
         ("--protocol=28", "--protocol=28 on a local copy"),

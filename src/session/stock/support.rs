@@ -18,8 +18,20 @@ pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
 /// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
 pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
     // The others are handled locally, or are on the command line of the remote rsync, or both.
-    let Options { preserve, select, check, place, delta, connect, delete, output, dry_run: _, batch: _, copy_as: _ } =
-        options;
+    let Options {
+        preserve,
+        select,
+        check,
+        place,
+        delta,
+        connect,
+        delete,
+        output,
+        dry_run: _,
+        batch: _,
+        copy_as: _,
+        confine_root: _,
+    } = options;
     let Preserve {
         write_devices: _,
         acls: _,
