@@ -258,3 +258,17 @@ synctest!(batch_of_a_remote_copy, |w: World| {
         }
     }
 });
+
+synctest!(batch_with_converted_names, |w: World| {
+    trees(&w, "ä dö/ü dö/e/f l->ä", "x");
+    read_both_ways(&w, &["-a", "--iconv=utf8,latin1"], &["-ai", "--iconv=latin1"]);
+    for (recorded, read, how) in
+        [(&["-a", "--iconv=utf8"][..], &["-ai"][..], "Please"), (&["-a"], &["-ai", "--iconv=utf8"], "Do not")]
+    {
+        let file = format!("--write-batch={BATCH}");
+        record(&w, oracle::under_test(), &[recorded, &[&file]].concat());
+        let source = format!("--read-batch={BATCH}");
+        let read = [read, &[&source]].concat();
+        w.once().agree_paths(&read, &["dst/"]).exits(1).warns(&format!("{how} specify the --iconv option"));
+    }
+});

@@ -32,7 +32,6 @@ confined!(link_dest_outside_by_a_link, ["--link-dest={W}/in/l"], 23);
 confined!(link_dest_inside, ["--link-dest={W}/in"], 0);
 confined!(copy_dest_outside, ["--copy-dest={W}/out/alt"], 23);
 confined!(compare_dest_outside, ["--compare-dest={W}/out/alt"], 0);
-confined!(temp_dir_by_a_relative_path, ["--temp-dir=../out"], 23);
 confined!(temp_dir_inside, ["--temp-dir={W}/in"], 0);
 confined!(merge_file_outside, ["--filter=: .rules"], 0);
 confined!(rules_and_operands_are_not_confined, ["--exclude-from=out/rules"], 0);

@@ -32,6 +32,7 @@ mod filter;
 mod fuzzy;
 mod grants;
 mod hostile;
+mod iconv;
 mod install;
 mod itemize;
 mod json;

@@ -557,7 +557,7 @@ fn hand_over_never_calls_sparsync_itself() {
     // The program that `SPARSYNC_RSYNC` names gets the original arguments.
     let named = scene.path("rec");
     let vars = [path, ("SPARSYNC_RSYNC", named.to_str().unwrap())];
-    for args in ["-a --iconv=utf8 src/ host:x", "--bogus host::module"] {
+    for args in ["-a -M--log-file=x src/ host:x", "--bogus host::module"] {
         assert_eq!(called(args, &vars).status.code(), Some(0), "{args}");
         let got = std::fs::read_to_string(scene.path("words")).expect("the program was started");
         assert_eq!(got.trim_end_matches('\0').replace('\0', " "), args);

@@ -27,9 +27,6 @@ pub enum Support {
     OverSsh,
     /// Accepted without effect: for daemons only, or not needed here.
     NoEffect,
-    /// Accepted by the parser; the installed rsync does the run. Without one, it ends with exit code 4 and names the
-    /// option.
-    NotYet,
     /// Rejected, as by rsync on Linux.
     Refused,
     /// For servers and daemons.

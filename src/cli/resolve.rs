@@ -103,9 +103,14 @@ pub fn resolve_for_server(args: &Args) -> Result<Options> {
     options(args, settled, files_from, args.list_only, policies::connect(args, env), env)
 }
 
+/// Returns whether names are converted.
+pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
+    policies::iconv(args, Environment(vars)).is_some()
+}
+
 /// Returns the error that names the first unsupported option. `far`: there is a remote operand.
-pub fn unsupported(args: &Args, vars: Vars<'_>, far: bool) -> Option<Error> {
-    let option = contradictions::unsupported(args, Environment(vars), far)?;
+pub fn unsupported(args: &Args, far: bool) -> Option<Error> {
+    let option = contradictions::unsupported(args, far)?;
     Some(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
 }
 

@@ -25,6 +25,14 @@ pub fn means_us(behind_e: &[u8]) -> bool {
     letters.contains(&CAPABILITY)
 }
 
+const ICONV: &str = "--iconv=";
+
+/// Returns how many of the words of [`words()`] are on the command line with `--secluded-args`.
+pub fn unsecluded(words: &[Vec<u8>]) -> usize {
+    let has_charset = words.get(1).is_some_and(|word| word.starts_with(ICONV.as_bytes()));
+    words.len().min(1 + usize::from(has_charset))
+}
+
 /// Returns the options of the server's command line, not escaped: the short options first, then long options in rsync's
 /// order. The caller adds `--server` and `--sender` before them, and the words of `--remote-option` and the operands
 /// after. With `--secluded-args`, only the short options are on the command line; the client sends the others.
@@ -33,6 +41,9 @@ pub fn means_us(behind_e: &[u8]) -> bool {
 /// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
+    if let Some(iconv) = &options.connect.iconv {
+        words.value(ICONV, &iconv.there);
+    }
     words.selection();
     words.telling();
     words.limits();

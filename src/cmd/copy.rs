@@ -8,7 +8,7 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::{ids, sys, trusted_path};
+use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{Batch, FilesFrom, Options, Recurse};
@@ -28,7 +28,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let cli::Copy { mut options, sources, dest, far: _ } = wanted;
     live_display::settle(env, &mut options, dest.is_none());
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
-    let prepared = prepare(env, &options, false).and_then(|prepared| {
+    let prepared = set_charset(&options, "sender").and_then(|()| prepare(env, &options, false)).and_then(|prepared| {
         let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
         env.handle_signals().map_err(no_signals)?;
         start_deadline(env, &options)?;
@@ -52,6 +52,12 @@ pub struct Prepared {
 
 /// The log file; `None` if there is none. `Err` holds the messages to print because it cannot be opened.
 pub type OpenedLog = Result<Option<Box<dyn Write + Send>>, Vec<Event>>;
+
+/// Sets the character set from and to which this end converts names. `role`: the one of this process in errors.
+pub fn set_charset(options: &Options, role: &'static str) -> Result<(), Error> {
+    let Some(iconv) = &options.connect.iconv else { return Ok(()) };
+    charset::set(&iconv.here).map_err(|line| Error::new(Exit::Unsupported, line).by(role))
+}
 
 /// Reads and opens the files that options name. `far_sends`: the names of a list are sent to the remote side as they
 /// are.

@@ -22,7 +22,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, Transport};
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
@@ -69,6 +69,13 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
+    let role = if far.server_sends { "Receiver" } else { "sender" };
+    if let Err(error) = copy::set_charset(&options, role) {
+        return fail(env, &error);
+    }
+    if let Some(charset) = charset::of_names().filter(|_| options.connect.args == ArgStyle::Secluded) {
+        charset.convert_lists();
+    }
     let mut near = RemoteCopy { options, sources, dest, far, key: sys::random(), route: Mutex::default(), written };
     if let Some(batch) = batch {
         return near.copy_from_batch(env, batch, since);
@@ -199,6 +206,8 @@ impl RemoteCopy {
             && self.options.copy_as.is_none()
             // Rules are confined only after those of the command line are read.
             && self.options.confine_root.is_none()
+            // Whether the values of symlinks are converted is agreed on with the peer.
+            && self.options.connect.iconv.is_none()
             && !self.far.is_child
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.

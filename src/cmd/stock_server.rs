@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::flist::Kind;
-use crate::fs::{glob, sandbox, sys};
+use crate::fs::charset::NameCharset;
+use crate::fs::{charset, glob, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
@@ -39,7 +40,12 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     if !is_secluded && lacking(&request).is_some() && !RsyncSearch::of(env).finds_none() {
         return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
     }
-    let served = link(env, &request).and_then(|link| match is_secluded {
+    // It is not among the arguments that are read here.
+    let charset_is_set = match &request.options {
+        Ok(options) => copy::set_charset(options, role_of(&request)),
+        Err(_) => Ok(()),
+    };
+    let served = charset_is_set.and_then(|()| link(env, &request)).and_then(|link| match is_secluded {
         true => with_secluded_args(env, &request.serve, link),
         false => Ok((request, link)),
     });
@@ -80,6 +86,8 @@ fn with_secluded_args(
     server_args::take_secluded(&mut words);
     let sender = serve.sends.then(|| b"--sender".to_vec());
     let more = decode_secluded_args(&mut link.link.reader).map_err(undecodable)?;
+    let more = more.into_iter().map(charset::line_from_wire);
+    charset::of_names().into_iter().for_each(NameCharset::convert_lists);
     let line = std::iter::once(b"--server".to_vec()).chain(sender).chain(words).chain(more);
     let line: Vec<_> = line.map(OsString::from_vec).collect();
     let (mut request, _) = cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
@@ -210,7 +218,9 @@ pub(super) fn serve_over(
         Some(listed) => SERVER_SUMS.iter().copied().filter(|sum| listed.contains(sum)).collect(),
         None => SERVER_SUMS.to_vec(),
     };
-    let charset = Charset::of(copy::utf8_locale(env), options.output.eight_bit);
+    // As in rsync, converted names are not those of the locale.
+    let is_utf8 = copy::utf8_locale(env) && options.connect.iconv.is_none();
+    let charset = Charset::of(is_utf8, options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
     let stderr = Mutex::new(&mut env.stderr);
     let is_daemon = daemon.is_some();

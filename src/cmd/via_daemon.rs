@@ -6,7 +6,7 @@ use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Connect, StderrMode};
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
@@ -104,6 +104,7 @@ impl DaemonClient<'_> {
             ModuleAnswer::Accepted => {
                 talk.send_args(&args)?;
                 if let Some(secluded) = secluded {
+                    let secluded: Vec<_> = secluded.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
                     talk.send_secluded_args(&secluded)?;
                 }
                 Some(ReachedDaemon { shell, link, protocol })
@@ -199,7 +200,7 @@ impl DaemonClient<'_> {
         let end = std::iter::once(b".".to_vec()).chain(path_args(side.far_paths(), module));
         match side.options.connect.args {
             ArgStyle::Secluded => {
-                let rest = words.split_off(words.len().min(1));
+                let rest = words.split_off(server_args::unsecluded(&words));
                 (start.chain(words).collect(), Some(rest.into_iter().chain(end).collect()))
             }
             ArgStyle::OldAll => (start.chain(words).chain(end).collect(), None),

@@ -6,6 +6,7 @@ use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fs::charset;
 use crate::options::{ArgStyle, StderrMode};
 use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
@@ -163,6 +164,8 @@ impl<'a> ByShell<'a> {
                 Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
             })?;
             if let Some(arguments) = call.secluded() {
+                let arguments: Vec<_> =
+                    arguments.iter().map(|argument| charset::line_to_wire(argument).into_owned()).collect();
                 shell.write_first(&secluded_args(&arguments));
             }
             let mut noise = Vec::new();

@@ -8,6 +8,7 @@ pub mod sys;
 pub mod trusted_path;
 
 pub mod acl;
+pub mod charset;
 pub mod compare;
 pub mod copy;
 pub mod errno;

@@ -5,6 +5,7 @@
 //! so.
 
 mod attributes;
+mod charset;
 mod content;
 mod entries;
 mod memory;
@@ -14,7 +15,7 @@ mod process;
 mod stat;
 
 pub use self::attributes::*;
-#[allow(unused_imports, reason = "see there")]
+pub use self::charset::*;
 pub use self::content::*;
 pub use self::entries::*;
 pub use self::memory::*;

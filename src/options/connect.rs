@@ -39,6 +39,15 @@ pub enum Transport {
     Shell,
 }
 
+/// The character sets of names, by the names of the C library; `.` or an empty name: that of the locale.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Iconv {
+    /// Of the names on this machine.
+    pub here: Vec<u8>,
+    /// Of the names on the other machine, which the server gets.
+    pub there: Vec<u8>,
+}
+
 /// What only a conversation with a daemon needs.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonOptions {
@@ -97,6 +106,8 @@ pub struct Connect {
     pub contimeout_secs: u32,
     /// `--bwlimit`, in bytes per second; `None`: unlimited.
     pub bwlimit_bytes_per_sec: Option<u64>,
+    /// `--iconv`: names are converted. `None`: they are not.
+    pub iconv: Option<Iconv>,
     /// `--stop-after`, `--stop-at`
     pub stop: Option<StopAt>,
 }

@@ -15,7 +15,7 @@ pub mod select;
 
 pub use batch::Batch;
 pub use check::{Check, CheckMode, Checksum, Checksums};
-pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Transport};
+pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, Transport};
 pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta};
 pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};
@@ -58,7 +58,8 @@ impl Options {
         match &self.batch {
             Some(Batch::Write { only: false, .. }) => Some("--write-batch"),
             Some(Batch::Write { only: true, .. }) => Some("--only-write-batch"),
-            Some(Batch::Read(_)) | None => self.connect.lacks_fractions().then_some("--protocol below 31"),
+            Some(Batch::Read(_)) | None if self.connect.lacks_fractions() => Some("--protocol below 31"),
+            Some(Batch::Read(_)) | None => self.connect.iconv.is_some().then_some("--iconv"),
         }
     }
 }

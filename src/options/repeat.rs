@@ -193,6 +193,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         timeout_secs: _,
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
+        iconv: _,
         stop: _,
     } = connect;
     None

@@ -138,14 +138,17 @@ impl Problem {
 
 /// Formats an error as `No such file or directory (2)`.
 pub fn errno_words(error: &std::io::Error) -> Vec<u8> {
-    let text = error.to_string();
+    let words = strerror(error);
     match error.raw_os_error() {
-        Some(code) => {
-            let words = text.rsplit_once(" (os error").map_or(text.as_str(), |(words, _)| words);
-            format!("{words} ({code})").into_bytes()
-        }
-        None => text.into_bytes(),
+        Some(code) => [&words, format!(" ({code})").as_bytes()].concat(),
+        None => words,
     }
+}
+
+/// Formats an error without its number.
+pub fn strerror(error: &std::io::Error) -> Vec<u8> {
+    let text = error.to_string();
+    text.rsplit_once(" (os error").map_or(text.as_str(), |(words, _)| words).as_bytes().to_vec()
 }
 
 /// An event of a run. Events are reported in list order.

@@ -214,6 +214,7 @@ fn by_connect(connect: &Connect) -> Shortcuts {
         timeout_secs: _,
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
+        iconv: _,
         stop: _,
     } = connect;
     Shortcuts::ALL

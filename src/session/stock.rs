@@ -32,6 +32,7 @@ use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
+use crate::fs::charset;
 use crate::options::select::MissingArgs;
 use crate::options::{Batch, CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
@@ -96,6 +97,13 @@ impl StockTerms {
             compression,
             client_has_frames: true,
             numeric_ids,
+        }
+    }
+
+    /// Settles whether the values of symlinks are converted (`--iconv`).
+    fn agree_on_charset(&self) {
+        if let Some(charset) = charset::of_names() {
+            charset.convert_targets(self.flags.has(CompatFlags::SYMLINK_ICONV));
         }
     }
 
@@ -171,6 +179,7 @@ impl Client<'_> {
         let role = if self.setup.server_sends { "Receiver" } else { "sender" };
         let ended = greet(&mut link, agreed, (self.options, self.setup.server_sends), words).and_then(|stock| {
             older::check(self.options, stock.protocol)?;
+            stock.agree_on_charset();
             let options = older::adjusted(self.options, stock.protocol);
             reporter.limit_to(stock.protocol);
             reporter.banner();
@@ -210,6 +219,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let stock = StockTerms::of_batch(header, self.options.preserve.numeric_ids);
         older::check(self.options, stock.protocol)?;
+        stock.agree_on_charset();
         let options = older::adjusted(self.options, stock.protocol);
         reporter.limit_to(stock.protocol);
         reporter.banner();
@@ -410,7 +420,7 @@ fn opening(rules: &[WireRule], listed: Option<&[Vec<u8>]>, terms: &StockTerms) -
     filter_list::encode(rules, terms.protocol, &mut data).map_err(failed)?;
     let (mut out, mut names) = (Vec::new(), Vec::new());
     if let Some(listed) = listed {
-        listed.iter().for_each(|name| filter_list::encode_name(name, &mut names));
+        listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut names));
         filter_list::encode_names_end(&mut names);
     }
     let framing = Framing::of_client(terms);

@@ -5,6 +5,7 @@
 
 use super::Link;
 use super::link::{BlockingWriter, FAREWELL, Moved, Patience, PatientReader};
+use crate::cli::server_args;
 use crate::env;
 use crate::exit::Exit;
 use crate::fs::sys;
@@ -75,7 +76,7 @@ impl ShellCall<'_> {
         if self.server_sends {
             argv.push(b"--sender".to_vec());
         }
-        let (letters, rest) = self.words.split_at(self.words.len().min(1));
+        let (letters, rest) = self.words.split_at(server_args::unsecluded(self.words));
         let words = if *style == ArgStyle::Secluded { letters.iter().chain(&[]) } else { letters.iter().chain(rest) };
         argv.extend(words.map(|word| match style {
             ArgStyle::OldAll => word.clone(),
@@ -101,7 +102,7 @@ impl ShellCall<'_> {
     /// Returns the arguments that are not on the command line but sent to the server: with `--secluded-args`.
     pub fn secluded(&self) -> Option<Vec<Vec<u8>>> {
         let paths = self.paths.iter().map(|path| not_an_option(path));
-        let options = self.words.iter().skip(1).chain(self.remote_words).cloned();
+        let options = self.words.iter().skip(server_args::unsecluded(self.words)).chain(self.remote_words).cloned();
         let args = options.chain([b".".to_vec()]).chain(paths).collect();
         (self.connect.args == ArgStyle::Secluded).then_some(args)
     }

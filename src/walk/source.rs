@@ -4,6 +4,7 @@ use crate::digest::Comparison;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind, Time};
+use crate::fs::charset;
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::errno;
 use crate::fs::read::{ListedName, Names, Wanted};
@@ -12,7 +13,7 @@ use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, SubdirFlags};
-use crate::report::event::{ErrorRole, Problem, Weight};
+use crate::report::event::{ErrorRole, Problem, Weight, strerror};
 use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
 use crate::walk::source_dir::SourceDir;
@@ -260,6 +261,10 @@ impl SourceWalk<'_> {
                 return false;
             }
         };
+        if let Err(problem) = check_charset(place, name, found.path.join(called).as_bytes(), target.as_deref()) {
+            found.problems.push(problem);
+            return false;
+        }
         let is_mount_point = Self::is_mount_point(origin, &stat);
         if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true }) {
             return false;
@@ -561,6 +566,19 @@ fn drop_duplicates(list: &mut DirList) {
     }
     let mut keep = keep.into_iter();
     list.entries.retain(|_| keep.next().unwrap_or(true));
+}
+
+/// Fails if the peer cannot get a name or the value of a symlink, because it is not in the character set of this machine.
+fn check_charset(place: &SourceDir, name: &[u8], path: &[u8], target: Option<&[u8]>) -> Result<(), Problem> {
+    let Some(charset) = charset::of_names() else { return Ok(()) };
+    let problem = |what: &[&[u8]], error: &io::Error| {
+        let line = [b"[sender] cannot convert ", &what.concat()[..], b" (", &strerror(error), b")"].concat();
+        Problem::new(line, Weight::SourceError)
+    };
+    if let Some(Err(error)) = target.map(|target| charset.encode_target(target)) {
+        return Err(problem(&[b"symlink data for: \"", &place.full(name), b"\""], &error));
+    }
+    charset.encode(path).map(drop).map_err(|error| problem(&[b"filename: ", path], &error))
 }
 
 #[cfg(test)]

@@ -241,6 +241,14 @@ impl World {
         self
     }
 
+    /// Skips the case if a server is the peer, for this reason.
+    pub fn not_with_server(&self, reason: &str) -> &Self {
+        if self.route.has_server() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Returns whether the sources are on a peer.
     pub fn is_pulled(&self) -> bool {
         matches!(self.route, Route::Pull(_))

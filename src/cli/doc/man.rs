@@ -139,7 +139,6 @@ fn option(out: &mut Roff, flag: &Flag) {
     let support = match flag.support {
         Support::Yes | Support::OverSsh | Support::ServerSide => "",
         Support::NoEffect => "Accepted, without effect.",
-        Support::NotYet => "sparsync does not implement this option: the installed rsync does the run.",
         Support::Refused => "Rejected on Linux, as by rsync.",
     };
     text.push(support.to_owned());

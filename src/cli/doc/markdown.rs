@@ -12,8 +12,6 @@ pub fn options_markdown() -> String {
          - **yes**: as in rsync, in a local copy and over ssh.\n\
          - **over ssh**: as in rsync over ssh or with a daemon; in a local copy it has no effect, as in rsync.\n\
          - **no effect**: accepted, without effect.\n\
-         - **not yet**: the installed rsync does the whole run, also for a local copy. Without one, or with a \
-         `sparsync://` URL, the run ends with exit 4 before it changes anything, and the message names the option.\n\
          - **refused**: rejected, as by rsync on Linux.\n\
          - **server**: for the server's end, which clients start, and for daemons.\n\n\
          rsync does not have the options from `--transport` on.\n\n\
@@ -33,7 +31,6 @@ pub fn options_markdown() -> String {
             Support::Yes => "yes",
             Support::OverSsh => "over ssh",
             Support::NoEffect => "no effect",
-            Support::NotYet => "not yet",
             Support::Refused => "refused",
             Support::ServerSide => "server",
         };

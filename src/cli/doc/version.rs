@@ -38,7 +38,7 @@ const CAPABILITIES: &[Capability] = &[
     Capability("no ACL-at", "ACL_at", "false"),
     Capability("xattrs", "xattrs", "true"),
     Capability("optional secluded-args", "secluded_args", "\"optional\""),
-    Capability("no iconv", "iconv", "false"),
+    Capability("iconv", "iconv", "true"),
     Capability("prealloc", "prealloc", "true"),
     Capability("stop-at", "stop_at", "true"),
     Capability("no crtimes", "crtimes", "false"),

@@ -1,7 +1,7 @@
 //! Options that decide which entries take part.
 
 use crate::cli::args::{Dirs, Recursion};
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Flag, FlagScope};
 use crate::cli::value::size;
 use crate::options::RuleArg;
 
@@ -371,7 +371,6 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("CONVERT_SPEC"),
         help: "convert the character set of names",
         man: "--iconv=- and --no-iconv disable the conversion. RSYNC_ICONV sets the default.",
-        support: Support::NotYet,
         set: |args, given| {
             args.iconv = Some(given.value.to_vec());
             Ok(())

@@ -130,17 +130,8 @@ pub fn check_protocol(args: &Args) -> Result<()> {
     Err(Error::new(Exit::Protocol, message).by("sender"))
 }
 
-/// Returns the first unsupported option, and where it comes from if that is not the command line.
-pub(super) fn unsupported(args: &Args, env: Environment<'_>, far: bool) -> Option<String> {
-    let iconv = args.iconv.clone().or_else(|| env.text("RSYNC_ICONV"));
-    let converts = iconv.is_some_and(|spec| !matches!(&spec[..], b"" | b"-"));
-    let conflicts = [
-        (converts && args.iconv.is_some(), "--iconv"),
-        (converts, "--iconv (from RSYNC_ICONV)"),
-    ];
-    if let Some((_, name)) = conflicts.into_iter().find(|(is_given, _)| *is_given) {
-        return Some(name.to_string());
-    }
+/// Returns the first unsupported option.
+pub(super) fn unsupported(args: &Args, far: bool) -> Option<String> {
     if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
         return Some("--remote-option=--log-file".to_string());
     }

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete,
-    Delta, FilesFrom, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, Transport,
-    When,
+    Delta, FilesFrom, Iconv, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select,
+    Transport, When,
 };
 
 /// rsync's default of `--max-alloc`.
@@ -260,6 +260,8 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
         || args.inc_recursive == Some(false)
         || args.qsort
         || is_old(args)
+        // At a receiving server, see `stock::needs_whole_list`.
+        || args.server && !args.sender && args.iconv.as_ref().is_some_and(|spec| spec != b"-")
         || args.delete.before
         || args.delete.after
         || args.delay_updates
@@ -328,8 +330,22 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
         timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
         contimeout_secs: u32::try_from(args.contimeout).unwrap_or(0),
         bwlimit_bytes_per_sec: args.bwlimit,
+        iconv: iconv(args, env),
         stop: args.stop,
     }
+}
+
+/// Returns the character sets of `--iconv` or `RSYNC_ICONV`; `None`: no conversion.
+pub fn iconv(args: &Args, env: Environment<'_>) -> Option<Iconv> {
+    let from_env = || env.text("RSYNC_ICONV").filter(|spec| !spec.is_empty() && !args.server);
+    let spec = args.iconv.clone().or_else(from_env).filter(|spec| spec != b"-")?;
+    let (here, there) = match spec.iter().position(|&byte| byte == b',') {
+        Some(at) => (&spec[..at], &spec[at + 1..]),
+        None => (&spec[..], &spec[..]),
+    };
+    // A server gets only its own, but takes the same spelling.
+    let here = if args.server { there } else { here };
+    Some(Iconv { here: here.to_vec(), there: there.to_vec() })
 }
 
 /// Returns how often `--old-args` counts, from the command line or the environment.

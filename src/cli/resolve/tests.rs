@@ -268,11 +268,9 @@ fn option_conflicts_have_rsyncs_errors() {
 
 #[test]
 fn unsupported_options_are_named() {
-    for (line, name) in [
-        ("--iconv=utf8", "--iconv"),
-        ("-M--log-file=x", "--remote-option=--log-file"),
-        ("--protocol=28", "--protocol=28 on a local copy"),
-    ] {
+    for (line, name) in
+        [("-M--log-file=x", "--remote-option=--log-file"), ("--protocol=28", "--protocol=28 on a local copy")]
+    {
         let Ok(Request::Unsupported(error)) = request(&format!("{line} s d"), &[]) else { panic!("{line}") };
         let parts = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
         assert_eq!(parts, (Exit::Unsupported, format!("sparsync: {name} is not supported yet"), "client"));
@@ -290,9 +288,19 @@ fn unsupported_options_are_named() {
     ] {
         options(line);
     }
-    let converts = request("s d", &[("RSYNC_ICONV", "utf8")]);
-    assert!(matches!(converts, Ok(Request::Unsupported(error)) if error.exit == Exit::Unsupported));
-    copy_with("--no-iconv", &[("RSYNC_ICONV", "utf8")]);
+    let charsets = |line: &str, env: &str| {
+        let copy = copy_with(line, &[("RSYNC_ICONV", env)]);
+        let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
+        copy.options.connect.iconv.map(|iconv| (text(iconv.here), text(iconv.there)))
+    };
+    let pair = |here: &str, there: &str| Some((here.to_owned(), there.to_owned()));
+    assert_eq!(charsets("--iconv=a,b", "x"), pair("a", "b"));
+    assert_eq!(charsets("--iconv=a", ""), pair("a", "a"));
+    assert_eq!(charsets("--iconv=", ""), pair("", ""));
+    assert_eq!(charsets("", "x,"), pair("x", ""));
+    for (line, env) in [("--no-iconv", "x"), ("--iconv=-", "x"), ("", ""), ("", "-")] {
+        assert_eq!(charsets(line, env), None, "{line}");
+    }
 }
 
 #[test]

@@ -15,8 +15,13 @@ pub fn compare(a: &FileEntry, b: &FileEntry, protocol: u8) -> Ordering {
     is_root(b).cmp(&is_root(a)).then_with(|| compare_paths((&a.path, a.is_dir()), (&b.path, b.is_dir())))
 }
 
-/// Returns the positions of the entries of one list in sorted order: the entry at place `n` has the index `start + n`.
-/// With `--iconv`, entries are numbered in the order of sending instead.
+/// Returns the positions of the entries of one list by their numbers: the entry at place `n` has the index `start + n`.
+/// They are those in sorted order, or in the order of sending if names are converted (`--iconv`).
+pub fn numbered(entries: &[FileEntry], protocol: u8, is_converted: bool) -> Vec<u32> {
+    if is_converted { (0..).take(entries.len()).collect() } else { sorted(entries, protocol) }
+}
+
+/// Returns the positions of the entries of one list in sorted order.
 pub fn sorted(entries: &[FileEntry], protocol: u8) -> Vec<u32> {
     let mut places: Vec<u32> = (0..).take(entries.len()).collect();
     places.sort_by(|&a, &b| compare(&entries[a as usize], &entries[b as usize], protocol));

@@ -1,7 +1,6 @@
 //! The options that a batch file records, and a run that takes them over.
 
 use crate::error::{Error, Result};
-use crate::exit::Exit;
 use crate::options::{Append, CheckMode, Compression, Options, Recurse};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::handshake::CompatFlags;
@@ -40,6 +39,7 @@ pub fn recorded(options: &Options) -> BatchOptions {
         (compresses, BatchOptions::COMPRESS),
         (preserve.acls, BatchOptions::ACLS),
         (preserve.xattrs > 0, BatchOptions::XATTRS),
+        (options.connect.iconv.is_some(), BatchOptions::ICONV),
         (place.inplace, BatchOptions::INPLACE),
         (place.append == Some(Append::Trust), BatchOptions::APPEND),
         (place.append == Some(Append::Verify), BatchOptions::APPEND_VERIFY),
@@ -63,9 +63,10 @@ pub fn take_over(header: &BatchHeader, options: &mut Options, lines: &mut Vec<St
             set(option, is_recorded, options);
         }
     }
-    if header.options.has(BatchOptions::ICONV) {
-        let words = "sparsync: batch files with converted names are not supported";
-        return Err(Error::new(Exit::Unsupported, words).by("Receiver"));
+    let converts = options.connect.iconv.is_some();
+    if header.options.has(BatchOptions::ICONV) != converts {
+        let how = if converts { "Do not" } else { "Please" };
+        return Err(Error::usage(format!("{how} specify the --iconv option to use this batch file.")).by("Receiver"));
     }
     if is_incremental && !may_be_incremental {
         let words = "Incompatible options specified for inc-recursive batch file.";

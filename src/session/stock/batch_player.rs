@@ -227,7 +227,7 @@ impl<'a> BatchPlayer<'a> {
         };
         // The own index of a directory is the one before its list.
         let own = dir.map_or(Some(0), |dir| usize::try_from(dir).ok());
-        let sorted = sort::sorted(&entries, self.terms.protocol);
+        let sorted = sort::numbered(&entries, self.terms.protocol, self.options.connect.iconv.is_some());
         let sorted_entries = || sorted.iter().map(|&at| &entries[at as usize]);
         dirs.extend(sorted_entries().filter(|entry| entry.is_dir()).map(abbreviated));
         if let Some(found) = own.and_then(|own| dirs.get(own).copied().flatten()).filter(|_| self.is_incremental()) {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
 use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
@@ -121,7 +121,7 @@ impl Controls {
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
                 let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
                 let len_bytes = path.len();
-                report(Event::Deleted { name: path, kind, mode }, len_bytes, to)
+                report(Event::Deleted { name: charset::line_from_wire(path), kind, mode }, len_bytes, to)
             }
             (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
@@ -210,6 +210,7 @@ const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
 /// Passes on a line of the peer.
 fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
     let len_bytes = line.len();
+    let line = charset::line_from_wire(line);
     let event = match tag {
         Tag::Info => Event::Note(line),
         Tag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),

@@ -3,6 +3,7 @@
 use super::StockTerms;
 use super::controls::is_reported;
 use crate::exit::Exit;
+use crate::fs::charset;
 use crate::proto::rsync::mux::{self, Control, Tag};
 use crate::report::event::{Event, Problem, Weight};
 
@@ -56,7 +57,7 @@ impl Framing {
     /// Appends an event as text. Items and deletions have messages of their own.
     pub fn event(self, event: &Event, out: &mut Vec<u8>) {
         if let Some((tag, line)) = text_of(event) {
-            self.control(Control::Text(tag, [line, b"\n"].concat()), out);
+            self.control(Control::Text(tag, [&*charset::line_to_wire(line), b"\n"].concat()), out);
         }
     }
 

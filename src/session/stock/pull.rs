@@ -17,8 +17,9 @@ use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
+use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::options::{Checksum, Compression, LinkOwners, Options, Preserve, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
@@ -36,13 +37,13 @@ use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{Token, TokenDecoder};
 use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message, Roots, SubdirFlags};
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Problem, Weight};
+use crate::report::event::{Event, Item, Problem, Weight, strerror};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::receiver::{ListingClient, ReceiverInbox};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -369,7 +370,8 @@ impl Encoder for PullEncoder {
             }
             Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
             Message::Event(Event::Deleted { name, kind, .. }) => {
-                let deleted = Control::Deleted { path: name.clone(), is_dir: *kind == Kind::Dir };
+                let path = charset::line_to_wire(name).into_owned();
+                let deleted = Control::Deleted { path, is_dir: *kind == Kind::Dir };
                 self.framing.control(deleted, out);
             }
             Message::Event(event) => self.framing.event(event, out),
@@ -424,6 +426,7 @@ impl Intake for PullIntake<'_> {
                 next_index: i32::from(self.is_incremental()),
                 io_error: 0,
                 read_ahead: None,
+                held: Vec::new(),
                 has_root: false,
                 counted: Tally::default(),
                 xattrs: HashMap::new(),
@@ -523,6 +526,13 @@ struct NumberedDir {
     has_content: bool,
 }
 
+impl NumberedDir {
+    /// Returns a directory that the receiver does not get.
+    fn left_out() -> NumberedDir {
+        NumberedDir { path: RelPath::root(), is_walked: false, has_content: false }
+    }
+}
+
 /// The lists and contents of a sender, as they are read.
 struct Reading<'a, 'i, R, H> {
     intake: &'i PullIntake<'a>,
@@ -541,6 +551,8 @@ struct Reading<'a, 'i, R, H> {
     io_error: i32,
     /// The list of a directory that was read before the roots were passed on.
     read_ahead: Option<(i32, SortedList)>,
+    /// Listings that wait for those that precede them, with the numbers of their lists (`--iconv`).
+    held: Vec<(Listing, usize)>,
     /// The root was in a list.
     has_root: bool,
     counted: Tally,
@@ -575,6 +587,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 Ndx::List(dir) if !has_all_lists => self.list_of(dir)?,
                 Ndx::ListsEnd if !has_all_lists => {
                     has_all_lists = true;
+                    let mut held = std::mem::take(&mut self.held);
+                    let path = |listing: &Listing| listing.message.path.as_bytes().to_vec();
+                    held.sort_by(|(a, _), (b, _)| compare_paths((&path(a), true), (&path(b), true)));
+                    held.into_iter().try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
                     self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
                 }
                 Ndx::Entry(index) => self.item(index)?,
@@ -669,6 +685,9 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn list(&mut self) -> decode_error::Result<SortedList> {
         let protocol = self.intake.terms.protocol;
         let (mut entries, mut ids) = (Vec::new(), Vec::new());
+        // The places of the entries in the order of sending, and how many were sent.
+        let (mut places, mut sent) = (Vec::new(), 0u32);
+        let (mut unconverted, mut lost_dirs) = (Vec::new(), Vec::new());
         let mut held_bytes = 0;
         let mut sent_index = self.lists.next_index();
         let (io_error, more) = loop {
@@ -688,13 +707,22 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                     if entry.hard_link == HardLink::First {
                         entry.hard_link = HardLink::Member(sent_index);
                     }
+                    let place = sent;
+                    sent += 1;
+                    sent_index = self.lists.next_index();
+                    if let Err(problem) = from_wire(&mut entry) {
+                        // Its place stays empty.
+                        unconverted.push(problem);
+                        lost_dirs.extend(entry.is_dir().then_some(place));
+                        continue;
+                    }
                     self.count(&entry);
                     held_bytes += (size_of::<FileEntry>() + entry.path.len() + entry.target.len()) as u64;
                     if held_bytes > self.max_alloc_bytes() {
                         return Err(self.lists_too_long());
                     }
                     entries.push(*entry);
-                    sent_index = self.lists.next_index();
+                    places.push(place);
                 }
                 ListItem::End { io_error, ids } => break (io_error, ids),
             }
@@ -717,11 +745,16 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let order = sort::sorted(&entries, protocol);
         let dropped = sort::drop_duplicates(&mut entries, &order, protocol);
         let is_dir = |&place: &u32| entries[order[place as usize] as usize].is_dir();
-        let dropped_dirs = dropped.iter().copied().filter(is_dir).collect();
-        let count = order.len();
+        // Converted entries are numbered in the order of sending.
+        let number = |place: u32| match charset::of_names() {
+            Some(_) => places[order[place as usize] as usize],
+            None => place,
+        };
+        let dropped_dirs = dropped.iter().copied().filter(is_dir).map(number).collect();
         let mut entries: Vec<Option<FileEntry>> = entries.into_iter().map(Some).collect();
-        let sorted = order.into_iter().map(|at| entries[at as usize].take().expect("each place is taken once"));
-        let mut sorted: Vec<Slot> = (0..).zip(sorted.map(Some)).map(|(place, entry)| Slot { place, entry }).collect();
+        let sorted = order.iter().map(|&at| entries[at as usize].take().expect("each place is taken once"));
+        let sorted = (0..).zip(sorted.map(Some));
+        let mut sorted: Vec<Slot> = sorted.map(|(place, entry)| Slot { place: number(place), entry }).collect();
         dropped.into_iter().for_each(|place| sorted[place as usize].entry = None);
         if protocol < 29 {
             // The receiver needs the order of later protocols.
@@ -735,10 +768,11 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             self.mark_content(&mut sorted);
         }
         let first = self.next_index;
-        let past = i32::try_from(count).ok().and_then(|count| first.checked_add(count)?.checked_add(1));
+        let past = i32::try_from(sent).ok().and_then(|count| first.checked_add(count)?.checked_add(1));
         self.next_index = past.ok_or_else(|| violation("too many entries"))?;
-        let problems = self.problems_of(io_error);
-        Ok(SortedList { first, entries: sorted, dropped_dirs, named_dirs, ids, problems })
+        let mut problems = unconverted;
+        problems.extend(self.problems_of(io_error));
+        Ok(SortedList { first, entries: sorted, dropped_dirs, lost_dirs, named_dirs, ids, problems })
     }
 
     /// Determines for which directories of a whole list the content was sent: before protocol 30, only arguments have a
@@ -876,6 +910,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             if list.entries.iter().any(|slot| slot.entry.is_some()) {
                 return Err(violation(format!("unrequested content of directory {dir}")));
             }
+            self.dirs.extend(list.lost_dirs.iter().map(|_| Some(NumberedDir::left_out())));
             self.add_list(list.first, true);
             return Ok(());
         }
@@ -884,17 +919,16 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Passes on a list that is the content of one directory.
     fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
-        let SortedList { first, entries, dropped_dirs, named_dirs, ids, problems } = list;
+        let SortedList { first, entries, dropped_dirs, lost_dirs, named_dirs, ids, problems } = list;
         let mut listing = Listing::new(path, first, has_content);
-        let mut numbers = Vec::new();
+        // The directories of the list by their places; `None`: it is not walked.
+        let mut dirs: Vec<_> = lost_dirs.into_iter().map(|place| (place, None)).collect();
         listing.message.ids = ids;
         problems.iter().for_each(|problem| self.counted.problem(problem.weight));
         listing.message.problems = problems;
         for Slot { place, entry } in entries {
             let Some(entry) = entry else {
-                let path = RelPath::root();
-                let dropped = NumberedDir { path, is_walked: false, has_content: false };
-                self.dirs.extend(dropped_dirs.contains(&place).then_some(Some(dropped)));
+                dirs.extend(dropped_dirs.contains(&place).then_some((place, None)));
                 continue;
             };
             let (parent, name) = crate::path::split_parent(&entry.path);
@@ -904,14 +938,27 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             let sub = self.sub(&entry, name, &named_dirs)?;
             let converted = self.entry(&entry)?;
             listing.push(place, name, converted, sub.as_ref().map(|sub| sub.0));
-            numbers.extend(sub.iter().map(|_| self.dirs.len() as u32));
-            self.dirs.extend(sub.map(|(_, dir)| Some(dir)));
+            dirs.extend(sub.map(|(_, dir)| (place, Some(dir))));
+        }
+        if charset::of_names().is_some() {
+            dirs.sort_by_key(|(place, _)| *place);
+        }
+        let mut numbers = Vec::new();
+        for (_, dir) in dirs {
+            numbers.extend(dir.iter().map(|_| self.dirs.len() as u32));
+            self.dirs.push(Some(dir.unwrap_or_else(NumberedDir::left_out)));
         }
         if self.intake.is_served() {
             let first_dir = listing.message.list.len() - numbers.len();
             listing.dirs = (first_dir as u32, numbers);
         }
         let list = self.add_list(first, false);
+        if charset::of_names().is_some() {
+            // The receiver expects the directories in the order of their converted names. Only a batch file comes here,
+            // whose lists precede all content.
+            self.held.push((listing, list));
+            return Ok(());
+        }
         self.deliver(listing, Some(list))
     }
 
@@ -1095,6 +1142,21 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 /// The cost of a range of the basis in the window of its class, in bytes.
 const COPY_COST: u64 = 32;
 
+/// Converts the names of an entry. The error reports one that cannot be expressed in the character set of this machine.
+fn from_wire(entry: &mut FileEntry) -> std::result::Result<(), Problem> {
+    let Some(charset) = charset::of_names() else { return Ok(()) };
+    let problem = |what: &[u8], after: &[u8], error: &io::Error| {
+        let line =
+            [b"[Receiver] cannot convert ", what, &entry.path[..], after, b" (", &strerror(error), b")"].concat();
+        Problem::new(line, Weight::SourceError)
+    };
+    let target = charset.decode_target(&entry.target);
+    let target = target.map_err(|error| problem(b"symlink data for: \"", b"\"", &error))?;
+    let path = charset.decode(&entry.path).map_err(|error| problem(b"filename: ", b"", &error))?;
+    (entry.path, entry.target) = (path, target);
+    Ok(())
+}
+
 fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
     (!name.is_empty()).then_some(IdName { is_group, id, name })
 }
@@ -1113,6 +1175,8 @@ struct SortedList {
     entries: Vec<Slot>,
     /// The places of the duplicates that are directories. They are numbered, too.
     dropped_dirs: HashSet<u32>,
+    /// The places of directories whose names cannot be converted. They are numbered, too.
+    lost_dirs: Vec<u32>,
     /// Under `-R`, the directories that are not only leading elements of arguments.
     named_dirs: HashSet<Vec<u8>>,
     ids: Vec<IdName>,
@@ -1188,8 +1252,12 @@ fn number_links(entries: &mut [FileEntry]) {
 }
 
 fn len_of(entry: &FileEntry) -> u64 {
-    // The target is missing without `-l`.
-    if entry.target.is_empty() { entry.size.max(0).cast_unsigned() } else { entry.target.len() as u64 }
+    // The target is missing without `-l`, and a converted one has another length.
+    if entry.target.is_empty() || charset::of_names().is_some() {
+        entry.size.max(0).cast_unsigned()
+    } else {
+        entry.target.len() as u64
+    }
 }
 
 fn entry_of(entry: &FileEntry) -> Entry {

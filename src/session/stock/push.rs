@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
 use crate::fs::ids::Ids;
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::options::{Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
@@ -326,7 +326,8 @@ impl PushEncoder {
 
     /// Converts an entry of a listing.
     fn entry(&mut self, path: Vec<u8>, entry: &Entry) -> FileEntry {
-        let mut converted = FileEntry::new(path, entry.mode);
+        // A walk leaves out what cannot be converted.
+        let mut converted = FileEntry::new(charset::line_to_wire(&path).into_owned(), entry.mode);
         let has_len = !matches!(entry.kind(), Kind::Device | Kind::Special);
         converted.size = if has_len { entry.len_bytes.cast_signed() } else { 0 };
         (converted.mtime, converted.mtime_nanos) = (entry.mtime.secs, entry.mtime.nanos);
@@ -337,7 +338,8 @@ impl PushEncoder {
             converted.atime = extra.atime.map_or(0, |time| time.secs);
             converted.rdev = sys::device_parts(extra.rdev);
         }
-        converted.target = entry.target().to_vec();
+        let wire = charset::of_names().and_then(|charset| charset.encode_target(entry.target()).ok());
+        converted.target = wire.unwrap_or_else(|| entry.target().to_vec());
         if self.list_options.digest_len_bytes > 0 && entry.kind() == Kind::File {
             let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
             converted.digest = digest.into_iter().take(self.list_options.digest_len_bytes).collect();
@@ -434,8 +436,12 @@ impl PushEncoder {
         };
         let mut gaps = Vec::new();
         for path in missing {
-            self.lists.entry(&FileEntry::new(path.as_bytes(), 0), out);
-            let before = list.entries.partition_point(|entry| is_before(entry, &path)) + gaps.len();
+            self.lists.entry(&FileEntry::new(charset::line_to_wire(path.as_bytes()), 0), out);
+            let before = match charset::of_names() {
+                Some(_) => list.entries.len(),
+                None => list.entries.partition_point(|entry| is_before(entry, &path)),
+            };
+            let before = before + gaps.len();
             gaps.push(before as i32 + i32::from(has_root));
             if !self.is_incremental() {
                 self.all.push((path.as_bytes().to_vec(), false, FileId { dir: NO_LISTING, entry: 0 }));
@@ -506,6 +512,8 @@ impl PushEncoder {
             let mut all = std::mem::take(&mut self.all);
             let is_root = |path: &[u8]| path == b".";
             match self.terms.protocol {
+                // Entries are numbered in the order of sending.
+                _ if charset::of_names().is_some() => {}
                 ..29 => all.sort_by(|a, b| a.0.cmp(&b.0)),
                 29.. => all.sort_by(|a, b| {
                     is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
+use crate::fs::charset;
 use crate::options::{Batch, Options};
 use crate::proto::Message;
 use crate::proto::rsync::filter_list;
@@ -115,7 +116,7 @@ impl StockServer<'_> {
 /// Returns the names of `--files-from`, as frames.
 fn names(listed: &[Vec<u8>]) -> Vec<u8> {
     let (mut data, mut out) = (Vec::new(), Vec::new());
-    listed.iter().for_each(|name| filter_list::encode_name(name, &mut data));
+    listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut data));
     filter_list::encode_names_end(&mut data);
     mux::encode_data(&data, &mut out);
     out

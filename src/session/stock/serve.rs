@@ -12,7 +12,7 @@ use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
-use crate::fs::sys;
+use crate::fs::{charset, sys};
 use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
 use crate::proto::Message;
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
@@ -290,7 +290,9 @@ impl StockServer<'_> {
             mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
         }
         send(&mut link, &out)?;
-        Ok((negotiated.terms(&offer, self.seed, true), link))
+        let stock = negotiated.terms(&offer, self.seed, true);
+        stock.agree_on_charset();
+        Ok((stock, link))
     }
 
     /// Exchanges versions, which a daemon does in its greeting.
@@ -375,6 +377,7 @@ fn read_opening(
             input.set_frames(false);
         }
         let listed = filter_list::decode_names(&mut input)?;
+        let listed = listed.into_iter().map(charset::listed_from_wire).collect();
         if protocol <= 30 {
             input.set_frames(has_frames);
         }

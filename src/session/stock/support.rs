@@ -11,8 +11,10 @@ pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
     let Select { missing_args, relative, .. } = &options.select;
     // The names of a file are looked for ahead, and a stock rsync would list no more before earlier files have arrived.
     let looks_ahead = receives && options.preserve.hard_links;
+    // The order of converted names can differ from that in which the sender lists directories.
+    let converts = receives && options.connect.iconv.is_some();
     // What is deleted must be known at the beginning, also below the first list.
-    looks_ahead || *missing_args == MissingArgs::Delete && *relative
+    looks_ahead || converts || *missing_args == MissingArgs::Delete && *relative
 }
 
 /// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
@@ -115,6 +117,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         timeout_secs: _,
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
+        iconv: _,
         stop: _,
     } = connect;
     let Delete { when: _, is_default_time: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;
