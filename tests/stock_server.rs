@@ -44,6 +44,47 @@ synctest!(extended_attributes_in_a_whole_list, with client, |w: World| {
     w.agree(&["-aiXX", "--no-inc-recursive", "--delete", "--numeric-ids"]).exits(0);
 });
 
+synctest!(extended_attributes_of_protocol_30, with client, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiX", "--protocol=30", "--no-whole-file", "--delete"]).exits(0);
+});
+
+synctest!(extended_attributes_in_place, with client, |w: World| {
+    attributes(&w);
+    w.agree(&["-aiX", "--inplace", "--no-whole-file"]).exits(0);
+});
+
+// A value is sent once for all entries with the same attributes, also for entries that an alternate tree has.
+synctest!(extended_attributes_of_an_alternate_tree, with client, |w: World| {
+    w.needs_xattrs().source("new");
+    for name in ["src", "alt"] {
+        w.build(name, |t| {
+            t.file("same", "s").xattr("user.long", "s".repeat(50));
+            t.file("data", name).xattr("user.long", "d".repeat(50));
+            t.file("attr", "a").xattr("user.long", name.repeat(20)).xattr("user.same", "a".repeat(40));
+            t.file("twin", "a").xattr("user.long", name.repeat(20)).xattr("user.same", "a".repeat(40));
+        });
+    }
+    for option in ["--link-dest=../alt", "--copy-dest=../alt", "--compare-dest=../alt"] {
+        w.agree(&["-aiX", option]).exits(0);
+    }
+});
+
+synctest!(extended_attributes_of_fake_super, with client, |w: World| {
+    attributes(&w);
+    w.no_dry_run().agree(&["-aiX", "-M--fake-super"]).exits(0);
+});
+
+synctest!(extended_attributes_of_hard_links, with client, |w: World| {
+    attributes(&w);
+    w.build("src", |t| {
+        t.file("h", "h").xattr("user.long", "h".repeat(50));
+        t.hardlink("d/h", "h");
+        t.symlink("l", "a").xattr("trusted.long", "t".repeat(50));
+    });
+    w.agree(&["-aiHX"]).exits(0);
+});
+
 synctest!(access_control_lists, with client, |w: World| {
     acls(&w);
     w.agree(&["-aiA"]).exits(0);
@@ -230,11 +271,7 @@ fn hostile_client_is_rejected() {
 
 #[test]
 fn hostile_client_that_sends_is_rejected() {
-    // A file of 1 byte: flags, name, size, time, mode.
-    let file = |name: &[u8]| {
-        let mode = 0o100_644_u32.to_le_bytes();
-        [&[0x18, name.len() as u8][..], name, &[0, 1, 0], &[0; 4], &mode, &[0]].concat()
-    };
+    let file = |name: &[u8]| [&listed(name)[..], &[0]].concat();
     let item = |index: u8| [&[index][..], &[0, 0x80], &[0; 16]].concat();
     for (sent, what) in [
         (data(&[0xff; 64]), "protocol error"),
@@ -248,6 +285,34 @@ fn hostile_client_that_sends_is_rejected() {
         (vec![0, 0, 0, 99], "protocol error"),
     ] {
         let output = serve(&["-re.LsfxCI", ".", "dst"], &[VERSION, &sent].concat(), Then::WaitForServer);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().unwrap_or(-1);
+        assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+/// Returns the entry of a file of 1 byte: flags, name, size, time, mode.
+fn listed(name: &[u8]) -> Vec<u8> {
+    let mode = 0o100_644_u32.to_le_bytes();
+    [&[0x18, name.len() as u8][..], name, &[0, 1, 0], &[0; 4], &mode].concat()
+}
+
+#[test]
+fn hostile_extended_attributes_are_rejected() {
+    let file = |xattrs: &[u8]| data(&[&listed(b"x")[..], xattrs, &[0]].concat());
+    let long = |len: &[u8]| [&[0, 1, 7][..], len, b"user.a\0", &[0; 16]].concat();
+    for (sent, what) in [
+        // The number of a list that has not come.
+        (file(&[5]), "the number of a list of attributes"),
+        // Too many attributes, and too long ones.
+        (file(&[0, 0xf0, 1, 0, 1, 0]), "the number of extended attributes"),
+        (file(&[0, 1, 0xe0, 0, 0, 1]), "the length of the name of an extended attribute"),
+        (file(&long(&[0xf0, 1, 0, 0, 8])), "the length of an extended attribute"),
+        // Values that were not requested.
+        ([file(&long(&[33])), data(&[100, 0, 0x81])].concat(), "attributes of 99 were not requested"),
+    ] {
+        let output = serve(&["-rXe.LsfxCI", ".", "dst"], &[VERSION, &sent].concat(), Then::WaitForServer);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().unwrap_or(-1);
         assert!(matches!(code, 2 | 12) && stderr.contains(what), "{sent:?}: exit {code}, {stderr}");
@@ -309,15 +374,12 @@ fn client_of_an_old_protocol_is_rejected() {
 #[test]
 fn option_that_needs_the_installed_rsync_is_named() {
     let mut command = Command::new(oracle::under_test());
-    let words = ["--server", "-lXre.iLsfxCIvu", ".", "dst"];
+    let words = ["--server", "-lre.iLsfxCIvu", "--log-file=log", ".", "dst"];
     let output = command.args(words).env("PATH", "/nonexistent");
     let output = output.stdin(Stdio::null()).output().expect("a program can be started");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(
-        stderr.contains("sparsync: receiving with --xattrs is not supported with a client that is an rsync"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("sparsync: --log-file is not supported with a client that is an rsync"), "{stderr}");
 }
 
 /// Runs a pull of a client from the program, whose command line gets the words that rrsync inserts before the paths, in

@@ -4,8 +4,10 @@
 //! process that may not set the times may not set what follows them either; as in rsync, only the times are reported.
 
 use crate::apply::Context;
+use crate::apply::abbreviated::LocalValues;
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::entry::{S_IFMT, Stat};
-use crate::flist::{Entry, Kind, Time, Xattr};
+use crate::flist::{Entry, Kind, Time, Xattr, Xattrs};
 use crate::fs::acl::{self, Which};
 use crate::fs::errno;
 use crate::fs::fake_super::{self, FakeStat};
@@ -27,6 +29,8 @@ pub struct Has<'a> {
     pub times_are_right: bool,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
+    /// Where abbreviated values of the source may be.
+    pub local: LocalValues<'a>,
     /// Its access and default ACL, if they were read. Empty means none.
     pub acls: Option<(&'a [u8], &'a [u8])>,
 }
@@ -40,6 +44,7 @@ impl Has<'_> {
             // When extended attributes change, rsync sets the exact time even if the seconds were right.
             times_are_right: !changes.any(Changes::TIME | Changes::ATIME | Changes::XATTR),
             xattrs: entry.xattrs(),
+            local: LocalValues { dest: Some(entry), alternate: None },
             acls: Some(entry.acls()),
         }
     }
@@ -97,7 +102,7 @@ pub fn finish(
         let Ok(changed) = touch.owner(has.ids) else { return false };
         has.mode.is_some_and(|has| has & 0o7777 == mode & 0o7777) && !(changed && mode & 0o6000 != 0)
     };
-    touch.xattrs(has.xattrs);
+    touch.xattrs(has);
     if !touch.times(has.times_are_right) {
         return true;
     }
@@ -154,17 +159,41 @@ impl Touch<'_, '_> {
         Ok(true)
     }
 
-    fn xattrs(&mut self, has: &[Xattr]) {
+    fn xattrs(&mut self, has: Has<'_>) {
         if self.context.policy.preserve.xattrs == 0 {
             return;
         }
-        if let Err(errors) = xattr::apply(self.subject.at(), self.source.xattrs(), has) {
+        let completed = self.source.has_abbreviated().then(|| self.completed(has.local));
+        let wanted = completed.as_deref().unwrap_or(self.source.xattrs());
+        if let Err(errors) = xattr::apply(self.subject.at(), wanted, has.xattrs) {
             let full = (self.subject.full)();
             for error in errors {
                 let what = error.text(&full, self.source.kind() == Kind::Symlink);
                 self.failed(ErrorRole::Receiver, &[what.as_slice(), b" failed"].concat(), &error.error);
             }
         }
+    }
+
+    /// Returns the attributes of the source with all values. A value that the sender has not sent is reported.
+    fn completed(&mut self, local: LocalValues<'_>) -> Xattrs {
+        let mut complete = Xattrs::new();
+        for (name, value) in self.source.xattrs() {
+            let value = match AbbreviatedValue::decode(value) {
+                None => Some(value.clone()),
+                Some(wanted) => {
+                    local.find(name, &wanted).or_else(|| Some(self.context.wire?.xattr(&wanted)?[..].into()))
+                }
+            };
+            match value {
+                Some(value) => complete.push((name.clone(), value)),
+                None => {
+                    let start = b"Missing abbreviated xattr value, ".as_slice();
+                    let line = [start, name, b", for ", &(self.subject.full)()].concat();
+                    self.problems.push(Problem::new(line, Weight::Failed));
+                }
+            }
+        }
+        complete
     }
 
     /// Sets the ACLs if they differ. Returns `false` if the mode must be set afterwards.

@@ -155,8 +155,27 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     true
 }
 
+/// Reports events at once and waits for values of extended attributes that were requested with the item of an entry.
+/// `false`: the run ends.
+pub(super) fn await_xattrs(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if let Some(live) = out.live.filter(|_| job.source().has_abbreviated() && context.is_reported_by_peer()) {
+        live(&mut out.events);
+    }
+    match context.await_xattrs(job.file_id(), job.source()) {
+        Ok(()) => true,
+        Err(error) => {
+            out.fatal = Some(error);
+            false
+        }
+    }
+}
+
 /// Gives an entry the attributes of the source, and reports what failed.
 fn set_attributes(context: &Context<'_>, job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>) {
+    if !await_xattrs(context, job, out) {
+        return;
+    }
+    let has = Has { local: job.local_values(), ..has };
     let subject = AttributeTarget {
         fd: dir.fd(),
         name: job.name(),

@@ -9,7 +9,7 @@ use self::failure::{Failure, cannot_open};
 use crate::apply::content::{Content, ContentCounts};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Similar, backup};
+use crate::apply::{ApplierState, Context, Outcome, Similar, backup, entry};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -225,8 +225,16 @@ pub fn copy_from(
     changes: Changes,
     out: &mut Outcome<'_>,
 ) -> Option<bool> {
+    let item = context.wants.line_for(changes).then(|| Event::Item(job.item(context, Update::Local, changes)));
+    // Values of attributes come with the item.
+    let is_first = job.source().has_abbreviated() && context.is_reported_by_peer() && !context.is_dry();
+    let (first, last) = if is_first { (item, None) } else { (None, item) };
     if !context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
+        out.events.extend(first);
+        if !entry::await_xattrs(context, job, out) {
+            return Some(false);
+        }
         let mut content = Content::File(from);
         let placed = quietly(out, |out| {
             place_content(context, applier, job, NewContent { content: &mut content, similar: None }, out)
@@ -236,9 +244,7 @@ pub fn copy_from(
             return Some(false);
         }
     }
-    if context.wants.line_for(changes) {
-        out.events.push(Event::Item(job.item(context, Update::Local, changes)));
-    }
+    out.events.extend(last);
     Some(true)
 }
 

@@ -24,6 +24,7 @@ use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans};
 use self::shared_files::SharedFiles;
+use crate::apply::abbreviated::LocalValues;
 use crate::apply::entry;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
@@ -281,12 +282,21 @@ impl<'a> Generator<'a> {
         if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
             self.plans.walk().decide_again_for_dir(plan, self.context.dest.map(Root::dir));
         }
+        let plan = plan.unwrap_or_default();
+        let mut itself = top;
+        if let Some(Top { source, existing, .. }) = top {
+            let local = LocalValues { dest: existing.as_ref(), alternate: None };
+            if self.context.want_xattrs(Some(FileId::ROOT), source, &local) {
+                itself.take().into_iter().for_each(|top| self.root_itself(top, &plan));
+                self.out.report_and_await_xattrs(Some(FileId::ROOT), source)?;
+            }
+        }
         let last = self.dirs.prepare_root(top, &mut self.out.head);
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         if !has_plan && top.is_some() {
             self.deletions.pass_unchanged(&mut self.out.head);
         }
-        let frame = self.enter(plan.unwrap_or_default(), spot, top, None)?;
+        let frame = self.enter(plan, spot, itself, None)?;
         Ok(Frame { has_plan, ..frame })
     }
 
@@ -484,9 +494,14 @@ impl<'a> Generator<'a> {
             self.out.tally.created.add(Kind::Dir);
         }
         let is_reported = !is_bare && self.context.wants.line_for(changes);
-        let item = is_reported.then(|| Event::Item(job.item(self.context, update, changes)));
+        let mut item = is_reported.then(|| Event::Item(job.item(self.context, update, changes)));
         if sub.step.decision.in_the_way == InTheWay::Other && !self.dirs.clear_for(&job, &mut self.out.head) {
             return Ok(None);
+        }
+        if item.is_some() && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values()) {
+            self.out.settle_followers()?;
+            self.out.head.extend(item.take());
+            self.out.report_and_await_xattrs(job.file_id(), job.source())?;
         }
         let opened = self.dirs.open_or_make(&job, is_bare, changes, &mut self.out.head);
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {

@@ -1,9 +1,11 @@
 //! One entry in progress, with everything that is known about it.
 
+use crate::apply::abbreviated::LocalValues;
 use crate::apply::{Context, Spot};
 use crate::flist::{Entry, Kind};
 use crate::fs::sys;
 use crate::fs::write::temp_name;
+use crate::fs::xattr::At;
 use crate::options::CheckMode;
 use crate::plan::{Action, Changes, InTheWay};
 use crate::proto::FileId;
@@ -56,6 +58,12 @@ impl<'a> Job<'a> {
     /// Returns what an alternate tree has for it.
     pub fn hit(&self) -> Option<&'a Hit> {
         self.plan.hits.get(&self.step.source)
+    }
+
+    /// Returns where values of its extended attributes may be on this machine.
+    pub fn local_values(&self) -> LocalValues<'a> {
+        let alternate = self.hit().map(|hit| At::Name { dir: hit.dir.fd(), name: self.name() });
+        LocalValues { dest: self.any_dest(), alternate }
     }
 
     /// Returns whether a non-directory has its name at the destination.

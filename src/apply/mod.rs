@@ -2,6 +2,7 @@
 //!
 //! Callers know why; this code does not depend on whether a run is a mirror or a backup.
 
+pub mod abbreviated;
 pub mod attributes;
 pub mod backup;
 pub mod content;
@@ -28,6 +29,7 @@ use self::dir_finalize::LastTouch;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Kind, Time};
 use crate::fs::copy::UnsupportedCalls;
 use crate::fs::read::Wanted;
@@ -286,6 +288,14 @@ pub trait Wire: Sync {
     fn await_number(&self, file: FileId) -> Result<(), Error>;
     /// Sets how such a peer reports a file whose next request follows.
     fn announce(&self, item: Box<Item>) -> Result<(), Error>;
+    /// Returns whether such a peer sends abbreviated values of extended attributes with the items that it returns.
+    fn sends_xattrs(&self) -> bool;
+    /// Requests abbreviated values of such a peer with the next item of an entry, by their numbers in their list.
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
+    /// Waits until such a peer has returned all items of an entry that have values.
+    fn await_xattrs(&self, file: FileId) -> Result<(), Error>;
+    /// Returns an abbreviated value, if it has come.
+    fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
 }
 
 /// The sums of the blocks of a basis.

@@ -115,7 +115,6 @@ pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
         () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
-        () if !request.serve.sends && options.preserve.xattrs > 0 => Some("receiving with --xattrs"),
         () if options.output.log_file.is_some() => Some("--log-file"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };

@@ -178,6 +178,12 @@ impl Entry {
         }
     }
 
+    /// Returns whether some values of its extended attributes are
+    /// [`AbbreviatedValue`](super::abbreviated::AbbreviatedValue)s.
+    pub fn has_abbreviated(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
+    }
+
     /// Returns the extended attributes that were read.
     pub fn xattrs(&self) -> &[Xattr] {
         self.extra.as_ref().and_then(|extra| extra.xattrs.as_deref()).map_or(&[], Vec::as_slice)

@@ -209,7 +209,7 @@ fn id_differs(wanted: u32, has: u32, policy: &Policy) -> bool {
 /// Returns whether two entries have the same extended attributes. Abbreviated values of the source are compared by
 /// their digests.
 fn same_xattrs(source: &Entry, dest: &Entry) -> bool {
-    if !source.extra.as_ref().is_some_and(|extra| extra.has_abbreviated) {
+    if !source.has_abbreviated() {
         return source.xattrs() == dest.xattrs();
     }
     let (source, dest) = (source.xattrs(), dest.xattrs());

@@ -15,6 +15,7 @@ use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
@@ -309,6 +310,12 @@ pub trait ListingClient: Sync {
     fn has_number(&self, file: FileId) -> bool;
     /// Returns whether more lists come although none of those that came is done any more.
     fn owes_lists(&self) -> bool;
+    /// Returns whether it sends abbreviated values of extended attributes with the items that it returns.
+    fn sends_xattrs(&self) -> bool;
+    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
+    /// Returns whether no item with values of an entry is to be returned.
+    fn has_returned_xattrs(&self, file: FileId) -> bool;
 }
 
 /// Makes the sender keep its copy of a directory until no more of its files are requested.
@@ -726,6 +733,25 @@ impl Wire for Receiver<'_> {
     fn await_number(&self, file: FileId) -> Result<(), Error> {
         let Some(client) = self.listing_client else { return Ok(()) };
         self.inbox.wait(|_| client.has_number(file).then_some(()))
+    }
+
+    fn sends_xattrs(&self) -> bool {
+        self.listing_client.is_some_and(ListingClient::sends_xattrs)
+    }
+
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
+        if let Some(client) = self.listing_client {
+            client.want_xattrs(file, list, numbers);
+        }
+    }
+
+    fn await_xattrs(&self, file: FileId) -> Result<(), Error> {
+        let Some(client) = self.listing_client else { return Ok(()) };
+        self.inbox.wait(|_| client.has_returned_xattrs(file).then_some(()))
+    }
+
+    fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
+        self.inbox.lock().xattrs.get(&(wanted.list, wanted.number)).cloned()
     }
 }
 

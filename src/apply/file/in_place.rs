@@ -101,6 +101,7 @@ pub(super) fn overwrite(
     };
     let mut has = Has::of(existing, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
+    has.local = job.local_values();
     attributes::finish(context, subject, job.source(), has, mode, &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
     Ok(content_counts)

@@ -139,6 +139,7 @@ fn finish(
         ids: if context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
         mode: sure_of_mode.then_some(mode),
         acls: inherits_nothing.then_some((b"", b"")),
+        local: job.local_values(),
         ..Has::default()
     };
     let mut problems = Vec::new();

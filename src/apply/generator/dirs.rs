@@ -2,6 +2,7 @@
 //!
 //! The rest is left to their [`LastTouch`].
 
+use crate::apply::abbreviated::LocalValues;
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::dir_finalize::{LastTouch, Target};
@@ -273,8 +274,13 @@ impl<'a> DirMaker<'a> {
         let (working, late) = self.modes(model);
         let inherits = self.context.policy.preserve.acls && model.around.default_acl_mode.is_some();
         let acls = (!inherits).then_some((&b""[..], &b""[..]));
-        let has =
-            Has { ids: Some((stat.uid, stat.gid)), mode: Some(stat.mode), times_are_right: true, xattrs: &[], acls };
+        let has = Has {
+            ids: Some((stat.uid, stat.gid)),
+            mode: Some(stat.mode),
+            times_are_right: true,
+            acls,
+            ..Has::default()
+        };
         self.set_attrs((dir, b""), model, has, working, head);
         late
     }
@@ -289,6 +295,7 @@ impl<'a> DirMaker<'a> {
         head: &mut Vec<Event>,
     ) -> bool {
         let mut problems = Vec::new();
+        let has = Has { local: LocalValues { dest: model.existing, alternate: None }, ..has };
         let full = || model.full.to_vec();
         let subject = AttributeTarget {
             fd: dir.fd(),

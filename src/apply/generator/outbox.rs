@@ -6,8 +6,8 @@ use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, content, file};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::flist::Kind;
-use crate::plan::Action;
+use crate::flist::{Entry, Kind};
+use crate::plan::{Action, Changes};
 use crate::proto::FileId;
 use crate::report::event::Event;
 use crate::report::tally::Tally;
@@ -74,6 +74,10 @@ impl<'a> Outbox<'a> {
         } else {
             self.request_content(&work)?;
         }
+        self.queue(work)
+    }
+
+    fn queue(&mut self, work: Vec<Work>) -> Result<(), Error> {
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
         let batch = Batch { number: self.number, head, tally, work };
         self.number += 1;
@@ -107,6 +111,7 @@ impl<'a> Outbox<'a> {
                             self.request_content_of(job)?;
                             rest.push(step);
                         } else {
+                            self.request_xattrs_of(&job, &mut rest)?;
                             self.do_now(step)?;
                         }
                     }
@@ -117,10 +122,26 @@ impl<'a> Outbox<'a> {
                 }
                 // The leader's own work may not be queued yet, so this must not wait for it.
                 Work::Follow(_, leader) if !leader.is_placed.is_open() => self.followers.push(work),
-                Work::Step(_) | Work::Lead(..) | Work::Follow(..) => self.do_now(work)?,
+                Work::Step(member) | Work::Lead(member, _) => {
+                    self.request_xattrs_of(&member.job(), &mut rest)?;
+                    self.do_now(work)?;
+                }
+                Work::Follow(..) => self.do_now(work)?,
             }
         }
         Ok(rest)
+    }
+
+    /// Requests values of extended attributes with the item of an entry. They come behind the content that was requested
+    /// before, so `rest`, which takes that, must not wait.
+    fn request_xattrs_of(&mut self, job: &Job<'_>, rest: &mut Vec<Work>) -> Result<(), Error> {
+        let is_reported = match job.step.decision.action {
+            Action::Adjust(changes) | Action::Create(changes) => changes.any(Changes::XATTR | Changes::NEW),
+            Action::Transfer(changes) | Action::Copy(changes) => changes.any(Changes::XATTR | Changes::NEW),
+            Action::Keep | Action::AskDigest | Action::Refuse(_) | Action::Link | Action::Elsewhere => false,
+        };
+        let waits = is_reported && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values());
+        if waits && !rest.is_empty() { self.queue(std::mem::take(rest)) } else { Ok(()) }
     }
 
     fn is_requested(&self, job: &Job<'_>) -> bool {
@@ -129,7 +150,10 @@ impl<'a> Outbox<'a> {
 
     /// Does work on this thread, and reports its events.
     fn do_now(&mut self, work: Work) -> Result<(), Error> {
-        let mut out = Outcome::default();
+        let (context, appliers) = (self.context, self.appliers);
+        // An error ends the wait for what the peer answers.
+        let live = |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();
+        let mut out = Outcome { live: Some(&live), ..Outcome::default() };
         // If the run ends, the next call of `go_on` notices.
         let _ = work.carry_out(self.context, &mut self.applier, &mut out);
         self.tally.merge(&out.tally);
@@ -147,17 +171,16 @@ impl<'a> Outbox<'a> {
         followers.into_iter().try_for_each(|follower| self.do_now(follower))
     }
 
+    /// Reports the pending events, and waits for values of extended attributes that were requested with the item of a
+    /// directory. All earlier work must be queued.
+    pub(super) fn report_and_await_xattrs(&mut self, dir: Option<FileId>, source: &Entry) -> Result<(), Error> {
+        self.report_head()?;
+        self.context.await_xattrs(dir, source)
+    }
+
     /// Reports the pending events at once.
     fn report_head(&mut self) -> Result<(), Error> {
-        let events = std::mem::take(&mut self.head);
-        let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
-        if let Some(wire) = self.context.wire {
-            files.into_iter().try_for_each(|file| wire.await_number(file))?;
-        }
-        if !events.is_empty() {
-            (self.appliers.report_now)(events);
-        }
-        Ok(())
+        report(self.context, &self.appliers, std::mem::take(&mut self.head))
     }
 
     /// Waits until everything queued is done.
@@ -194,6 +217,7 @@ impl<'a> Outbox<'a> {
             return Ok(());
         }
         if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
+            context.want_xattrs(job.file_id(), job.source(), &job.local_values());
             let (item, warning) = file::announced(context, &job, changes);
             self.head.extend(warning);
             self.report_head()?;
@@ -225,4 +249,16 @@ impl<'a> Outbox<'a> {
             }
         }
     }
+}
+
+/// Reports events at once, once the peer can get the items among them.
+fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<(), Error> {
+    let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
+    if let Some(wire) = context.wire {
+        files.into_iter().try_for_each(|file| wire.await_number(file))?;
+    }
+    if !events.is_empty() {
+        (appliers.report_now)(events);
+    }
+    Ok(())
 }

@@ -1,13 +1,16 @@
 //! Requests the values of extended attributes that a stock sender has abbreviated, where they are needed.
 //!
+//! If the sender is the client, they are requested with the items instead; see [`crate::apply::abbreviated`].
+//!
 //! A value that the destination already has is taken from there. The others are requested for a whole directory at once,
 //! so a directory costs at most one round trip.
 
 use super::Receiver;
+use crate::apply::abbreviated::value_of;
 use crate::error::Error;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
-use crate::plan::{Action, is_abbreviation};
+use crate::plan::Action;
 use crate::proto::{Basis, DirId, FileId, Lane, Message};
 use crate::walk::{DirPlan, NONE, Step};
 use std::collections::{BTreeSet, HashSet};
@@ -21,21 +24,10 @@ fn sets_attributes(action: Action) -> bool {
     }
 }
 
-fn has_abbreviated(entry: &Entry) -> bool {
-    entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
-}
-
-/// Returns the value of an attribute at the destination if it is the abbreviated one.
-fn same_at_dest<'d>(dest: Option<&'d Entry>, name: &[u8], wanted: &AbbreviatedValue) -> Option<&'d [u8]> {
-    let xattrs = dest?.xattrs();
-    let at = xattrs.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
-    Some(&*xattrs[at].1).filter(|value| is_abbreviation(wanted, value))
-}
-
 impl Receiver<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
     pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<(), Error> {
-        if self.never_sets_attributes() || !plan.listing.source.entries.iter().any(has_abbreviated) {
+        if self.requests_nothing() || !plan.listing.source.entries.iter().any(Entry::has_abbreviated) {
             return Ok(());
         }
         let steps = plan.steps.iter().chain(plan.subdirs.iter().map(|sub| &sub.step));
@@ -46,7 +38,7 @@ impl Receiver<'_> {
         let is_open = plan.dest_unseen || !plan.hidden.is_empty();
         let all = (0..plan.listing.source.len() as u32).map(|source| (source, NONE));
         let mut needed: Vec<(u32, u32)> = if is_open { all.collect() } else { needed.collect() };
-        needed.retain(|&(source, _)| has_abbreviated(&plan.listing.source.entries[source as usize]));
+        needed.retain(|&(source, _)| plan.listing.source.entries[source as usize].has_abbreviated());
         let mut requested = HashSet::new();
         for &(source, dest) in &needed {
             let dest = plan.dest.entries.get(dest as usize);
@@ -62,15 +54,15 @@ impl Receiver<'_> {
 
     /// Requests the values of the root of the transfer, and waits for them.
     pub(super) fn request_xattrs_of_root(&self, root: &mut Entry) -> Result<(), Error> {
-        if self.never_sets_attributes() || !has_abbreviated(root) {
+        if self.requests_nothing() || !root.has_abbreviated() {
             return Ok(());
         }
         self.request_missing(FileId::ROOT, root, None, &mut HashSet::new())?;
         self.fill(root, None)
     }
 
-    fn never_sets_attributes(&self) -> bool {
-        self.terms.options.dry_run || self.dest.is_none()
+    fn requests_nothing(&self) -> bool {
+        self.terms.options.dry_run || self.dest.is_none() || self.listing_client.is_some()
     }
 
     fn request_missing(
@@ -84,7 +76,7 @@ impl Receiver<'_> {
         for (name, value) in entry.xattrs() {
             let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
             let key = (wanted.list, wanted.number);
-            let is_known = same_at_dest(dest, name, &wanted).is_some() || self.inbox.lock().xattrs.contains_key(&key);
+            let is_known = value_of(dest, name, &wanted).is_some() || self.inbox.lock().xattrs.contains_key(&key);
             if !is_known && requested.insert(key) {
                 list = wanted.list;
                 numbers.insert(wanted.number);
@@ -104,7 +96,7 @@ impl Receiver<'_> {
         let Some(xattrs) = &mut extra.xattrs else { return Ok(()) };
         for (name, value) in Arc::make_mut(xattrs) {
             let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
-            *value = match same_at_dest(dest, name, &wanted) {
+            *value = match value_of(dest, name, &wanted) {
                 Some(present) => present.into(),
                 None => {
                     let key = (wanted.list, wanted.number);

@@ -20,7 +20,7 @@ use crate::flist::entry::Stat;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
 use crate::fs::{charset, sys};
-use crate::options::{Checksum, Compression, LinkOwners, Options, Preserve, Recurse, When};
+use crate::options::{Checksum, Compression, LinkOwners, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
 use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
@@ -125,6 +125,15 @@ impl Shared {
     /// Notes that the sender has reported an error. One about its lists comes before all requests.
     fn count_unread(&mut self) {
         self.unread += usize::from(self.requests() > self.unread);
+    }
+
+    /// Forgets the first request for values of an entry.
+    fn end_xattr_request(&mut self, index: i32) {
+        let Some(requested) = self.requested_xattrs.get_mut(&index) else { return };
+        requested.pop_front();
+        if requested.is_empty() {
+            self.requested_xattrs.remove(&index);
+        }
     }
 
     fn index(&self, file: FileId) -> Result<i32> {
@@ -249,20 +258,27 @@ impl PullEncoder {
         PullEncoder { unchanged_dest: Some(dest), ..self }
     }
 
+    /// Sets whether items have a part about extended attributes, as [`PullIntake::serving`] does.
+    pub(super) fn with_xattrs(self, has_xattrs: bool) -> PullEncoder {
+        PullEncoder { has_xattrs, ..self }
+    }
+
     /// Appends an item, which the sender returns. Returns its index.
-    fn item_head(&mut self, file: FileId, head: &ItemHead, out: &mut Vec<u8>) -> Result<i32> {
+    fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
         shared.note(Sent::Request(index), self.protocol);
-        let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
-        if has_xattrs {
-            shared.requested_xattrs.entry(index).or_default().push_back((0, Vec::new()));
+        let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
+        if !requested.1.is_empty() {
+            head.flags = head.flags | ItemFlags::REPORT_XATTR;
         }
-        drop(shared);
+        let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
         self.indices.encode(Ndx::Entry(index), out);
         head.encode(self.protocol, out);
         if has_xattrs {
-            encode_xattr_request(&[], out);
+            encode_xattr_request(&requested.1, out);
+            // The sender returns it with an answer.
+            shared.requested_xattrs.entry(index).or_default().push_back(requested);
         }
         Ok(index)
     }
@@ -270,7 +286,7 @@ impl PullEncoder {
     fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
         let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
         let flags = announced.unwrap_or(ItemFlags::TRANSFER);
-        let index = self.item_head(file, &ItemHead { flags, ..ItemHead::default() }, out)?;
+        let index = self.item_head(file, ItemHead { flags, ..ItemHead::default() }, out)?;
         self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
         match basis {
             Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
@@ -294,17 +310,18 @@ impl PullEncoder {
     fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
         let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
         let head = head_of(item);
-        if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run {
+        let is_transfer = head.flags.has(ItemFlags::TRANSFER);
+        if is_transfer && !self.dry_run {
             if let Some(served) = &mut self.shared.lock().served {
                 served.announce(file, head.flags);
             }
             return Ok(());
         }
-        let index = self.item_head(file, &head, out)?;
+        let index = self.item_head(file, head, out)?;
         if let Some(served) = &mut self.shared.lock().served {
             served.expect_return(index);
         }
-        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| head.flags.has(ItemFlags::TRANSFER)) {
+        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
             let sums = |fd: OwnedFd| stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol);
             let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
             match basis.ok().filter(|_| !dest.is_whole) {
@@ -453,9 +470,9 @@ impl PullIntake<'_> {
         PullIntake { recorder, ..self }
     }
 
-    /// Makes the sender a client that reports all items.
-    pub(super) fn serving(&self) -> impl ListingClient + use<> {
-        self.shared.lock().served = Some(Served::default());
+    /// Makes the sender a client that reports all items. `has_xattrs`: items have a part about extended attributes.
+    pub(super) fn serving(&self, has_xattrs: bool) -> impl ListingClient + use<> {
+        self.shared.lock().served = Some(Served::new(has_xattrs));
         ServedClient(self.shared.clone())
     }
 }
@@ -475,6 +492,22 @@ impl ListingClient for ServedClient {
         let shared = self.0.lock();
         let second = shared.lists.get(shared.ended + 1);
         second.is_none_or(|list| shared.next_index.saturating_sub(list.first) < LISTED_AHEAD)
+    }
+
+    fn sends_xattrs(&self) -> bool {
+        self.0.lock().served.as_ref().is_some_and(|served| served.has_xattrs)
+    }
+
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
+        if let Some(served) = &mut self.0.lock().served {
+            served.want_xattrs(file, list, numbers);
+        }
+    }
+
+    fn has_returned_xattrs(&self, file: FileId) -> bool {
+        let shared = self.0.lock();
+        let is_unsent = shared.served.as_ref().is_some_and(|served| served.wants_xattrs(file));
+        !is_unsent && shared.index(file).is_ok_and(|index| !shared.requested_xattrs.contains_key(&index))
     }
 }
 
@@ -503,6 +536,7 @@ fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
 fn unsent(index: i32, shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
+    shared.lock().end_xattr_request(index);
     let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
     let problem = Some(Problem::new("", weight));
     handler.handle(Message::Unsent { file, lane, problem }, 0)
@@ -1062,23 +1096,25 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
 
     /// Reads the requested values of extended attributes of an entry.
     fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
+        let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
+        let requested = requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
+        let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
         let mut shared = self.intake.shared.lock();
-        let requested = shared.requested_xattrs.get_mut(&index).and_then(VecDeque::pop_front);
-        if requested.is_some() && shared.requested_xattrs.get(&index).is_some_and(VecDeque::is_empty) {
-            shared.requested_xattrs.remove(&index);
+        let came = values.iter().map(|(number, _)| number);
+        match &mut shared.served {
+            Some(served) => served.take_xattrs(&requested, came)?,
+            None if came.eq(&requested.1) => {}
+            None => return Err(violation("other extended attributes than those requested")),
         }
         drop(shared);
-        let (list, numbers) =
-            requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
-        let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
-        if !values.iter().map(|(number, _)| number).eq(&numbers) {
-            return Err(violation("other extended attributes than those requested"));
-        }
         self.xattrs_bytes += values.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
         if self.xattrs_bytes > self.max_alloc_bytes() {
             return Err(self.lists_too_long());
         }
-        self.intake.inbox.store_xattrs(list, values);
+        self.intake.inbox.store_xattrs(requested.0, values);
+        // Only now, because a thread may wait for that.
+        self.intake.shared.lock().end_xattr_request(index);
+        self.intake.inbox.wake();
         Ok(())
     }
 
@@ -1090,10 +1126,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if !is_served && head.flags == ItemFlags::REPORT_XATTR {
             return self.requested_xattrs(index);
         }
-        let Preserve { xattrs, .. } = &self.intake.options.preserve;
         let is_dry = self.intake.options.dry_run;
+        let has_xattrs = self.intake.shared.lock().served.as_ref().is_some_and(|served| served.has_xattrs);
         let has_shortcut = !self.intake.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM);
-        if is_served && *xattrs > 0 && !is_dry && head.has_xattrs(has_shortcut) {
+        if has_xattrs && head.has_xattrs(has_shortcut) {
             self.requested_xattrs(index)?;
         }
         let has_content = head.flags.has(ItemFlags::TRANSFER) && !is_dry;
@@ -1225,14 +1261,10 @@ impl Listing {
         self.first = self.first.saturating_add_unsigned(first);
         self.places.iter_mut().for_each(|place| *place -= first);
         // Directories are requested only for their attributes.
-        let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || has_abbreviated(entry);
+        let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || entry.has_abbreviated();
         let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
         entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
     }
-}
-
-fn has_abbreviated(entry: &Entry) -> bool {
-    entry.extra.as_ref().is_some_and(|extra| extra.has_abbreviated)
 }
 
 /// Replaces inode numbers by numbers of groups, for files with several names.

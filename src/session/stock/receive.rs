@@ -87,7 +87,9 @@ impl StockServer<'_> {
             }),
             false => encoder,
         };
-        let client = intake.serving();
+        // The values of a batch that is only written are requested as well.
+        let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
+        let (encoder, client) = (encoder.with_xattrs(has_xattrs), intake.serving(has_xattrs));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
         let mut receiver = stock.receiver(terms, (&connection, &inbox), ResponseValidator::anything(&terms), wants);

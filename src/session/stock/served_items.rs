@@ -8,20 +8,34 @@ use crate::proto::rsync::item::{ItemFlags, ItemHead};
 use crate::proto::rsync::stats::Deletions;
 use crate::report::Tally;
 use crate::report::event::{Item, Update};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashMap, VecDeque};
 
 /// What the two directions of such a session share in addition.
 #[derive(Default)]
 pub(super) struct Served {
+    /// Items have a part about extended attributes.
+    pub(super) has_xattrs: bool,
     /// The own index of each directory of a piecewise list, by its number.
     own_indices: Vec<Option<i32>>,
     /// The flags of requested files, by listing and place. A file can be requested twice.
     announced: HashMap<DirId, HashMap<u32, ItemFlags>>,
+    /// The abbreviated values that the next item of an entry requests: the number of their list, and their numbers in it.
+    /// A directory can have its item after its listing is done.
+    wanted_xattrs: HashMap<FileId, (u32, Vec<u32>)>,
+    /// Whether each requested value has come, by the number of its list, and its number in it. A client rejects a second
+    /// request.
+    requested_xattrs: HashMap<(u32, u32), bool>,
     /// The indices of items without content that the client has not returned, in order.
     to_return: VecDeque<i32>,
 }
 
 impl Served {
+    /// Creates the state at the beginning of a session.
+    pub(super) fn new(has_xattrs: bool) -> Served {
+        Served { has_xattrs, ..Served::default() }
+    }
+
     /// Notes that the list of a directory has come, with the index of its first entry.
     pub(super) fn number(&mut self, dir: i32, first: i32) {
         let Ok(at) = usize::try_from(dir) else { return };
@@ -49,6 +63,44 @@ impl Served {
     /// Forgets what was noted about the files of a listing that is done.
     pub(super) fn forget(&mut self, dir: DirId) {
         self.announced.remove(&dir);
+    }
+
+    /// Notes which abbreviated values the next item of an entry requests.
+    pub(super) fn want_xattrs(&mut self, file: FileId, list: u32, numbers: Vec<u32>) {
+        self.wanted_xattrs.insert(file, (list, numbers));
+    }
+
+    /// Returns whether an item that requests values is still to be sent.
+    pub(super) fn wants_xattrs(&self, file: FileId) -> bool {
+        self.wanted_xattrs.contains_key(&file)
+    }
+
+    /// Returns what was noted for the next item of an entry, without values that other items have requested.
+    pub(super) fn take_wanted_xattrs(&mut self, file: FileId) -> Option<(u32, Vec<u32>)> {
+        let (list, numbers) = self.wanted_xattrs.remove(&file)?;
+        let is_new = |number: &u32| match self.requested_xattrs.entry((list, *number)) {
+            Occupied(_) => false,
+            Vacant(vacant) => !*vacant.insert(false),
+        };
+        Some((list, numbers.into_iter().filter(is_new).collect()))
+    }
+
+    /// Checks the values of an item that has requested those with these numbers. A file that could not be read leaves
+    /// its values to the next item with the same list.
+    pub(super) fn take_xattrs<'n>(
+        &mut self,
+        (list, numbers): &(u32, Vec<u32>),
+        mut values: impl Iterator<Item = &'n u32> + Clone,
+    ) -> decode_error::Result<()> {
+        let has_all = numbers.iter().all(|number| values.clone().any(|other| other == number));
+        let is_due = |number: &u32| {
+            let has_come = self.requested_xattrs.get_mut(&(*list, *number));
+            has_come.is_some_and(|has_come| !std::mem::replace(has_come, true))
+        };
+        if has_all && values.all(is_due) {
+            return Ok(());
+        }
+        Err(violation("other extended attributes than those requested"))
     }
 
     /// Notes that an item without content was sent.
@@ -106,5 +158,36 @@ pub(super) fn deletions_of(tally: &Tally) -> Deletions {
         symlinks: count(deleted.symlinks),
         devices: count(deleted.devices),
         specials: count(deleted.specials),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_once_and_on_request() {
+        let mut served = Served::new(true);
+        let files = [0, 1, 2].map(|entry| FileId { dir: 0, entry });
+        // Two entries share list 7. The second one requests what the first one has not.
+        files.iter().for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
+        let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
+        assert_eq!(requested, [(7, vec![1, 3]), (7, vec![]), (7, vec![])]);
+        assert_eq!(served.take_wanted_xattrs(files[0]), None);
+        for values in [&[1][..], &[1, 2, 3], &[2], &[]] {
+            assert!(served.take_xattrs(&requested[0], values.iter()).is_err(), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_an_unreadable_file_come_with_the_next_one() {
+        let mut served = Served::new(true);
+        let files = [0, 1].map(|entry| FileId { dir: 0, entry });
+        files.iter().for_each(|&file| served.want_xattrs(file, 7, vec![1, 3]));
+        let requested = files.map(|file| served.take_wanted_xattrs(file).unwrap());
+        // Not those of another list.
+        assert!(served.take_xattrs(&(8, vec![]), [1].iter()).is_err());
+        assert!(served.take_xattrs(&requested[1], [1, 3].iter()).is_ok());
+        assert!(served.take_xattrs(&requested[1], [1].iter()).is_err());
     }
 }

@@ -1,0 +1,59 @@
+//! Values of extended attributes that a stock sender has abbreviated: where an entry that needs them gets them.
+
+use crate::apply::Context;
+use crate::error::Error;
+use crate::flist::abbreviated::AbbreviatedValue;
+use crate::flist::{Entry, FileId};
+use crate::fs::xattr::At;
+use crate::plan::is_abbreviation;
+
+/// Where values of an entry may be on this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalValues<'a> {
+    /// The entry at the destination.
+    pub dest: Option<&'a Entry>,
+    /// The entry of an alternate tree.
+    pub alternate: Option<At<'a>>,
+}
+
+impl LocalValues<'_> {
+    /// Returns the value of an attribute if it is the abbreviated one.
+    pub fn find(&self, name: &[u8], wanted: &AbbreviatedValue) -> Option<Box<[u8]>> {
+        let of_dest = || value_of(self.dest, name, wanted).map(Box::from);
+        let of_alternate = || self.alternate?.get(name).ok()?.filter(|value| is_abbreviation(wanted, value));
+        of_dest().or_else(|| of_alternate().map(Box::from))
+    }
+}
+
+/// Returns the value that an entry of the destination has for an attribute if it is the abbreviated one.
+pub fn value_of<'d>(dest: Option<&'d Entry>, name: &[u8], wanted: &AbbreviatedValue) -> Option<&'d [u8]> {
+    let xattrs = dest?.xattrs();
+    let at = xattrs.binary_search_by(|(other, _)| other.as_ref().cmp(name)).ok()?;
+    Some(&*xattrs[at].1).filter(|value| is_abbreviation(wanted, value))
+}
+
+impl Context<'_> {
+    /// Requests the values that are not here with the next item of an entry, if the peer sends values with items. Returns
+    /// whether they must be awaited.
+    pub fn want_xattrs(&self, file: Option<FileId>, source: &Entry, local: &LocalValues<'_>) -> bool {
+        let wire = self.wire.filter(|wire| source.has_abbreviated() && wire.sends_xattrs());
+        let Some((wire, file)) = wire.zip(file) else { return false };
+        let wanted = source.xattrs().iter().filter_map(|(name, value)| Some((name, AbbreviatedValue::decode(value)?)));
+        let wanted = wanted.map(|(name, wanted)| (local.find(name, &wanted).is_none(), wanted));
+        let (mut list, mut missing) = (0, Vec::new());
+        for (is_missing, wanted) in wanted {
+            list = wanted.list;
+            missing.extend((is_missing && wire.xattr(&wanted).is_none()).then_some(wanted.number));
+        }
+        missing.sort_unstable();
+        let is_any_missing = !missing.is_empty();
+        wire.want_xattrs(file, list, missing);
+        is_any_missing && !self.is_dry()
+    }
+
+    /// Waits for the values that were requested with the items of an entry.
+    pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<(), Error> {
+        let wire = self.wire.filter(|wire| source.has_abbreviated() && wire.sends_xattrs());
+        wire.zip(file).map_or(Ok(()), |(wire, file)| wire.await_xattrs(file))
+    }
+}
