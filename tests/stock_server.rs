@@ -469,3 +469,91 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
         assert_eq!(output.status.success(), !leads_out, "{line}: {output:?}");
     }
 }
+
+/// Pushes twice by protocol 29 to a server that has no rsync to hand over to. Returns what the client printed, and the
+/// files.
+fn push_by_protocol_29(
+    server: &std::path::Path,
+    options: &str,
+    user: Option<u32>,
+) -> (Vec<Output>, Vec<Option<String>>) {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let put = |path: &str, content: &str| {
+        std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join(path), content).unwrap();
+    };
+    let long = "0123456789".repeat(5000);
+    for (path, content) in
+        [("a", "a"), ("big", &format!("{long}new")), ("d/x", "x"), ("d/e/y", "y"), ("h", "h"), ("z", "z")]
+    {
+        put(&format!("src/{path}"), content);
+    }
+    std::fs::hard_link(dir.path().join("src/h"), dir.path().join("src/d/h")).unwrap();
+    std::os::unix::fs::symlink("a", dir.path().join("src/l")).unwrap();
+    for (path, content) in [("a", "old"), ("big", &long), ("d/gone", "g"), ("gone", "g")] {
+        put(&format!("dst/{path}"), content);
+    }
+    if let Some(user) = user {
+        for shut in ["z", "d/x", "d/e/y"] {
+            std::fs::set_permissions(dir.path().join("src").join(shut), std::fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        let all = ["", "src", "src/d", "src/d/e", "src/z", "src/d/x", "src/d/e/y", "dst", "dst/d", "dst/a", "dst/big"];
+        all.iter().for_each(|path| std::os::unix::fs::chown(dir.path().join(path), Some(user), None).unwrap());
+    }
+    put("list", "d\nbig\n");
+    let path = if server == oracle::under_test() { "PATH=/nonexistent" } else { "" };
+    let script = format!("#!/bin/sh\nshift 2\n{path} exec {} \"$@\"\n", server.display());
+    put("shell", &script);
+    std::fs::set_permissions(dir.path().join("shell"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut outputs = Vec::new();
+    for _ in 0..2 {
+        let mut command = Command::new(oracle::rsync());
+        command.args(["-e", "./shell", "--protocol=29"]).args(options.split(' ')).args(["src/", "far:dst/"]);
+        command.current_dir(dir.path()).env("LC_ALL", "C").stdin(Stdio::null());
+        if let Some(user) = user {
+            std::os::unix::process::CommandExt::uid(&mut command, user);
+        }
+        let mut output = command.output().expect("a program can be started");
+        let stderr = String::from_utf8_lossy(&output.stderr).replace(dir.path().to_str().unwrap(), "DIR");
+        output.stderr = stderr.into_bytes();
+        // With hard links, the order depends on time.
+        let mut lines: Vec<_> = output.stdout.split_inclusive(|&byte| byte == b'\n').collect();
+        lines.sort_unstable();
+        output.stdout = lines.concat();
+        outputs.push(output);
+    }
+    let paths = ["a", "big", "d/x", "d/e/y", "d/h", "h", "z", "l", "gone", "d/gone", "a~"];
+    (outputs, paths.map(|path| std::fs::read_to_string(dir.path().join("dst").join(path)).ok()).into())
+}
+
+#[test]
+fn push_by_protocol_29_is_served_without_an_rsync() {
+    for options in [
+        "-ai",
+        "-aiH --delete",
+        "-aiz --no-whole-file",
+        "-ai --no-whole-file --inplace",
+        "-aic --delete-after",
+        "-aib",
+        "-ain",
+        "-ai --append",
+        "-ai --remove-source-files",
+        "-ai --files-from=:list",
+        "-q -a",
+    ] {
+        let seen = [oracle::rsync(), oracle::under_test()].map(|server| push_by_protocol_29(server, options, None));
+        assert_eq!(seen[1], seen[0], "{options}");
+    }
+}
+
+/// The client does not report which files it cannot read.
+#[test]
+fn push_of_unreadable_files_by_protocol_29_ends() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const USER: u32 = 12_345;
+    let seen = [oracle::rsync(), oracle::under_test()].map(|server| push_by_protocol_29(server, "-ai", Some(USER)));
+    assert_eq!(seen[1], seen[0]);
+    assert_eq!(seen[1].0[0].status.code(), Some(23), "{:?}", seen[1]);
+}

@@ -37,7 +37,10 @@ use std::time::Duration;
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     // Arguments that are read here cannot be read again by another program.
     let is_secluded = server_args::is_secluded(&request.serve.words);
-    if !is_secluded && lacking(&request).is_some() && !RsyncSearch::of(env).finds_none() {
+    // A client without capabilities may speak a protocol before 29.
+    let may_be_old = !request.serve.sends && request.capabilities.is_empty();
+    let is_lacking = may_be_old || lacking(&request).is_some();
+    if !is_secluded && is_lacking && !RsyncSearch::of(env).finds_none() {
         return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
     }
     // It is not among the arguments that are read here.
@@ -111,10 +114,7 @@ struct ClientLink {
 /// Returns the error that names what only the installed rsync can do.
 pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
-    // rsync 3.1 is the first with this capability.
-    let is_old = !Capabilities::parse(&request.capabilities).flags.has(CompatFlags::SYMLINK_ICONV);
     let named = match () {
-        () if !request.serve.sends && is_old => Some("receiving by a protocol before 31"),
         () if options.output.log_file.is_some() => Some("--log-file"),
         () => stock::unsupported(options, Wants::default(), !request.serve.sends),
     };

@@ -107,6 +107,11 @@ impl StockTerms {
         }
     }
 
+    /// Returns whether items of hard links never have a part about extended attributes.
+    fn has_xattr_shortcut(&self) -> bool {
+        self.protocol >= 31 && !self.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
+    }
+
     /// Returns what the file lists of a run contain.
     fn list_options(&self, options: &Options) -> ListOptions {
         let Options { preserve, select, check, .. } = options;

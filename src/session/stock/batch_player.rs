@@ -250,7 +250,7 @@ impl<'a> BatchPlayer<'a> {
             return Err(violation(format!("unknown index {index} in the batch file")));
         }
         let head = ItemHead::decode(&mut self.file, protocol)?;
-        let has_shortcut = protocol >= 31 && !self.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM);
+        let has_shortcut = self.terms.has_xattr_shortcut();
         if self.options.preserve.xattrs > 0 && head.has_xattrs(has_shortcut) {
             let values = decode_xattr_answer(&mut self.file, XATTRS_MAX)?;
             let list = self.contents.xattrs.get(&index).map(|(list, _)| *list);

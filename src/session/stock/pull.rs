@@ -225,7 +225,7 @@ pub fn directions<'a>(
     let encoder = PullEncoder {
         protocol,
         has_xattrs: options.preserve.xattrs > 0 && !options.dry_run,
-        has_shortcut: !terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM),
+        has_shortcut: terms.has_xattr_shortcut(),
         dry_run: options.dry_run,
         counts_deletions: options.delete.when.is_some() || options.delete.force,
         framing: Framing::of_client(&terms),
@@ -258,16 +258,17 @@ impl PullEncoder {
         PullEncoder { unchanged_dest: Some(dest), ..self }
     }
 
-    /// Sets whether items have a part about extended attributes, as [`PullIntake::serving`] does.
-    pub(super) fn with_xattrs(self, has_xattrs: bool) -> PullEncoder {
-        PullEncoder { has_xattrs, ..self }
+    /// Makes the sender a client that reports all items. See [`PullIntake::serving`].
+    pub(super) fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
+        PullEncoder { has_xattrs, framing: Framing::of_server(terms), ..self }
     }
 
     /// Appends an item, which the sender returns. Returns its index.
     fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
-        shared.note(Sent::Request(index), self.protocol);
+        let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run { Sent::Request } else { Sent::Probe };
+        shared.note(sent(index), self.protocol);
         let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
         if !requested.1.is_empty() {
             head.flags = head.flags | ItemFlags::REPORT_XATTR;
@@ -298,9 +299,16 @@ impl PullEncoder {
             Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
         }
         if self.protocol == 29 {
-            self.shared.lock().note(Sent::Probe(index), self.protocol);
+            let mut shared = self.shared.lock();
+            shared.note(Sent::Probe(index), self.protocol);
+            let mut flags = ItemFlags::REPORT_TIME;
+            if let Some(served) = &mut shared.served {
+                served.expect_return(index);
+                // The client reports changes.
+                flags = ItemFlags::default();
+            }
             self.indices.encode(Ndx::Entry(index), out);
-            ItemHead { flags: ItemFlags::REPORT_TIME, ..ItemHead::default() }.encode(self.protocol, out);
+            ItemHead { flags, ..ItemHead::default() }.encode(self.protocol, out);
         }
         Ok(())
     }
@@ -424,7 +432,8 @@ impl Intake for PullIntake<'_> {
             if is_in_file { Ok(()) } else { unread(&self.shared, handler) }
         };
         let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
-        controls::read_all(reader, (&role, true), (connection, handler), |input, controls| {
+        let has_frames = !self.is_served() || self.terms.client_has_frames;
+        controls::read_all(reader, (&role, has_frames), (connection, handler), |input, controls| {
             if let Some(recorder) = self.recorder.clone() {
                 // The session ends with the error of the recorder.
                 let failed = |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
@@ -1128,18 +1137,17 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
         let is_dry = self.intake.options.dry_run;
         let has_xattrs = self.intake.shared.lock().served.as_ref().is_some_and(|served| served.has_xattrs);
-        let has_shortcut = !self.intake.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM);
+        let has_shortcut = self.intake.terms.has_xattr_shortcut();
         if has_xattrs && head.has_xattrs(has_shortcut) {
             self.requested_xattrs(index)?;
         }
         let has_content = head.flags.has(ItemFlags::TRANSFER) && !is_dry;
-        if !has_content && let Some(served) = &mut self.intake.shared.lock().served {
-            return served.take_returned(index);
-        }
         if !has_content {
-            return match protocol {
-                29 => self.answered(Sent::Probe(index)),
-                _ => Err(violation("an item without content")),
+            self.answered(Sent::Probe(index))?;
+            return match &mut self.intake.shared.lock().served {
+                Some(served) => served.take_returned(index),
+                None if protocol == 29 => Ok(()),
+                None => Err(violation("an item without content")),
             };
         }
         let sums = SumHead::decode(self.input, protocol)?;

@@ -1,8 +1,9 @@
 //! The server's end of a push of a stock rsync: the client sends, and reports all items.
 
+use super::framing::Framing;
 use super::pull::{self, UnchangedDest};
 use super::serve::{Opening, StockServer};
-use super::{StockTerms, in_words_of_rsync, send};
+use super::{StockTerms, in_words_of_rsync, older, send};
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -12,7 +13,6 @@ use crate::fs::charset;
 use crate::options::{Batch, Options};
 use crate::proto::Message;
 use crate::proto::rsync::filter_list;
-use crate::proto::rsync::mux;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Update, Wants};
 use crate::report::format::{self, Format};
@@ -29,8 +29,9 @@ use crate::walk::run_context::Terms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The oldest protocol by which a server receives.
-const PROTOCOL_MIN: u8 = 30;
+/// The oldest protocol by which a server receives: before, a client does not answer for a file that it cannot read, and
+/// nothing else makes it answer.
+const PROTOCOL_MIN: u8 = 29;
 
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
@@ -42,14 +43,15 @@ impl StockServer<'_> {
     }
 
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
-        let (stock, mut link) = self.greet(link)?;
+        let (stock, mut link) = self.greet(link, false)?;
         if stock.protocol < PROTOCOL_MIN {
             let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
             let error = Error::new(Exit::Protocol, words);
-            return Err(error.with_hint("install rsync here, or use protocol 30 or newer"));
+            return Err(error.with_hint("install rsync here, or use protocol 29 or newer"));
         }
+        older::check(self.options, stock.protocol)?;
         if let Some(listed) = &self.listed {
-            send(&mut link, &names(listed))?;
+            send(&mut link, &names(listed, Framing::of_server(&stock)))?;
         }
         // A receiver needs rules only if it deletes.
         let has_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
@@ -71,7 +73,8 @@ impl StockServer<'_> {
     ) -> Result<(), Error> {
         let interrupted = AtomicBool::new(false);
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
-        let options = &Options { dry_run: self.options.dry_run || is_left, ..self.options.clone() };
+        let options = older::adjusted(self.options, stock.protocol).into_owned();
+        let options = &Options { dry_run: self.options.dry_run || is_left, ..options };
         let terms = Terms { options, ..self.terms(rules, &interrupted) };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
@@ -89,7 +92,7 @@ impl StockServer<'_> {
         };
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
-        let (encoder, client) = (encoder.with_xattrs(has_xattrs), intake.serving(has_xattrs));
+        let (encoder, client) = (encoder.serving(&stock, has_xattrs), intake.serving(has_xattrs));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
         let mut receiver = stock.receiver(terms, (&connection, &inbox), ResponseValidator::anything(&terms), wants);
@@ -115,12 +118,12 @@ impl StockServer<'_> {
     }
 }
 
-/// Returns the names of `--files-from`, as frames.
-fn names(listed: &[Vec<u8>]) -> Vec<u8> {
+/// Returns the names of `--files-from` as they are sent.
+fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
     let (mut data, mut out) = (Vec::new(), Vec::new());
     listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut data));
     filter_list::encode_names_end(&mut data);
-    mux::encode_data(&data, &mut out);
+    framing.names(&data, &mut out);
     out
 }
 

@@ -95,7 +95,7 @@ impl StockServer<'_> {
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
-        let (stock, link) = self.greet(link)?;
+        let (stock, link) = self.greet(link, true)?;
         let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
@@ -194,7 +194,7 @@ impl StockServer<'_> {
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
     /// only then that its arguments are not accepted.
     pub fn refuse(&self, link: Link, error: &Error) -> Result<(), Error> {
-        let (stock, mut link) = self.greet(link)?;
+        let (stock, mut link) = self.greet(link, true)?;
         let framing = Framing::of_server(&stock);
         let mut frames = Vec::new();
         for line in error_lines(error, "sender") {
@@ -268,8 +268,8 @@ impl StockServer<'_> {
         Ok(())
     }
 
-    /// Completes the handshake.
-    pub(super) fn greet(&self, link: Link) -> Result<(StockTerms, Link), Error> {
+    /// Completes the handshake. `sends`: this end sends.
+    pub(super) fn greet(&self, link: Link, sends: bool) -> Result<(StockTerms, Link), Error> {
         let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
         let mut link = Link { reader, ..link };
         let protocol = match &self.daemon {
@@ -290,7 +290,7 @@ impl StockServer<'_> {
             mux::encode_control(&Control::IoTimeout(daemon.timeout_secs.cast_signed()), &mut out);
         }
         send(&mut link, &out)?;
-        let stock = negotiated.terms(&offer, self.seed, true);
+        let stock = negotiated.terms(&offer, self.seed, sends);
         stock.agree_on_charset();
         Ok((stock, link))
     }
