@@ -1,6 +1,6 @@
 //! Sessions with a stock rsync by each version of its protocol, in each role that can be tested with it.
 
-use crate::kit::{OLD, TREE, World, synctest};
+use crate::kit::{Acl, OLD, TREE, World, synctest};
 
 fn agree(w: &World, version: &str, options: &[&str]) {
     w.source(TREE).source("h1 h2==h1 d/h3==h1 a-dir/x a.txt a0 !bang big*300000 d.x/y").dest(OLD);
@@ -38,6 +38,38 @@ versions!(stock, "": client_27 = "27", client_28 = "28");
 versions!(stock, "i": client_29 = "29", client_30 = "30", client_31 = "31");
 versions!(client, "": server_27 = "27", server_28 = "28");
 versions!(client, "i": server_29 = "29", server_30 = "30");
+
+/// Copies with each compression, and all attributes that the protocol has.
+fn all_attributes(w: &World, version: &str, letters: &str) {
+    w.source("a d/x h==a big*70000 e/").dest("big*60000@-5 d/x=old gone").no_dry_run().once();
+    if letters.contains('X') {
+        w.needs_acls().needs_xattrs();
+        let acl = [Acl::Owner(6), Acl::User(1, 7), Acl::OwnGroup(4), Acl::Mask(7), Acl::Other(4)];
+        w.build("src", |t| {
+            t.file("attrs", "x").acl(&acl).xattr("user.long", "v".repeat(50)).xattr("user.short", "v");
+            t.dir("e").acl(&acl).default_acl(&acl).xattr("user.long", "e".repeat(50));
+        });
+    }
+    for compression in ["--no-z", "-z", "--zc=zlib", "--zc=zlibx", "--zc=lz4", "--zc=zstd"] {
+        let protocol = format!("--protocol={version}");
+        w.agree(&[letters, "--delete", "--no-whole-file", compression, &protocol]).exits(0);
+    }
+}
+
+/// Declares a case for each version.
+macro_rules! matrix {
+    ($module:ident, $peer:ident: $($name:ident = $version:literal $letters:literal),+ $(,)?) => {
+        mod $module {
+            use super::*;
+            $(synctest!($name, with $peer, |w: World| all_attributes(&w, $version, $letters));)+
+        }
+    };
+}
+
+matrix!(clients, stock: all_27 = "27" "-aH", all_28 = "28" "-aH", all_29 = "29" "-aiH");
+matrix!(clients_with_attributes, stock: all_30 = "30" "-aiHAX", all_31 = "31" "-aiHAX", all_32 = "32" "-aiHAX");
+matrix!(servers, client: all_27 = "27" "-aH", all_28 = "28" "-aH", all_29 = "29" "-aiH");
+matrix!(servers_with_attributes, client: all_30 = "30" "-aiHAX", all_31 = "31" "-aiHAX", all_32 = "32" "-aiHAX");
 
 /// Declares cases for single versions.
 macro_rules! cases {
