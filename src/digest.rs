@@ -314,13 +314,17 @@ pub fn shown(sum: Checksum, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>
             n => hasher.update(&piece[..n]),
         }
     }
-    let mut digest = hasher.finish();
+    Ok(Some(in_shown_order(sum, hasher.finish())))
+}
+
+/// Returns a digest as it is sent in the order in which `%C` prints it.
+pub fn in_shown_order(sum: Checksum, mut digest: Vec<u8>) -> Vec<u8> {
     match sum {
         // Sent as numbers, the lowest byte first.
         Checksum::Xxh128 | Checksum::Xxh3 | Checksum::Xxh64 => digest.reverse(),
         Checksum::Md5 | Checksum::Md4 | Checksum::Sha1 | Checksum::None => {}
     }
-    Ok(Some(digest))
+    digest
 }
 
 #[cfg(test)]

@@ -495,7 +495,8 @@ fn push_by_protocol_29(
     }
     if let Some(user) = user {
         for shut in ["z", "d/x", "d/e/y"] {
-            std::fs::set_permissions(dir.path().join("src").join(shut), std::fs::Permissions::from_mode(0o000)).unwrap();
+            std::fs::set_permissions(dir.path().join("src").join(shut), std::fs::Permissions::from_mode(0o000))
+                .unwrap();
         }
         let all = ["", "src", "src/d", "src/d/e", "src/z", "src/d/x", "src/d/e/y", "dst", "dst/d", "dst/a", "dst/big"];
         all.iter().for_each(|path| std::os::unix::fs::chown(dir.path().join(path), Some(user), None).unwrap());

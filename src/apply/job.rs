@@ -153,6 +153,7 @@ pub fn item_of(source: &Entry, path: &[u8], sender_path: Vec<u8>, update: Update
         atime: source.extra.as_ref().and_then(|extra| extra.atime),
         len_bytes: source.len_bytes,
         moved_bytes: 0,
+        sums_bytes: 0,
         digest: None,
         transfer: false,
         file: None,

@@ -586,6 +586,7 @@ fn get_item(r: &mut Reader) -> Result<Item> {
         atime,
         len_bytes,
         moved_bytes,
+        sums_bytes: 0,
         digest,
         transfer,
         file: None,

@@ -49,6 +49,8 @@ pub struct Item {
     pub len_bytes: u64,
     /// The number of bytes transferred, for `%b`; known after the transfer.
     pub moved_bytes: u64,
+    /// The number of bytes of the block checksums that were received for the file, for `%c`; 0 if that is not known.
+    pub sums_bytes: u64,
     /// The checksum for `%C`, if requested.
     pub digest: Option<Vec<u8>>,
     /// Whether file data was (or in a dry run would be) transferred.

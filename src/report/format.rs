@@ -290,7 +290,10 @@ fn put_field(
         Field::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
         Field::Len => count(out, item.map_or(0, |i| i.len_bytes)),
         // For a whole file the receiver answers with an empty checksum table: sixteen bytes.
-        Field::SumBytes => count(out, item.map_or(0, |i| if i.transfer && !constants.dry_run { 16 } else { 0 })),
+        Field::SumBytes => {
+            let transferred = item.filter(|item| item.transfer && !constants.dry_run);
+            count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
+        }
         Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
         Field::Digest => match item.and_then(|i| i.digest.as_deref()) {
             Some(digest) => {
@@ -408,6 +411,7 @@ pub(super) mod tests {
             atime: None,
             len_bytes: 1_234_567,
             moved_bytes: 1_234_758,
+            sums_bytes: 0,
             digest: None,
             transfer: true,
             file: None,

@@ -343,6 +343,7 @@ fn item() -> impl Strategy<Value = Item> {
                 atime,
                 len_bytes,
                 moved_bytes,
+                sums_bytes: 0,
                 digest,
                 transfer,
                 file: None,

@@ -191,6 +191,7 @@ fn item() -> Item {
         atime: Some(Time { secs: 1, nanos: 0 }),
         len_bytes: 1,
         moved_bytes: 0,
+        sums_bytes: 0,
         digest: Some(vec![0xaa, 0xbb]),
         transfer: true,
         file: None,

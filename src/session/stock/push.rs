@@ -8,7 +8,7 @@ use super::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use super::batch_recorder::BatchRecorder;
 use super::framing::Framing;
 use super::{PHASE_DELETED, StockTerms, phases};
-use crate::digest::CONTENT_LEN_BYTES;
+use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
@@ -18,6 +18,7 @@ use crate::options::{Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::{decode_xattr_request, encode_xattr_answer};
+use crate::proto::rsync::block_sums::digest_len_bytes;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
@@ -173,6 +174,9 @@ pub struct PushEncoder {
     list_options: ListOptions,
     opening: Vec<u8>,
     events: Arc<EventQueue>,
+    /// The item of the file under way, if it is reported after that.
+    under_way: Option<Box<Item>>,
+    wants: Wants,
     /// The root, until its listing comes.
     root: Option<FileEntry>,
     /// Arguments that do not exist, until the first listing comes.
@@ -265,6 +269,8 @@ pub(in crate::session) fn directions<'a>(
         list_options,
         opening,
         events,
+        under_way: None,
+        wants,
         root: None,
         missing: Vec::new(),
         has_first: false,
@@ -583,9 +589,11 @@ impl PushEncoder {
 
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
     fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
-        let pending = self.take_item(file)?;
-        if let Some(event) = pending.event {
-            self.events.push(event, 0);
+        let (pending, from) = (self.take_item(file)?, out.len());
+        match pending.event {
+            Some(Event::Item(item)) if with_content && self.wants.after_transfer => self.under_way = Some(item),
+            Some(event) => self.events.push(event, 0),
+            None => {}
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
         pending.head.encode(self.terms.protocol, out);
@@ -599,7 +607,13 @@ impl PushEncoder {
             self.note_content(from, out);
             (self.sums, self.is_open) = (sums, true);
         }
+        self.count_moved(out.len() - from);
         Ok(())
+    }
+
+    /// Counts the data of the file under way.
+    fn count_moved(&mut self, len_bytes: usize) {
+        self.under_way.iter_mut().for_each(|item| item.moved_bytes += len_bytes as u64);
     }
 
     fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
@@ -627,8 +641,16 @@ impl PushEncoder {
     fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
         self.tokens.end(out)?;
         self.is_open = false;
-        out.extend(digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes));
+        let digest: Vec<u8> =
+            digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes).collect();
+        out.extend_from_slice(&digest);
+        self.count_moved(out.len());
         self.note_content(0, out);
+        if let Some(mut item) = self.under_way.take() {
+            let shown = || digest::in_shown_order(self.terms.sums.checksum, digest);
+            item.digest = self.wants.digest.then(shown).or(item.digest);
+            self.events.push(Event::Item(item), 0);
+        }
         Ok(())
     }
 
@@ -685,11 +707,13 @@ impl Encoder for PushEncoder {
             Message::Data { data: literal, .. } => {
                 self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
                 self.tokens.literal(literal, &mut data).map_err(failed)?;
+                self.count_moved(data.len());
                 self.note_content(0, &data);
             }
             Message::Copy { offset_bytes, len_bytes, .. } => {
                 self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
                 self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
+                self.count_moved(data.len());
                 self.note_content(0, &data);
             }
             Message::End { digest, .. } => {
@@ -826,11 +850,13 @@ impl<'a> PushIntake<'a> {
         let with_sums = has_content && !self.options.dry_run;
         // A file that is requested again is not appended to.
         let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
-        let xattrs =
-            match self.options.preserve.xattrs > 0 && !self.options.dry_run && head.has_xattrs(self.has_shortcut()) {
-                true => Some(self.requested_xattrs(index, found, input)?),
-                false => None,
-            };
+        let xattrs = match self.options.preserve.xattrs > 0
+            && !self.options.dry_run
+            && head.has_xattrs(self.terms.has_xattr_shortcut())
+        {
+            true => Some(self.requested_xattrs(index, found, input)?),
+            false => None,
+        };
         let (mut sums, mut request) = (None, Vec::new());
         if with_sums {
             let decoded = SumHead::decode(input, protocol)?;
@@ -844,7 +870,7 @@ impl<'a> PushIntake<'a> {
             }
             sums = Some(decoded);
         }
-        let event = self.event(index, found, &head, tally)?;
+        let event = self.event((index, found), &head, request.len() as u64, tally)?;
         let file = match found.filter(|_| with_sums) {
             Some(file) => file,
             None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
@@ -868,11 +894,6 @@ impl<'a> PushIntake<'a> {
         PushIntake { is_server: true, ..self }
     }
 
-    /// Returns whether items of hard links have no part about extended attributes.
-    fn has_shortcut(&self) -> bool {
-        self.terms.protocol >= 31 && !self.terms.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
-    }
-
     /// Reads which values of extended attributes of an entry are requested. Returns them with all its attributes.
     fn requested_xattrs(
         &self,
@@ -894,12 +915,12 @@ impl<'a> PushIntake<'a> {
         Ok((xattrs, numbers))
     }
 
-    /// Counts an item, and returns its event if that is wanted.
+    /// Counts an item, and returns its event if that is wanted. `sums_bytes`: the length of its sums.
     fn event(
         &self,
-        index: i32,
-        file: Option<FileId>,
+        (index, file): (i32, Option<FileId>),
         head: &ItemHead,
+        sums_bytes: u64,
         tally: &mut Tally,
     ) -> decode_error::Result<Option<Event>> {
         let shared = self.shared.lock();
@@ -934,6 +955,11 @@ impl<'a> PushIntake<'a> {
         if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
             return Ok(None);
         }
+        // Under `-c`, the list has them.
+        let listed_digest = entry.and_then(|entry| entry.extra.as_ref()?.digest).map(|digest| {
+            let digest = digest.into_iter().take(digest_len_bytes(self.terms.listed)).collect();
+            digest::in_shown_order(self.terms.listed, digest)
+        });
         let update = match () {
             () if flags.has(ItemFlags::TRANSFER) => Update::Received,
             () if linked_to.is_some() => Update::HardLink,
@@ -955,7 +981,8 @@ impl<'a> PushIntake<'a> {
             atime: None,
             len_bytes,
             moved_bytes: 0,
-            digest: None,
+            sums_bytes,
+            digest: listed_digest.filter(|_| self.wants.digest),
             transfer: flags.has(ItemFlags::TRANSFER),
             file: None,
         }))))

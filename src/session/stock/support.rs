@@ -143,7 +143,6 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
     let pushes = !server_sends;
     let lacking = [
         (pushes && wants.progress, "--progress"),
-        (pushes && (wants.after_transfer || wants.digest), "this --out-format"),
         (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
     ];
     lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
