@@ -113,6 +113,21 @@ impl Text {
             _ => part.into(),
         }
     }
+
+    /// Makes the patterns of these rules share one text.
+    pub fn share(rules: &mut [Parsed]) {
+        let pattern = |parsed: &Parsed| if let Parsed::Rule(rule) = parsed { Some(rule.pattern.clone()) } else { None };
+        let texts: Vec<Text> = rules.iter().filter_map(pattern).collect();
+        let buffer = Arc::new(texts.iter().flat_map(|text| &text[..]).copied().collect::<Vec<u8>>());
+        let mut from = 0;
+        for parsed in rules {
+            if let Parsed::Rule(rule) = parsed {
+                let end = from + rule.pattern.len();
+                rule.pattern = Text::part_of(&buffer, &buffer[from..end]);
+                from = end;
+            }
+        }
+    }
 }
 
 impl std::ops::Deref for Text {
@@ -381,6 +396,17 @@ mod tests {
         assert!(Sides::Both.cover(Side::Receiver, true));
         assert!(!Sides::Receiver.cover(Side::Sender, false));
         assert_eq!(Sides::Unsaid.with(Side::Sender).with(Side::Receiver), Sides::Both);
+    }
+
+    #[test]
+    fn rules_with_a_shared_text_stay_equal() {
+        let rule = |pattern: &[u8]| Parsed::Rule(Rule { pattern: pattern.into(), ..Rule::default() });
+        let rules = [rule(b"a"), Parsed::Clear, rule(b""), rule(b"bcd")];
+        let mut shared = rules.clone();
+        Text::share(&mut shared);
+        assert_eq!(shared, rules);
+        let [Parsed::Rule(first), _, _, Parsed::Rule(last)] = &shared else { panic!("{shared:?}") };
+        assert!(Arc::ptr_eq(&first.pattern.buffer, &last.pattern.buffer));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::limits::{TARGET_MAX_BYTES, TOTAL_MAX_BYTES, UMASK_MAX, WORD_MAX_BYTES
 use super::list::{self, EntryNames};
 use super::message::{DestDirState, DirListing, IdName, Meeting, Roots, Setup, SubdirFlags};
 use crate::error::Result;
-use crate::filter::{Cvs, Merge, Parsed, Rule};
+use crate::filter::{Cvs, Merge, Parsed, Rule, Text};
 use crate::flist::DirList;
 use crate::plan::Changes;
 use crate::report::Tally;
@@ -56,7 +56,7 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         wants: get_wants(r)?,
         words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
         remote_words: r.strings("remote words", WORDS_MAX, WORD_MAX_BYTES)?,
-        rules: r.many("rules", WORDS_MAX, 1, get_parsed)?,
+        rules: get_rules(r)?,
         cvs_home: r.when(has_cvs_home, |r| r.owned(".cvsignore", CVS_MAX_BYTES))?,
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
         listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,
@@ -148,6 +148,22 @@ fn put_parsed(w: &mut Writer, parsed: &Parsed) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// How many rules share a text.
+const SHARING_RULES: usize = 1024;
+
+fn get_rules(r: &mut Reader) -> Result<Vec<Parsed>> {
+    let count = r.count("rules", WORDS_MAX, 1)?;
+    let mut rules = Vec::new();
+    while rules.len() < count {
+        let start = rules.len();
+        for _ in 0..SHARING_RULES.min(count - start) {
+            rules.push(get_parsed(r)?);
+        }
+        Text::share(&mut rules[start..]);
+    }
+    Ok(rules)
 }
 
 fn get_parsed(r: &mut Reader) -> Result<Parsed> {

@@ -1,18 +1,29 @@
 //! Laws of the codec: messages survive a round trip, invalid bytes are rejected, and nothing panics.
 
 use super::{any, decoded, encoded, golden, same, text};
+use crate::filter::{Parsed, Rule};
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Time, Xattrs};
 use crate::path::RelPath;
 use crate::proto::bytes::{put_varint, varint_at};
 use crate::proto::limits::{LIST_FRAME_BYTES, XATTRS_MAX};
 use crate::proto::message_kinds::name_of;
-use crate::proto::{DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, SubdirFlags, class_of, cut};
+use crate::proto::{
+    DestDirState, Dialect, DirListing, Encoder, Joiner, Message, Native, Setup, SubdirFlags, class_of, cut,
+};
 use crate::report::event::{Problem, Weight};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::sync::Arc;
+
+#[test]
+fn many_rules_round_trip() {
+    let rule = |n: u32| Parsed::Rule(Rule { pattern: n.to_string().into_bytes().into(), ..Rule::default() });
+    let setup = Setup { rules: (0..2_500).map(rule).collect(), ..golden::setup() };
+    let message = Message::Setup(Box::new(setup));
+    assert!(same(&decoded(&encoded(&message)).expect("it is valid"), &message));
+}
 
 proptest! {
     #[test]
