@@ -240,20 +240,23 @@ synctest!(batch_of_a_remote_copy, |w: World| {
     let shell = w.tested().join("../shell");
     crate::kit::write_script(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
     let world = w.tested().to_str().unwrap().to_owned();
+    let paths = [("src/".to_owned(), format!("h:{world}/../far/")), (format!("h:{world}/src/"), "../far/".to_owned())];
     for far in [oracle::rsync(), oracle::under_test()] {
-        for (source, dest) in
-            [("src/".to_owned(), format!("h:{world}/../far/")), (format!("h:{world}/src/"), "../far/".to_owned())]
+        for (option, (source, dest)) in ["--write-batch", "--only-write-batch"]
+            .into_iter()
+            .flat_map(|option| paths.iter().map(move |p| (option, p)))
         {
             let copied = Command::new("cp").args(["-a", "dst", "../far"]).current_dir(&world).status().unwrap();
             assert!(copied.success());
             let mut run = Command::new(oracle::under_test());
             run.args(["-a", "-e", "../shell", &format!("--rsync-path={}", far.display())]);
-            run.args([&format!("--write-batch={BATCH}"), &source, &dest]).current_dir(&world);
+            run.args([&format!("{option}={BATCH}"), source, dest]).current_dir(&world);
             let output = run.output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{} {source}: {output:?}", far.display());
+            assert_eq!(output.status.code(), Some(0), "{} {option} {source}: {output:?}", far.display());
+            let differs = Command::new("diff").args(["-r", "dst", "../far"]).current_dir(&world).output().unwrap();
+            assert_eq!(differs.status.success(), option == "--only-write-batch", "{option} {source}");
             std::fs::remove_dir_all(w.tested().join("../far")).unwrap();
-            // A pull does not record what is itemized.
-            w.agree_paths(&["-a", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
+            w.agree_paths(&["-ai", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
             restore(&w);
         }
     }

@@ -4,7 +4,7 @@ use super::batch::WrittenBatch;
 use super::{copy, route};
 use crate::cli::Far;
 use crate::env::Env;
-use crate::options::{Batch, Options};
+use crate::options::Options;
 use crate::session::stock::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
@@ -89,9 +89,7 @@ impl RemoteCopy {
         let sends = !self.far.server_sends;
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), sends);
-        let is_left = Batch::is_only_written(self.options.batch.as_ref());
-        let left = (is_left && self.far.server_sends).then_some("--only-write-batch in a pull");
-        left.or_else(|| stock::unsupported(&self.options, wants, self.far.server_sends))
+        stock::unsupported(&self.options, wants, self.far.server_sends)
     }
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.

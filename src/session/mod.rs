@@ -39,6 +39,7 @@ mod tests;
 use self::event_relay::{EventQueue, RemoteReporter, SenderHandler, SharedReporter};
 use self::io_threads::{SessionIo, counted, dress};
 use crate::apply::BlockSums;
+use crate::apply::pipeline::EventSink;
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -419,6 +420,26 @@ struct Greetings<'a> {
     theirs: &'a Greeting,
 }
 
+/// Reports events here, and items also to the sender, which returns them for a batch file.
+struct ItemReporter<'a, R> {
+    own: R,
+    connection: &'a Connection,
+}
+
+impl<R: EventSink> EventSink for ItemReporter<'_, R> {
+    fn report(&mut self, event: &Event) {
+        if matches!(event, Event::Item(item) if item.file.is_some()) {
+            // If the connection is lost, the run ends with that error.
+            let _ = self.connection.send(&Message::Event(event.clone()));
+        }
+        self.own.report(event);
+    }
+
+    fn delivery_failure(&self) -> Option<Exit> {
+        self.own.delivery_failure()
+    }
+}
+
 /// Receives at the client, and reports the events of the sender meanwhile.
 fn receive(
     receiver: &Receiver<'_>,
@@ -434,7 +455,11 @@ fn receive(
                 receiver.connection.consumed(Class::Events, cost);
             }
         })?;
-        let ended = receiver.run(&mut SharedReporter(reporter), tally);
+        let mut own = SharedReporter(reporter);
+        let ended = match receiver.listing_client {
+            Some(_) => receiver.run(&mut ItemReporter { own, connection: receiver.connection }, tally),
+            None => receiver.run(&mut own, tally),
+        };
         // No more events follow, so the reporting thread can end.
         handler.handle_end(ended.as_ref().err().cloned().unwrap_or(Error::new(Exit::Stream, "")));
         ended

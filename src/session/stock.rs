@@ -24,6 +24,7 @@ mod support;
 use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
 use self::framing::Framing;
+use self::pull::UnchangedDest;
 use self::push::PushRecorder;
 pub use self::support::{needs_whole_list, unsupported};
 
@@ -50,7 +51,7 @@ use crate::session::connection::{Connection, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::receiver::{ListingClient, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::source_prefetch::{Early, SourcePrefetch};
@@ -257,7 +258,9 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
+        let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
+        let options = &Options { dry_run: options.dry_run || is_left, ..options.clone() };
+        let (terms, mut wants) = (Terms { options, ..self.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = match is_batch {
@@ -266,12 +269,22 @@ impl Client<'_> {
         };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
+        let encoder = match is_left {
+            true => encoder.leaving(UnchangedDest::of(options, self.dest.clone().unwrap_or_default())),
+            false => encoder,
+        };
+        // A batch file has the items. Older senders do not return those without content, and values of extended
+        // attributes are requested by items of their own.
+        let has_items = self.recorder.is_some() && stock.protocol >= 30 && options.preserve.xattrs == 0;
+        let items = has_items.then(|| intake.reporting_items());
+        wants.items |= items.is_some();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
         let request = if is_batch { ResponseValidator::anything(&terms) } else { self.validator(&terms) };
         let mut receiver = stock.receiver(terms, (&connection, &inbox), request, wants);
         receiver.dest = self.dest.clone();
         receiver.is_client = true;
+        receiver.listing_client = items.as_ref().map(|items| items as &dyn ListingClient);
         let timeout_secs = self.options.connect.timeout_secs;
         let session_io = SessionIo {
             connection: &connection,
@@ -296,6 +309,15 @@ impl Client<'_> {
         if stock.protocol < 29 && (self.setup.server_sends || self.is_local) {
             let words = format!("sparsync: this run cannot be recorded by protocol {}", stock.protocol);
             return Err(Error::new(Exit::Unsupported, words).with_hint("use protocol 29 or newer"));
+        }
+        let lacking = match () {
+            () if !self.setup.server_sends || !recorder.is_only => None,
+            () if stock.protocol < 30 => Some("by a protocol before 30"),
+            () => (self.options.preserve.xattrs > 0).then_some("with --xattrs"),
+        };
+        if let Some(lacking) = lacking {
+            let words = format!("sparsync: --only-write-batch in a pull {lacking} is not supported");
+            return Err(Error::new(Exit::Unsupported, words).with_hint("use --write-batch"));
         }
         recorder.begin(stock, self.options)
     }

@@ -220,8 +220,14 @@ impl<'a> Outbox<'a> {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
             let (item, warning) = file::announced(context, &job, changes);
             self.head.extend(warning);
-            self.report_head()?;
-            wire.announce(item)?;
+            if context.reports_when_open {
+                // The client reports it both here and to the peer.
+                self.head.push(Event::Item(item));
+                self.report_head()?;
+            } else {
+                self.report_head()?;
+                wire.announce(item)?;
+            }
         }
         let similar = self.fuzzy_search.choose(context, &job);
         let wire = context.wire.filter(|_| !context.is_dry());

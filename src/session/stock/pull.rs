@@ -34,7 +34,7 @@ use crate::proto::rsync::mux::{Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
-use crate::proto::rsync::tokens::{Token, TokenDecoder};
+use crate::proto::rsync::tokens::{self, Token, TokenDecoder};
 use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Problem, Weight, strerror};
@@ -73,8 +73,10 @@ struct Shared {
     unsent: u64,
     /// The sender had no entry, and leaves without reading anything more.
     has_left: bool,
-    /// Set if the sender is the client.
+    /// Set if the receiver reports its items to the sender.
     served: Option<Served>,
+    /// The sender is the client.
+    is_server: bool,
 }
 
 /// A list of the sender.
@@ -202,6 +204,19 @@ pub(super) struct UnchangedDest {
     pub(super) block_len_bytes: Option<u32>,
 }
 
+impl UnchangedDest {
+    /// Returns the destination at a path.
+    pub(super) fn of(options: &Options, path: Vec<u8>) -> UnchangedDest {
+        UnchangedDest {
+            path,
+            link_owners: options.preserve.link_owners,
+            appends: options.place.append.is_some(),
+            is_whole: options.delta.whole_file == Some(true),
+            block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
+        }
+    }
+}
+
 /// Reads what the sender sends, as the messages of a sender.
 pub struct PullIntake<'a> {
     terms: StockTerms,
@@ -209,6 +224,8 @@ pub struct PullIntake<'a> {
     inbox: &'a ReceiverInbox,
     shared: Arc<Mutex<Shared>>,
     recorder: Option<Arc<BatchRecorder>>,
+    /// Content is only recorded (`--only-write-batch`).
+    is_left: bool,
 }
 
 /// Returns the two directions of a pull. `opening` is sent first.
@@ -239,7 +256,7 @@ pub fn directions<'a>(
         opening,
         unchanged_dest: None,
     };
-    (encoder, PullIntake { terms, options, inbox, shared, recorder: None })
+    (encoder, PullIntake { terms, options, inbox, shared, recorder: None, is_left: false })
 }
 
 impl PullEncoder {
@@ -470,18 +487,33 @@ impl PullIntake<'_> {
         self.terms.flags.has(CompatFlags::INC_RECURSE)
     }
 
-    fn is_served(&self) -> bool {
+    fn reports_items(&self) -> bool {
         self.shared.lock().served.is_some()
+    }
+
+    /// Returns whether the sender is the client.
+    fn is_served(&self) -> bool {
+        self.shared.lock().is_server
     }
 
     /// Makes the intake record what it reads.
     pub(super) fn recording(self, recorder: Option<Arc<BatchRecorder>>) -> Self {
-        PullIntake { recorder, ..self }
+        let is_left = recorder.as_ref().is_some_and(|recorder| recorder.is_only);
+        PullIntake { recorder, is_left, ..self }
     }
 
     /// Makes the sender a client that reports all items. `has_xattrs`: items have a part about extended attributes.
     pub(super) fn serving(&self, has_xattrs: bool) -> impl ListingClient + use<> {
-        self.shared.lock().served = Some(Served::new(has_xattrs));
+        let mut shared = self.shared.lock();
+        shared.is_server = true;
+        shared.served = Some(Served::new(has_xattrs));
+        drop(shared);
+        ServedClient(self.shared.clone())
+    }
+
+    /// Makes the receiver report its items to the sender, which is a server and returns them for a batch file.
+    pub(super) fn reporting_items(&self) -> impl ListingClient + use<> {
+        self.shared.lock().served = Some(Served::new(false));
         ServedClient(self.shared.clone())
     }
 }
@@ -905,7 +937,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         roots.problems = std::mem::take(&mut list.problems);
         if let Some(entry) = &top {
             // The own index of a directory is the one before its list.
-            let is_before = is_incremental && self.intake.is_served();
+            let is_before = is_incremental && self.intake.reports_items();
             self.intake.shared.lock().root = list.first.saturating_add(root) - i32::from(is_before);
             let mut top = DirList::default();
             top.push_entry(b".", self.entry(entry)?);
@@ -991,7 +1023,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             numbers.extend(dir.iter().map(|_| self.dirs.len() as u32));
             self.dirs.push(Some(dir.unwrap_or_else(NumberedDir::left_out)));
         }
-        if self.intake.is_served() {
+        if self.intake.reports_items() {
             let first_dir = listing.message.list.len() - numbers.len();
             listing.dirs = (first_dir as u32, numbers);
         }
@@ -1052,7 +1084,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let is_implied = entry.is_top_dir && !entry.has_content;
         let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
         // At the server, a directory without content is walked as well: its item needs the index of its list.
-        let is_numbered = self.intake.is_incremental() && self.intake.is_served();
+        let is_numbered = self.intake.is_incremental() && self.intake.reports_items();
         let is_walked = (entry.has_content || is_implied || is_numbered) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
@@ -1131,7 +1163,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
     fn item(&mut self, index: i32) -> decode_error::Result<()> {
         let protocol = self.intake.terms.protocol;
         let head = ItemHead::decode(self.input, protocol)?;
-        let is_served = self.intake.is_served();
+        let is_served = self.intake.reports_items();
         if !is_served && head.flags == ItemFlags::REPORT_XATTR {
             return self.requested_xattrs(index);
         }
@@ -1141,7 +1173,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if has_xattrs && head.has_xattrs(has_shortcut) {
             self.requested_xattrs(index)?;
         }
-        let has_content = head.flags.has(ItemFlags::TRANSFER) && !is_dry;
+        let has_content = head.flags.has(ItemFlags::TRANSFER) && (!is_dry || self.intake.is_left);
         if !has_content {
             self.answered(Sent::Probe(index))?;
             return match &mut self.intake.shared.lock().served {
@@ -1151,6 +1183,15 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
             };
         }
         let sums = SumHead::decode(self.input, protocol)?;
+        if is_dry {
+            // Only the batch file gets the content.
+            tokens::skip(self.input, self.intake.terms.compression != Compression::No)?;
+            self.input.read_exact(&mut vec![0; self.digest_len_bytes])?;
+            return match &mut self.intake.shared.lock().served {
+                Some(served) => served.take_returned(index),
+                None => Err(violation("content that was not requested")),
+            };
+        }
         self.answered(Sent::Request(index))?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
         self.controls.lock().begin_file();

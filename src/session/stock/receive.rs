@@ -81,13 +81,7 @@ impl StockServer<'_> {
         let inbox = ReceiverInbox::default();
         let (encoder, intake) = pull::directions(stock, Vec::new(), options, &inbox);
         let encoder = match is_left {
-            true => encoder.leaving(UnchangedDest {
-                path: self.operands.first().cloned().unwrap_or_default(),
-                link_owners: options.preserve.link_owners,
-                appends: options.place.append.is_some(),
-                is_whole: options.delta.whole_file == Some(true),
-                block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
-            }),
+            true => encoder.leaving(UnchangedDest::of(options, self.operands.first().cloned().unwrap_or_default())),
             false => encoder,
         };
         // The values of a batch that is only written are requested as well.
