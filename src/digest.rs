@@ -216,6 +216,16 @@ pub fn whole(content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
     padded(&XxHash3_128::oneshot(content).to_be_bytes())
 }
 
+/// Returns the digest of a content that is sent in one message.
+pub fn whole_by(by: By, content: &[u8]) -> [u8; CONTENT_LEN_BYTES] {
+    if by == By::Xxh3 {
+        return whole(content);
+    }
+    let mut hasher = ContentHasher::new(by);
+    hasher.update(content);
+    hasher.finish()
+}
+
 /// Separates directory digests from name digests under the same key.
 const OF_DIR: &[u8; 16] = b"sparsync-dir-v01";
 /// Separates name digests from directory digests under the same key.

@@ -44,6 +44,10 @@ use std::sync::atomic::{self, AtomicU64};
 /// Files of this length or more are searched for the receiver's blocks by several threads.
 const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
+/// The most content in one message for a stock rsync. Such a session may be one of a hundred of a daemon, and several
+/// buffers hold a piece.
+const STOCK_PIECE_MAX_BYTES: usize = 64 << 10;
+
 /// The sender of a session.
 pub struct Sender<'a> {
     /// The context of the run.
@@ -331,19 +335,21 @@ impl<'a> Sender<'a> {
             Basis::Blocks(blocks) => {
                 return self.send_difference(&content, blocks, &read_error);
             }
-            Basis::None if !self.is_stock() && len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
+            Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
                     Ok(got) if got as u64 == len_bytes => {
                         self.pace(&content, got as u64);
                         let data = buffer[..got].to_vec();
-                        let digest = digest::whole(&data);
+                        let digest = digest::whole_by(self.plain_by, &data);
                         return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
+                    // A stock rsync learns of it by the digest.
+                    Err(_) if self.is_stock() => {}
+                    Err(error) => return unsent(Some(read_error(&error))),
                     // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
-                    Err(error) => return unsent(Some(read_error(&error))),
                 }
             }
             Basis::None | Basis::Xattrs { .. } => {}
@@ -381,11 +387,12 @@ impl<'a> Sender<'a> {
         self.connection.send(&Message::Begin { file, lane })?;
         let mut hasher = ContentHasher::new(self.plain_by);
         let mut data = Vec::new();
+        let piece_max_bytes = if self.is_stock() { STOCK_PIECE_MAX_BYTES } else { DATA_MAX_BYTES } as u64;
         if self.is_stock() && self.terms.options.place.append == Some(Append::Verify) {
             // The digest is that of the whole file, and the receiver compares it.
             let mut hashed = 0;
             while hashed < at {
-                data.resize((at - hashed).min(DATA_MAX_BYTES as u64) as usize, 0);
+                data.resize((at - hashed).min(piece_max_bytes) as usize, 0);
                 match sys::pread(from, &mut data, hashed) {
                     Ok(0) => break,
                     Ok(got) => {
@@ -400,7 +407,7 @@ impl<'a> Sender<'a> {
         loop {
             // One byte of extra room shows where the file ends.
             let rest = len_bytes.checked_sub(at).map_or(u64::MAX, |rest| rest.saturating_add(1));
-            data.resize(rest.min(max_bytes.saturating_sub(at)).min(DATA_MAX_BYTES as u64) as usize, 0);
+            data.resize(rest.min(max_bytes.saturating_sub(at)).min(piece_max_bytes) as usize, 0);
             let asked = data.len();
             match sys::pread(from, &mut data, at) {
                 Ok(0) => break,

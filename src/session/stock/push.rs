@@ -47,6 +47,9 @@ const NO_LISTING: DirId = DirId::MAX;
 /// How often the block checksums of a file are held at the same time: as received, and as a table for the search.
 const SUMS_COPIES: u64 = 3;
 
+/// How much memory the buffer for the data of a message keeps.
+const SCRATCH_MAX_BYTES: usize = 128 << 10;
+
 /// What an item costs in the window of requests besides its sums, in bytes.
 const ITEM_COST: u64 = 64;
 
@@ -203,6 +206,8 @@ pub struct PushEncoder {
     ended: usize,
     server: Option<ServingSender>,
     recorder: Option<PushRecorder>,
+    /// An empty buffer for the data of a message.
+    scratch: Vec<u8>,
 }
 
 /// Records what a client sends.
@@ -287,6 +292,7 @@ pub(in crate::session) fn directions<'a>(
         ended: 0,
         server: None,
         recorder: None,
+        scratch: Vec::new(),
     };
     Ok((encoder, PushIntake { terms, is_server: false, options, wants, shared, counts }))
 }
@@ -639,13 +645,14 @@ impl PushEncoder {
 
     /// Appends the end of the file under way, with its digest or with zeros if it could not be read to its end.
     fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+        let from = out.len();
         self.tokens.end(out)?;
         self.is_open = false;
         let digest: Vec<u8> =
             digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes).collect();
         out.extend_from_slice(&digest);
-        self.count_moved(out.len());
-        self.note_content(0, out);
+        self.count_moved(out.len() - from);
+        self.note_content(from, out);
         if let Some(mut item) = self.under_way.take() {
             let shown = || digest::in_shown_order(self.terms.sums.checksum, digest);
             item.digest = self.wants.digest.then(shown).or(item.digest);
@@ -654,28 +661,37 @@ impl PushEncoder {
         Ok(())
     }
 
+    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+        let from = out.len();
+        self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
+        self.tokens.literal(literal, out)?;
+        self.count_moved(out.len() - from);
+        self.note_content(from, out);
+        Ok(())
+    }
+
     /// Appends the listings that have waited for the end of a file.
     fn listings_that_waited(&mut self, out: &mut Vec<u8>) -> Result<()> {
         while let Some(message) = self.waiting.pop_front() {
-            self.listing_message(&message, out)?;
+            self.listing_message(message, out)?;
         }
         Ok(())
     }
 
-    fn listing_message(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+    fn listing_message(&mut self, message: Message, out: &mut Vec<u8>) -> Result<()> {
         match message {
-            Message::Dir(listing) if listing.more => self.partial = Some(listing.clone()),
-            Message::Dir(listing) => self.listing((**listing).clone(), out)?,
+            Message::Dir(listing) if listing.more => self.partial = Some(listing),
+            Message::Dir(listing) => self.listing(*listing, out)?,
             Message::More { list, subs, last, .. } => {
                 let Some(mut listing) = self.partial.take() else {
                     return Err(unexpected("continuation of no listing"));
                 };
-                listing.list.append(list.clone());
-                listing.subs.extend_from_slice(subs);
-                if *last { self.listing(*listing, out)? } else { self.partial = Some(listing) }
+                listing.list.append(list);
+                listing.subs.extend_from_slice(&subs);
+                if last { self.listing(*listing, out)? } else { self.partial = Some(listing) }
             }
             Message::DirsEnd(listed) => {
-                self.listed = (**listed).clone();
+                self.listed = *listed;
                 self.end_lists(out)?;
             }
             _ => {}
@@ -686,7 +702,7 @@ impl PushEncoder {
 
 impl Encoder for PushEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
-        let mut data = Vec::new();
+        let mut data = std::mem::take(&mut self.scratch);
         match message {
             Message::Setup(_) => out.append(&mut self.opening),
             Message::Roots(roots) => {
@@ -701,15 +717,17 @@ impl Encoder for PushEncoder {
             Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) if self.is_open => {
                 self.waiting.push_back(message.clone());
             }
-            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => self.listing_message(message, &mut data)?,
+            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => {
+                self.listing_message(message.clone(), &mut data)?;
+            }
             Message::Begin { file, lane: Lane::Early } => self.item(*file, false, &mut data)?,
             Message::Begin { file, .. } => self.item(*file, true, &mut data)?,
-            Message::Data { data: literal, .. } => {
-                self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
-                self.tokens.literal(literal, &mut data).map_err(failed)?;
-                self.count_moved(data.len());
-                self.note_content(0, &data);
+            Message::Whole { file, data: literal, digest, .. } => {
+                self.item(*file, true, &mut data)?;
+                self.literal(literal, &mut data).and_then(|()| self.end_file(digest, &mut data)).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
             }
+            Message::Data { data: literal, .. } => self.literal(literal, &mut data).map_err(failed)?,
             Message::Copy { offset_bytes, len_bytes, .. } => {
                 self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
                 self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
@@ -744,8 +762,11 @@ impl Encoder for PushEncoder {
             // The others have no counterpart.
             _ => {}
         }
-        let data = self.recorded(data)?;
+        let mut data = self.recorded(data)?;
         self.framing.data(&data, out);
+        data.clear();
+        data.shrink_to(SCRATCH_MAX_BYTES);
+        self.scratch = data;
         Ok(())
     }
 }
