@@ -30,6 +30,8 @@ use std::time::Duration;
 const BUFFER_MAX_BYTES: usize = 1 << 20;
 /// The buffered bytes at which the writer stops gathering and writes.
 const GATHERED_BYTES: usize = 16 << 10;
+/// The same for a stock rsync, which gets shorter pieces of files: each wakeup of the writer costs a context switch.
+const STOCK_GATHERED_BYTES: usize = 256 << 10;
 /// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
 /// The size of a read.
@@ -106,6 +108,10 @@ struct ConnectionState {
     /// Whether the peer had closed its end.
     has_hung_up: bool,
     last_write: Since,
+    /// The writer waits for the first message after a pause.
+    writer_sleeps: bool,
+    /// The buffered bytes at which the writer stops gathering.
+    gathered_bytes: usize,
 }
 
 impl ConnectionState {
@@ -228,6 +234,8 @@ impl Connection {
                 write_error: None,
                 has_hung_up: false,
                 last_write: Since::now(),
+                writer_sleeps: false,
+                gathered_bytes: GATHERED_BYTES,
             }),
             to_write: Condvar::new(),
             room: Condvar::new(),
@@ -261,7 +269,10 @@ impl Connection {
 
     /// Returns the connection for a stock rsync, which has no windows.
     pub fn unlimited(self) -> Connection {
-        self.state.lock().credits = Class::ALL.map(Credit::unlimited);
+        let mut state = self.state.lock();
+        state.credits = Class::ALL.map(Credit::unlimited);
+        state.gathered_bytes = STOCK_GATHERED_BYTES;
+        drop(state);
         self
     }
 
@@ -373,8 +384,9 @@ impl Connection {
             credits[class as usize].count_sent(bytes, taken_bytes(message, bytes));
         }
         self.record_sent(message, len - before);
-        // The writer takes the whole buffer. It waits for the first byte, and while it gathers, for enough bytes.
-        if before == 0 || before < GATHERED_BYTES && len >= GATHERED_BYTES {
+        // The writer takes the whole buffer. If it sleeps, it waits for the first byte, otherwise for enough bytes.
+        let is_enough = before < state.gathered_bytes && len >= state.gathered_bytes;
+        if before == 0 && state.writer_sleeps || is_enough {
             self.to_write.notify_one();
         }
         Ok(())
@@ -529,6 +541,13 @@ impl Connection {
                 if !state.buffer.is_empty() || state.ending {
                     break;
                 }
+                // More messages are likely, and waking this thread for the first of them would cost more than writing it.
+                let rest = GATHERING.saturating_sub(state.last_write.elapsed());
+                if !rest.is_zero() && state.shut.is_none() {
+                    self.to_write.wait_for(&mut state, rest);
+                    continue;
+                }
+                state.writer_sleeps = true;
                 let adopted_secs = Some(self.adopted_secs.load(Ordering::Relaxed)).filter(|&secs| secs > 0);
                 let adopted = adopted_secs.map(|secs| Duration::from_secs(secs.into()) / 3);
                 match quiet_for.into_iter().chain(adopted).min() {
@@ -544,12 +563,13 @@ impl Connection {
                         }
                     }
                 }
+                state.writer_sleeps = false;
             }
             // Right after a write more messages are likely, so a burst is sent in few writes. A message after a pause
             // is sent at once.
             loop {
                 let rest = GATHERING.saturating_sub(state.last_write.elapsed());
-                let is_enough = state.buffer.len() >= GATHERED_BYTES || state.ending || state.shut.is_some();
+                let is_enough = state.buffer.len() >= state.gathered_bytes || state.ending || state.shut.is_some();
                 if is_enough || rest.is_zero() {
                     break;
                 }
