@@ -332,6 +332,42 @@ fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Pushes to a daemon with a timeout, as a client that falls silent after `sent`. Returns the end of the log.
+fn silent_push(program: &Path, sent: &[u8]) -> Vec<String> {
+    let scene = Scene::new();
+    let config = scene.config("timeout = 1", &format!("read only = no\n{PLAIN}"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = std::os::fd::OwnedFd::from(listener.accept().unwrap().0);
+    let mut daemon = Command::new(program)
+        .args(["--daemon", &format!("--config={}", config.display())])
+        .stdin(Stdio::from(socket.try_clone().unwrap()))
+        .stdout(Stdio::from(socket))
+        .spawn()
+        .unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
+    client.write_all(&[&words[..], sent].concat()).unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    daemon.wait().unwrap();
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    let words = |line: &str| line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap().to_owned();
+    let mut lines: Vec<_> = log.lines().map(words).collect();
+    lines.split_off(lines.len() - 2)
+}
+
+#[test]
+fn silent_pushes_time_out() {
+    // In the handshake, and before the file list.
+    for sent in [&b""[..], b"\x06xxh128"] {
+        let log = silent_push(oracle::under_test(), sent);
+        let words =
+            ["[Receiver] io timeout after 1 seconds -- exiting", "rsync error: timeout in data send/receive (code 30)"];
+        assert_eq!(log, words);
+        assert_eq!(log, silent_push(oracle::rsync(), sent));
+    }
+}
+
 #[test]
 fn all_digests_authenticate() {
     use std::fmt::Write as _;

@@ -39,7 +39,7 @@ impl StockServer<'_> {
     pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
         let ended = self.receive_over(link, &traffic, tally);
-        ended.map_err(|error| in_words_of_rsync(error, &traffic, "Receiver"))
+        ended.map_err(|error| self.log_end(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"))
     }
 
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {

@@ -91,7 +91,24 @@ impl StockServer<'_> {
     pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
         let ended = self.send_over(link, &traffic, tally);
-        ended.map_err(|error| in_words_of_rsync(error, &traffic, "sender"))
+        ended.map_err(|error| self.log_end(in_words_of_rsync(error, &traffic, "sender"), "sender"))
+    }
+
+    /// Logs the error that ends a session of a daemon, unless it was reported. The client cannot learn it.
+    pub(super) fn log_end(&self, error: Error, role: &'static str) -> Error {
+        let Some(daemon) = &self.daemon else { return error };
+        let timeout_secs = self.options.connect.timeout_secs;
+        let error = match error.exit {
+            Exit::Timeout => Error {
+                message: format!("[{role}] io timeout after {timeout_secs} seconds -- exiting").into(),
+                ..error
+            },
+            _ => error,
+        };
+        if !error.message.is_empty() {
+            error_lines(&error, role).iter().for_each(|line| (daemon.log)(line));
+        }
+        error
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
@@ -221,7 +238,7 @@ impl StockServer<'_> {
 
     /// Reports the error that ends a session; see [`StockServer::print_early`].
     pub(super) fn end_early(&self, error: Error, role: &'static str, connection: &Connection) -> Error {
-        if self.daemon.is_some() {
+        if self.daemon.is_some() && is_reported(error.exit) {
             for line in error_lines(&error, role) {
                 // The session ends with the error in any case.
                 let _ = self.report(Event::Problem(Problem::new(line, Weight::Warning)), connection);
