@@ -552,12 +552,12 @@ fn hand_over_never_calls_sparsync_itself() {
     // Called as `rsync`, sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
     for vars in [&[path][..], &[path, ours]] {
-        assert_ended(&called("-a -M--log-file=x src/ got/", vars), 4, &["install the package rsync"]);
+        assert_ended(&called("-a --protocol=28 src/ got/", vars), 4, &["install the package rsync"]);
     }
     // The program that `SPARSYNC_RSYNC` names gets the original arguments.
     let named = scene.path("rec");
     let vars = [path, ("SPARSYNC_RSYNC", named.to_str().unwrap())];
-    for args in ["-a -M--log-file=x src/ host:x", "--bogus host::module"] {
+    for args in ["-a --protocol=26 src/ host:x", "--bogus host::module"] {
         assert_eq!(called(args, &vars).status.code(), Some(0), "{args}");
         let got = std::fs::read_to_string(scene.path("words")).expect("the program was started");
         assert_eq!(got.trim_end_matches('\0').replace('\0', " "), args);

@@ -100,6 +100,32 @@ synctest!(names_listed_on_the_server, with client, |w: World| {
     w.agree(&["-ai", "--files-from=:list"]);
 });
 
+synctest!(log_file, with client, |w: World| {
+    w.source("a b=changed@5 c@9 d/x l->a m==a").dest("a b=change c=c@5 old").no_dry_run();
+    for options in [&["-a"][..], &["-ai", "--delete"], &["-aii"], &["-aH"], &["-an"], &["-aq"], &["-avv", "--dry-run"]] {
+        let options = [options, &["-M--log-file=far.log"]].concat();
+        w.once().agree(&options).exits(0);
+    }
+});
+
+synctest!(log_file_with_a_format, with client, |w: World| {
+    w.source("a b=changed@5 d/x l->a").dest("a b=change old").no_dry_run();
+    for format in ["%o %n %l", "%i %n%L"] {
+        let format = format!("-M--log-file-format={format}");
+        w.once().agree(&["-a", "--delete", "-M--log-file=far.log", &format]).exits(0);
+    }
+});
+
+synctest!(log_file_that_cannot_be_opened, with client, |w: World| {
+    w.source("a").dest("").no_dry_run();
+    w.once().agree(&["-a", "-M--log-file=none/far.log"]).exits(0).warns("[server] failed to open log-file none/far.log");
+});
+
+synctest!(errors_in_the_log_file, with client, |w: World| {
+    w.source("a").dest("").no_dry_run();
+    w.once().agree_paths(&["-a", "-M--log-file=far.log"], &["src/", "gone", "dst/"]).exits(23);
+});
+
 synctest!(several_sources, with client, |w: World| {
     w.source("a b d/x").tree("more", "a d/y c").no_dry_run();
     w.agree_paths(&["-ai"], &["src/", "more/", "src/d", "dst/"]);
@@ -369,17 +395,6 @@ fn client_of_an_old_protocol_is_rejected() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains("protocol version mismatch -- is your shell clean?"), "{stderr}");
     }
-}
-
-#[test]
-fn option_that_needs_the_installed_rsync_is_named() {
-    let mut command = Command::new(oracle::under_test());
-    let words = ["--server", "-lre.iLsfxCIvu", "--log-file=log", ".", "dst"];
-    let output = command.args(words).env("PATH", "/nonexistent");
-    let output = output.stdin(Stdio::null()).output().expect("a program can be started");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{stderr}");
-    assert!(stderr.contains("sparsync: --log-file is not supported with a client that is an rsync"), "{stderr}");
 }
 
 /// Runs a pull of a client from the program, whose command line gets the words that rrsync inserts before the paths, in

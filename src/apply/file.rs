@@ -141,7 +141,8 @@ fn bring(
         out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
     }
     if let Some(mut item) = item {
-        item.moved_bytes = moved_bytes(content_counts.literal_bytes, context.reports_when_open);
+        let is_received = context.reports_when_open || context.is_reported_by_peer();
+        item.moved_bytes = moved_bytes(content_counts.literal_bytes, is_received);
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);
         }

@@ -464,7 +464,7 @@ mod tests {
             let error = request(line, &[]).expect_err(line);
             assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
         }
-        for line in ["--bogus a h:b", "--files-from=:l a h:b", "-M--log-file=x a h:b", "-M--log-file -Mx h:a b"] {
+        for line in ["--bogus a h:b", "--files-from=:l a h:b", "--protocol=26 a h:b"] {
             assert!(matches!(request(line, &[]), Ok(Request::Unsupported(_))), "{line}");
         }
         // rsync does not know --transport, so sparsync reports the error.
@@ -479,9 +479,9 @@ mod tests {
         ] {
             assert!(request(line, &[]).is_err(), "{line}");
         }
-        let refusal = request("-M--log-file=x a sparsync://h/b", &[]).unwrap_err();
+        let refusal = request("--protocol=26 a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
-        assert_eq!(refusal.message, b"sparsync: --remote-option=--log-file is not supported yet");
+        assert_eq!(refusal.message, b"sparsync: --protocol=26 is not supported yet");
         assert!(matches!(request("-M--log-file-format=%n a h:b", &[]), Ok(Request::Copy(_))));
     }
 

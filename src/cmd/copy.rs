@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
-use crate::options::{Batch, FilesFrom, Options, Recurse};
+use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
 use crate::report::event::{Event, Problem, Reporter, Wants, Weight, errno_words};
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};
@@ -74,16 +74,18 @@ pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared
     if let Some(root) = &options.confine_root {
         trusted_path::confine(root);
     }
-    Ok(Prepared { rules, listed, log: open_log(env, options) })
+    Ok(Prepared { rules, listed, log: open_log(env, options, "client") })
 }
 
-fn open_log(env: &Env, options: &Options) -> OpenedLog {
+/// Opens the log file. `role`: the one of this process in messages.
+fn open_log(env: &Env, options: &Options, role: &str) -> OpenedLog {
     let Some(log) = &options.output.log_file else { return Ok(None) };
     match trusted_path::open_append(&log.path, 0o666 & !env.umask, options.preserve.link_owners) {
         Ok(fd) => Ok(Some(Box::new(File::from(fd)))),
         Err(error) => {
             let words = crate::report::event::errno_words(&error);
-            let line = [&b"rsync: [client] failed to open log-file "[..], &log.path, b": ", &words].concat();
+            let start = format!("rsync: [{role}] failed to open log-file ").into_bytes();
+            let line = [&start[..], &log.path, b": ", &words].concat();
             let line = trusted_path::with_refusal(&error, line);
             let lines = trusted_path::lines(&line).map(|line| Event::Problem(Problem::new(line, Weight::Warning)));
             let ignored = Event::Note(b"Ignoring \"log file\" setting.".to_vec());
@@ -112,6 +114,26 @@ pub fn reporter(
     reporter
 }
 
+/// Returns the reporter that writes the log of a server, if there is one, and what to print because it cannot be
+/// opened. The client prints all else. `sends`: this end is the sender.
+pub fn log_of_server(env: &Env, options: &Options, sends: bool) -> (Option<TextReporter>, Vec<Event>) {
+    let log = match open_log(env, options, "server") {
+        Ok(log) => log,
+        Err(trouble) => return (None, trouble),
+    };
+    let mut output = Output { quiet: true, json: false, ..options.output.clone() };
+    (output.info.stats, output.info.progress) = (0, 0);
+    // The sender knows how much it has sent.
+    output.debug.deltasum = if sends { output.debug.deltasum } else { 0 };
+    // The client requests items of unchanged entries.
+    let is_loud = output.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"));
+    output.itemize = if is_loud { 2 } else { output.itemize };
+    let facts = RunFacts { at_server: true, ..facts(env, options, false, sends) };
+    let sink = || Box::new(io::sink());
+    let reporter = |log| TextReporter::new(&output, facts, sink(), sink(), Some(log), Arc::new(clock::now_unix));
+    (log.map(reporter), Vec::new())
+}
+
 /// Returns what the reporter of this run will want, before it is created. `has_log`: there is a log file.
 pub fn wants(env: &Env, options: &Options, has_log: bool, list_only: bool, sends: bool) -> Wants {
     let sink = || Box::new(io::sink());
@@ -136,6 +158,7 @@ fn facts(env: &Env, options: &Options, list_only: bool, sends: bool) -> RunFacts
         keeps_group: options.preserve.group,
         sum: options.check.shown_sum(),
         rooted: Vec::new(),
+        at_server: false,
     }
 }
 

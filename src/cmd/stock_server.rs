@@ -114,10 +114,7 @@ struct ClientLink {
 /// Returns the error that names what only the installed rsync can do.
 pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
-    let named = match () {
-        () if options.output.log_file.is_some() => Some("--log-file"),
-        () => stock::unsupported(options, Wants::default(), !request.serve.sends),
-    };
+    let named = stock::unsupported(options, Wants::default(), !request.serve.sends);
     let error = named.map(|named| {
         let words = format!("sparsync: {named} is not supported with a client that is an rsync");
         Error::new(Exit::Unsupported, words)
@@ -221,8 +218,14 @@ pub(super) fn serve_over(
     let is_utf8 = copy::utf8_locale(env) && options.connect.iconv.is_none();
     let charset = Charset::of(is_utf8, options.output.eight_bit);
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
-    let stderr = Mutex::new(&mut env.stderr);
     let is_daemon = daemon.is_some();
+    // A daemon has a log of its own.
+    let (mut log, log_trouble) = match is_daemon {
+        true => (None, Vec::new()),
+        false => copy::log_of_server(env, options, request.serve.sends),
+    };
+    let log = log.as_mut().map(Mutex::new);
+    let stderr = Mutex::new(&mut env.stderr);
     let print_error = |line: &[u8]| {
         if is_daemon {
             // The log and the client have it.
@@ -249,7 +252,9 @@ pub(super) fn serve_over(
         stop: &stop,
         threads: copy::threads(),
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
+        log: log.as_ref(),
     };
+    log_trouble.iter().filter_map(stock::text_of).for_each(|(_, line)| print_error(line));
     match refusal {
         Some(refusal) => server.refuse(link, &refusal).and(Err(Error::new(refusal.exit, "").by(""))),
         None if request.serve.sends => server.send(link, tally),

@@ -108,6 +108,8 @@ pub struct Connect {
     pub bwlimit_bytes_per_sec: Option<u64>,
     /// `--iconv`: names are converted. `None`: they are not.
     pub iconv: Option<Iconv>,
+    /// `-M--log-file`: the server writes a log, which it does only in rsync's own protocol.
+    pub server_log: bool,
     /// `--stop-after`, `--stop-at`
     pub stop: Option<StopAt>,
 }

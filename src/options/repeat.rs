@@ -194,6 +194,7 @@ fn by_rest(delta: &Delta, output: &Output, connect: &Connect) -> Option<&'static
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
         iconv: _,
+        server_log: _,
         stop: _,
     } = connect;
     None

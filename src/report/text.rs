@@ -81,6 +81,9 @@ pub struct RunFacts {
     /// Absolute operands under `-R`, without the first slash, if this process is the sender. Lines about their entries
     /// show that slash.
     pub rooted: Vec<Vec<u8>>,
+    /// Only the log of a server is written. It has no entries of a dry run, and those without content only if its format
+    /// has `%i`.
+    pub at_server: bool,
 }
 
 /// Prints rsync's lines.
@@ -451,6 +454,7 @@ impl TextReporter {
         if let Some(log) = &mut self.log
             && !log.format.is_empty()
             && self.choice.logs(item, self.facts.dry_run, log.format.has_itemize())
+            && (!self.facts.at_server || item.transfer || log.format.has_itemize() && !self.facts.dry_run)
         {
             let now_secs = (self.clock)().0;
             line.clear();

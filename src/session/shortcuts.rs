@@ -215,6 +215,7 @@ fn by_connect(connect: &Connect) -> Shortcuts {
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
         iconv: _,
+        server_log: _,
         stop: _,
     } = connect;
     Shortcuts::ALL

@@ -24,6 +24,7 @@ mod support;
 use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
 use self::framing::Framing;
+pub use self::framing::text_of;
 use self::pull::UnchangedDest;
 use self::push::PushRecorder;
 pub use self::support::{needs_whole_list, unsupported};
@@ -273,9 +274,10 @@ impl Client<'_> {
             true => encoder.leaving(UnchangedDest::of(options, self.dest.clone().unwrap_or_default())),
             false => encoder,
         };
-        // A batch file has the items. Older senders do not return those without content, and values of extended
-        // attributes are requested by items of their own.
-        let has_items = self.recorder.is_some() && stock.protocol >= 30 && options.preserve.xattrs == 0;
+        // A batch file has the items, and so has the log of a server. Older senders do not return those without content,
+        // and values of extended attributes are requested by items of their own.
+        let keeps_items = self.recorder.is_some() || options.connect.server_log;
+        let has_items = keeps_items && stock.protocol >= 30 && options.preserve.xattrs == 0;
         let items = has_items.then(|| intake.reporting_items());
         wants.items |= items.is_some();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());

@@ -664,12 +664,22 @@ fn chown_to_user(path: &Path) {
     }
 }
 
+/// The log of a server. The order of its lines varies: two processes of rsync write it.
+const SERVER_LOG: &str = "far.log";
+
 /// Returns the masked lines of all logs in a world.
 fn logs(twin: &Path, mask: &Mask) -> String {
     let entries = std::fs::read_dir(twin).expect("a world can be read").map(|e| e.expect("a world can be read"));
     let mut paths: Vec<_> = entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "log")).collect();
     paths.sort();
-    paths.iter().map(|path| mask.text(&std::fs::read(path).expect("a log can be read"))).collect()
+    let lines = |path: &PathBuf| {
+        let text = mask.text(&std::fs::read(path).expect("a log can be read"));
+        match path.ends_with(SERVER_LOG) {
+            true => sorted(text.lines().collect()).join("\n"),
+            false => text,
+        }
+    };
+    paths.iter().map(lines).collect()
 }
 
 /// Logs the options of a run, for docs/OPTIONS.md.

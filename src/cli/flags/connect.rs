@@ -54,7 +54,6 @@ pub const FLAGS: &[Flag] = &[
         short: Some('M'),
         arity: Arity::Value("OPT"),
         help: "send OPT to the remote side only",
-        man: "With --log-file as OPT, the installed rsync does the run.",
         reach: FlagScope::Local,
         set: |args, given| {
             if !given.value.starts_with(b"-") {

@@ -132,9 +132,6 @@ pub fn check_protocol(args: &Args) -> Result<()> {
 
 /// Returns the first unsupported option.
 pub(super) fn unsupported(args: &Args, far: bool) -> Option<String> {
-    if args.remote_options.iter().any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")) {
-        return Some("--remote-option=--log-file".to_string());
-    }
     // A batch file may have been recorded by an older one.
     let oldest = if far || args.read_batch { OLDEST_PROTOCOL } else { OLDEST_LOCAL_PROTOCOL };
     let protocol = args.protocol.filter(|&protocol| protocol < oldest)?;

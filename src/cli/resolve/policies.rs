@@ -331,6 +331,10 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
         contimeout_secs: u32::try_from(args.contimeout).unwrap_or(0),
         bwlimit_bytes_per_sec: args.bwlimit,
         iconv: iconv(args, env),
+        server_log: args
+            .remote_options
+            .iter()
+            .any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")),
         stop: args.stop,
     }
 }

@@ -49,6 +49,7 @@ const FACTS: RunFacts = RunFacts {
     keeps_group: true,
     sum: Checksum::Xxh128,
     rooted: Vec::new(),
+    at_server: false,
 };
 
 struct Run {

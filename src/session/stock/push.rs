@@ -971,7 +971,7 @@ impl<'a> PushIntake<'a> {
         let linked_to = head.name.clone().filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
         // Without a format, the receiver reports what is up to date.
         let output = &self.options.output;
-        let has_format = output.itemize > 0 || output.out_format.is_some();
+        let has_format = self.is_server || output.itemize > 0 || output.out_format.is_some();
         let is_update = !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
         if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
             return Ok(None);

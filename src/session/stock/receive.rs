@@ -39,11 +39,14 @@ impl StockServer<'_> {
     pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
         let ended = self.receive_over(link, &traffic, tally);
-        ended.map_err(|error| self.log_end(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"))
+        let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"));
+        self.end_log(&traffic, tally, ended.is_ok());
+        ended
     }
 
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, mut link) = self.greet(link, false)?;
+        self.begin_log();
         if stock.protocol < PROTOCOL_MIN {
             let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
             let error = Error::new(Exit::Protocol, words);
@@ -108,7 +111,16 @@ impl StockServer<'_> {
         let has_unchanged =
             output.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"));
         let is_loud = output.info.name >= 2 || output.itemize >= 2 || self.options.select.list_only;
-        Wants { items: true, unchanged: is_loud || has_unchanged, ..Wants::default() }
+        let logged = self.log.map(|log| log.lock().wants()).unwrap_or_default();
+        Wants {
+            items: true,
+            unchanged: is_loud || has_unchanged || logged.unchanged,
+            // Before, only the client learns of it.
+            after_transfer: self.log.is_some(),
+            digest: logged.digest,
+            paths: logged.paths,
+            ..Wants::default()
+        }
     }
 }
 
@@ -122,8 +134,8 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
 }
 
 /// Passes the events of a receiver to its client.
-struct ReceiverReporter<'a> {
-    server: &'a StockServer<'a>,
+struct ReceiverReporter<'a, 's> {
+    server: &'a StockServer<'s>,
     connection: &'a Connection,
     /// Set with `--list-only`.
     times: Option<LocalTimes>,
@@ -131,7 +143,7 @@ struct ReceiverReporter<'a> {
     lost: Option<Exit>,
 }
 
-impl ReceiverReporter<'_> {
+impl ReceiverReporter<'_, '_> {
     fn send(&mut self, event: &Event) -> Result<(), Error> {
         let style = ListStyle { human: self.server.options.output.human, atimes: self.server.options.preserve.atimes };
         match (event, &mut self.times) {
@@ -142,10 +154,22 @@ impl ReceiverReporter<'_> {
             }
             (Event::Item(item), None) => {
                 self.log(item);
+                self.server.log(event);
+                if item.transfer && !self.server.options.dry_run && self.server.log.is_some() {
+                    // The client has announced it.
+                    return Ok(());
+                }
                 self.connection.send(&Message::Event(event.clone()))?;
-                self.note_unchanged(item).map_or(Ok(()), |note| self.server.report(note, self.connection))
+                match (self.note_unchanged(item), self.server.log) {
+                    (Some(note), None) => self.server.report(note, self.connection),
+                    (Some(note), Some(_)) => self.server.print(note, self.connection),
+                    (None, _) => Ok(()),
+                }
             }
-            (Event::Deleted { .. }, _) => self.connection.send(&Message::Event(event.clone())),
+            (Event::Deleted { .. }, _) => {
+                self.server.log(event);
+                self.connection.send(&Message::Event(event.clone()))
+            }
             (event, _) => self.server.report(event.clone(), self.connection),
         }
     }
@@ -177,7 +201,7 @@ impl ReceiverReporter<'_> {
     }
 }
 
-impl EventSink for ReceiverReporter<'_> {
+impl EventSink for ReceiverReporter<'_, '_> {
     fn report(&mut self, event: &Event) {
         if let Err(error) = self.send(event) {
             self.lost.get_or_insert(error.exit);

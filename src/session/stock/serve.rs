@@ -20,8 +20,8 @@ use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
 use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
 use crate::proto::rsync::number::WriteWire as _;
-use crate::report::event::{Event, Problem, Wants, Weight};
-use crate::report::{Tally, final_error};
+use crate::report::event::{Event, Problem, Weight};
+use crate::report::{Reporter as _, Tally, TextReporter, final_error};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
@@ -29,10 +29,12 @@ use crate::session::sender::{Sender, SenderInbox};
 use crate::session::throttle;
 use crate::transport::Link;
 use crate::walk::run_context::Terms;
+use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The server's end of a copy whose client is a stock rsync.
 pub struct StockServer<'a> {
@@ -64,6 +66,8 @@ pub struct StockServer<'a> {
     pub threads: usize,
     /// The module, if a daemon serves the client.
     pub daemon: Option<DaemonTerms<'a>>,
+    /// Writes the log of `--log-file`.
+    pub log: Option<&'a Mutex<&'a mut TextReporter>>,
 }
 
 /// What differs if a daemon serves the client: nothing but the connection leads to it.
@@ -91,12 +95,16 @@ impl StockServer<'_> {
     pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
         let ended = self.send_over(link, &traffic, tally);
-        ended.map_err(|error| self.log_end(in_words_of_rsync(error, &traffic, "sender"), "sender"))
+        let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "sender"), "sender"));
+        self.end_log(&traffic, tally, ended.is_ok());
+        ended
     }
 
-    /// Logs the error that ends a session of a daemon, unless it was reported. The client cannot learn it.
-    pub(super) fn log_end(&self, error: Error, role: &'static str) -> Error {
-        let Some(daemon) = &self.daemon else { return error };
+    /// Logs the error that ends a session, unless it was reported. The client of a daemon cannot learn it.
+    pub(super) fn log_error(&self, error: Error, role: &'static str) -> Error {
+        if self.daemon.is_none() && self.log.is_none() {
+            return error;
+        }
         let timeout_secs = self.options.connect.timeout_secs;
         let error = match error.exit {
             Exit::Timeout => Error {
@@ -106,13 +114,43 @@ impl StockServer<'_> {
             _ => error,
         };
         if !error.message.is_empty() {
-            error_lines(&error, role).iter().for_each(|line| (daemon.log)(line));
+            for line in error_lines(&error, role) {
+                self.daemon.iter().for_each(|daemon| (daemon.log)(&line));
+                self.log(&Event::Problem(Problem::new(line, Weight::Warning)));
+            }
         }
         error
     }
 
+    /// Begins the log.
+    pub(super) fn begin_log(&self) {
+        self.log.iter().for_each(|log| log.lock().banner());
+    }
+
+    /// Adds an event of this end to the log.
+    pub(super) fn log(&self, event: &Event) {
+        let Some(log) = self.log else { return };
+        match event {
+            // A quiet reporter would leave it out.
+            Event::Note(line) => log.lock().error(line),
+            event => log.lock().report(event),
+        }
+    }
+
+    /// Adds the totals to the log.
+    pub(super) fn end_log(&self, traffic: &[AtomicU64; 2], tally: &Tally, is_complete: bool) {
+        let Some(mut log) = self.log.map(Mutex::lock) else { return };
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        log.traffic(sent, received);
+        if is_complete {
+            log.summary(tally, Duration::ZERO);
+        }
+        log.flush();
+    }
+
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, link) = self.greet(link, true)?;
+        self.begin_log();
         let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
@@ -122,10 +160,10 @@ impl StockServer<'_> {
         let terms = Terms { options, ..self.terms(&rules, &interrupted) };
         let io_error = Arc::<AtomicI32>::default();
         let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
-        // The client reports all items.
+        // The client reports all items. This end only logs them.
         let queue = Arc::<EventQueue>::default();
-        let (encoder, intake) =
-            push::directions(stock, Vec::new(), options, Wants::default(), (io_error.clone(), queue))?;
+        let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
+        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, (io_error.clone(), queue.clone()))?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
@@ -150,15 +188,21 @@ impl StockServer<'_> {
             block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
             compared_by: Comparison::Negotiated(stock.listed),
             receiver_is_super: true,
-            wants: Wants::default(),
+            wants,
             throttle: throttle(&terms),
             profile: false,
             report: &report,
         };
         let session_io = self.session_io(&connection, Box::new(intake.at_server()), link, traffic.clone());
         let ended = session_io.hold(&*inbox, || {
-            let ended = sender.run(self.operands, listed.as_deref(), tally);
-            ended.map_err(|error| self.end_early(error, "sender", &connection))
+            std::thread::scope(|scope| {
+                if let Some(log) = self.log {
+                    spawn(scope, "log", || queue.report(log, &connection, self.stop))?;
+                }
+                let ended = sender.run(self.operands, listed.as_deref(), tally);
+                queue.end();
+                ended.map_err(|error| self.end_early(error, "sender", &connection))
+            })
         });
         tally.merge(&problems.lock());
         ended
@@ -232,7 +276,10 @@ impl StockServer<'_> {
         if !is_reported(error.exit) {
             return error;
         }
-        error_lines(&error, role).iter().for_each(|line| (self.print_error)(line));
+        for line in error_lines(&error, role) {
+            (self.print_error)(&line);
+            self.log(&Event::Problem(Problem::new(line, Weight::Warning)));
+        }
         Error::new(error.exit, "").by("")
     }
 
@@ -264,7 +311,6 @@ impl StockServer<'_> {
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
     pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
-        let mode = self.options.output.stderr;
         let event = match (event, &self.daemon) {
             (Event::Problem(problem), Some(daemon)) => {
                 let line = (daemon.in_module)(problem.line);
@@ -275,8 +321,18 @@ impl StockServer<'_> {
                 (daemon.log)(&line);
                 Event::Note(line)
             }
-            (event, _) => event,
+            (event, None) => {
+                self.log(&event);
+                event
+            }
+            (event, Some(_)) => event,
         };
+        self.print(event, connection)
+    }
+
+    /// Reports an event that is not logged.
+    pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<(), Error> {
+        let mode = self.options.output.stderr;
         let Some((tag, line)) = text_of(&event) else { return Ok(()) };
         if mode == StderrMode::Client || mode == StderrMode::Errors && tag == Tag::Info {
             return connection.send(&Message::Event(event));

@@ -118,6 +118,7 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         contimeout_secs: _,
         bwlimit_bytes_per_sec: _,
         iconv: _,
+        server_log: _,
         stop: _,
     } = connect;
     let Delete { when: _, is_default_time: _, excluded: _, max: _, force: _, ignore_errors: _ } = delete;

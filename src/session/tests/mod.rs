@@ -453,6 +453,7 @@ pub fn reporter(options: &Options) -> TextReporter {
         keeps_group: false,
         sum: crate::options::Checksum::Xxh128,
         rooted: Vec::new(),
+        at_server: false,
     };
     let nowhere = || Box::new(std::io::sink());
     TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
