@@ -43,4 +43,6 @@ mod local;
 
 mod session;
 
+mod stock;
+
 pub mod cmd;

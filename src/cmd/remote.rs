@@ -34,8 +34,9 @@ use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
-use crate::session::stock::batch_player::BatchFile;
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
+use crate::stock::StockClient;
+use crate::stock::batch_player::BatchFile;
 use crate::transport::Link;
 use crate::transport::link::FAREWELL;
 use crate::transport::pipe;
@@ -455,8 +456,12 @@ impl RemoteCopy {
             is_net: false,
             is_local: self.far.is_child,
             gauge: None,
-            recorder: self.written.as_ref().map(|written| written.recorder.clone()),
         }
+    }
+
+    /// Returns this side as a client of a stock rsync.
+    fn stock<'s>(&self, near: &'s Client<'s>) -> StockClient<'s> {
+        StockClient { client: near, recorder: self.written.as_ref().map(|written| written.recorder.clone()) }
     }
 
     /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
@@ -546,11 +551,11 @@ impl RemoteCopy {
             Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
             Opened::Stock(link, agreed) => {
                 let link = narrowed(link);
-                near.run_with_stock(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
+                self.stock(&near).run(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
             }
             Opened::Batch(batch) => {
                 let (file, header) = *batch;
-                near.read_batch((file, &header), &mut reporter, &mut tally)
+                self.stock(&near).read_batch((file, &header), &mut reporter, &mut tally)
             }
         };
         let outcome = match &mut carrier {

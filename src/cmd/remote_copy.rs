@@ -5,7 +5,7 @@ use super::{copy, route};
 use crate::cli::Far;
 use crate::env::Env;
 use crate::options::Options;
-use crate::session::stock::{self, daemon};
+use crate::stock::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
 use parking_lot::Mutex;

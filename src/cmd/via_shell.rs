@@ -12,7 +12,7 @@ use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
-use crate::session::stock;
+use crate::stock;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A reporter that several threads use.
-pub(super) struct SharedReporter<'s, 'r>(pub(super) &'s Mutex<&'r mut TextReporter>);
+pub struct SharedReporter<'s, 'r>(pub &'s Mutex<&'r mut TextReporter>);
 
 impl EventSink for SharedReporter<'_, '_> {
     fn report(&mut self, event: &Event) {
@@ -26,10 +26,10 @@ impl EventSink for SharedReporter<'_, '_> {
 }
 
 /// Sends the events of a server to its client.
-pub(super) struct RemoteReporter<'a> {
-    pub(super) connection: &'a Connection,
+pub struct RemoteReporter<'a> {
+    pub connection: &'a Connection,
     /// The exit code once events can no longer be sent.
-    pub(super) lost: Option<Exit>,
+    pub lost: Option<Exit>,
 }
 
 impl EventSink for RemoteReporter<'_> {
@@ -46,7 +46,7 @@ impl EventSink for RemoteReporter<'_> {
 
 /// The receiver's events, queued for the reporter of a client that sends.
 #[derive(Default)]
-pub(super) struct EventQueue {
+pub struct EventQueue {
     state: Mutex<EventQueueState>,
     changed: Condvar,
     /// See [`Client::is_local`](crate::session::Client::is_local).
@@ -62,11 +62,11 @@ struct EventQueueState {
 
 impl EventQueue {
     /// Creates the queue of a client that sends.
-    pub(super) fn of(is_local: bool) -> EventQueue {
+    pub fn of(is_local: bool) -> EventQueue {
         EventQueue { is_local, ..EventQueue::default() }
     }
 
-    pub(super) fn push(&self, event: Event, cost: u64) {
+    pub fn push(&self, event: Event, cost: u64) {
         let mut state = self.state.lock();
         state.events.push_back((event, cost));
         // The reporting thread takes all queued events at once.
@@ -75,7 +75,7 @@ impl EventQueue {
         }
     }
 
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.state.lock().has_ended = true;
         self.changed.notify_all();
     }
@@ -90,7 +90,7 @@ impl EventQueue {
     }
 
     /// Reports events until the end.
-    pub(super) fn report(&self, reporter: &Mutex<&mut TextReporter>, connection: &Connection, stop: &AtomicBool) {
+    pub fn report(&self, reporter: &Mutex<&mut TextReporter>, connection: &Connection, stop: &AtomicBool) {
         loop {
             let events = self.take();
             if events.is_empty() {
@@ -116,9 +116,9 @@ impl EventQueue {
 }
 
 /// The message handler of a client that sends: queues the receiver's events for reporting.
-pub(super) struct SenderHandler<'a> {
-    pub(super) inbox: &'a sender::SenderInbox,
-    pub(super) events: &'a EventQueue,
+pub struct SenderHandler<'a> {
+    pub inbox: &'a sender::SenderInbox,
+    pub events: &'a EventQueue,
 }
 
 impl MessageHandler for SenderHandler<'_> {

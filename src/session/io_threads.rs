@@ -15,7 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Wraps a link to count the bytes written and the bytes read.
-pub(super) fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
+pub fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
     let traffic: Arc<[AtomicU64; 2]> = Arc::default();
     let reader = Box::new(CountedStream { inner: link.reader, traffic: traffic.clone() });
     let writer = Box::new(CountedStream { inner: link.writer, traffic: traffic.clone() });
@@ -57,7 +57,7 @@ impl<R: Read> Read for CountedStream<R> {
 const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
-pub(super) fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
+pub fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
     let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: connection.rate() }), ..link };
     match sends {
         true => {
@@ -84,24 +84,20 @@ const LAST_WORD_MOVES: Duration = Duration::from_secs(10);
 const LAST_WORD_MAX: Duration = Duration::from_secs(60);
 
 /// A session after its handshake.
-pub(super) struct SessionIo<'a> {
-    pub(super) connection: &'a Arc<Connection>,
+pub struct SessionIo<'a> {
+    pub connection: &'a Arc<Connection>,
     /// Reads the messages of the peer.
-    pub(super) intake: Box<dyn Intake + 'a>,
+    pub intake: Box<dyn Intake + 'a>,
     /// The connection times out after this many seconds without data; 0: never.
-    pub(super) timeout_secs: u32,
-    pub(super) link: Link,
+    pub timeout_secs: u32,
+    pub link: Link,
     /// Bytes written to the link and read from it.
-    pub(super) traffic: Arc<[AtomicU64; 2]>,
+    pub traffic: Arc<[AtomicU64; 2]>,
 }
 
 impl SessionIo<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
-    pub(super) fn hold(
-        self,
-        handler: &dyn MessageHandler,
-        role: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn hold(self, handler: &dyn MessageHandler, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let SessionIo { connection, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.

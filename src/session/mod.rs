@@ -28,10 +28,9 @@ pub mod receiver;
 
 pub mod stall_notice;
 
-mod event_relay;
-mod io_threads;
+pub mod event_relay;
 
-pub mod stock;
+pub mod io_threads;
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +58,6 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
-use crate::session::stock::batch_recorder::BatchRecorder;
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
@@ -109,8 +107,6 @@ pub struct Client<'a> {
     pub is_local: bool,
     /// See [`Terms::gauge`].
     pub gauge: Option<&'a Arc<Gauge>>,
-    /// Records the session with a stock rsync in a batch file.
-    pub recorder: Option<Arc<BatchRecorder>>,
 }
 
 impl Client<'_> {
@@ -274,7 +270,8 @@ impl Client<'_> {
         (self.support.dialect)(version).encode(&Message::Setup(Box::new(setup)), out)
     }
 
-    fn terms(&self) -> Terms<'_> {
+    /// Returns the context of the run.
+    pub fn terms(&self) -> Terms<'_> {
         Terms {
             options: self.options,
             rules: &self.rules,
@@ -362,7 +359,7 @@ impl Client<'_> {
     }
 
     /// Returns what the server may send.
-    fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
+    pub fn validator(&self, terms: &Terms<'_>) -> ResponseValidator {
         let listed = self.setup.listed.as_deref();
         ResponseValidator::of(terms, &self.sources, listed, !self.setup.remote_words.is_empty())
     }
@@ -441,7 +438,7 @@ impl<R: EventSink> EventSink for ItemReporter<'_, R> {
 }
 
 /// Receives at the client, and reports the events of the sender meanwhile.
-fn receive(
+pub fn receive(
     receiver: &Receiver<'_>,
     handler: &ReceiverHandler<'_>,
     reporter: &Mutex<&mut TextReporter>,
@@ -734,7 +731,7 @@ fn connection_of(support: &ProtocolSupport, version: u16) -> Connection {
 }
 
 /// Creates the handler for the messages of a sender.
-fn receiver_handler<'a>(
+pub fn receiver_handler<'a>(
     terms: &Terms<'a>,
     wants: Wants,
     inbox: &'a receiver::ReceiverInbox,
@@ -752,6 +749,7 @@ fn receiver_handler<'a>(
     }
 }
 
-fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
+/// Returns what limits the rate of a run with `--bwlimit`.
+pub fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
     terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
 }

@@ -14,7 +14,7 @@ use crate::report::Tally;
 use crate::rsyncd::module_path::{self, ModulePath};
 use crate::rsyncd::params::{Param, Values};
 use crate::rsyncd::refuse::RefusedOptions;
-use crate::session::stock::serve::DaemonTerms;
+use crate::stock::serve::DaemonTerms;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::work::clock;

@@ -28,7 +28,7 @@ pub struct ReceiverInbox {
 
 /// Messages that were not taken yet, and what may still come.
 #[derive(Default)]
-pub(in crate::session) struct ReceiverState {
+pub(crate) struct ReceiverState {
     pub(super) roots: Option<Roots>,
     has_roots: bool,
     joiner: Joiner,
@@ -53,9 +53,9 @@ pub(in crate::session) struct ReceiverState {
     /// For the client: the events of the server.
     events: VecDeque<(Event, u64)>,
     /// We have everything, and report it.
-    pub(in crate::session) has_all: bool,
+    pub(crate) has_all: bool,
     /// The report was sent.
-    pub(in crate::session) has_reported_all: bool,
+    pub(crate) has_reported_all: bool,
     pub(super) bye: Option<Tally>,
     pub(super) failed: Option<Error>,
 }
@@ -80,7 +80,7 @@ impl ReceiverInbox {
     }
 
     /// Returns whether the receiver has everything.
-    pub(in crate::session) fn has_all(&self) -> bool {
+    pub(crate) fn has_all(&self) -> bool {
         self.lock().has_all
     }
 
@@ -90,13 +90,13 @@ impl ReceiverInbox {
     }
 
     /// Stores requested values of extended attributes, with their numbers in the list.
-    pub(in crate::session) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
+    pub(crate) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
         self.lock().xattrs.extend(values.into_iter().map(|(number, value)| ((list, number), value.into())));
         self.changed.notify_all();
     }
 
     /// Wakes the threads that wait for something besides messages.
-    pub(in crate::session) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // Under the lock, so that no thread misses it.
         drop(self.lock());
         self.changed.notify_all();
@@ -130,10 +130,7 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(in crate::session) fn wait<T>(
-        &self,
-        mut take: impl FnMut(&mut ReceiverState) -> Option<T>,
-    ) -> Result<T, Error> {
+    pub(crate) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))

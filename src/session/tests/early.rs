@@ -31,7 +31,6 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         is_net: false,
         is_local: false,
         gauge: None,
-        recorder: None,
     }
 }
 

@@ -422,7 +422,6 @@ impl TestClient<'_> {
                 is_net: false,
                 is_local: false,
                 gauge: None,
-                recorder: None,
             };
             let mut tally = Tally::default();
             let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);

@@ -159,7 +159,6 @@ pub fn converse(
         is_net: false,
         is_local: false,
         gauge: None,
-        recorder: None,
     };
     let operand = if is_pull { &source } else { &dest };
     let settle = |_: &Setup| {

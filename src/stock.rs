@@ -169,11 +169,19 @@ impl StockTerms {
     }
 }
 
-impl Client<'_> {
+/// A client of a stock rsync.
+pub struct StockClient<'a> {
+    /// What it copies.
+    pub client: &'a Client<'a>,
+    /// Records the session in a batch file.
+    pub recorder: Option<Arc<BatchRecorder>>,
+}
+
+impl StockClient<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
     /// version, if it was agreed on with a daemon. `words`: the options on its command line. `early`: the scan of this
     /// end's tree, if one was started.
-    pub fn run_with_stock(
+    pub fn run(
         &self,
         link: Link,
         agreed: Option<u8>,
@@ -183,11 +191,12 @@ impl Client<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (mut link, traffic) = counted(link);
-        let role = if self.setup.server_sends { "Receiver" } else { "sender" };
-        let ended = greet(&mut link, agreed, (self.options, self.setup.server_sends), words).and_then(|stock| {
-            older::check(self.options, stock.protocol)?;
+        let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
+        let role = if server_sends { "Receiver" } else { "sender" };
+        let ended = greet(&mut link, agreed, (options, server_sends), words).and_then(|stock| {
+            older::check(options, stock.protocol)?;
             stock.agree_on_charset();
-            let options = older::adjusted(self.options, stock.protocol);
+            let options = older::adjusted(options, stock.protocol);
             reporter.limit_to(stock.protocol);
             reporter.banner();
             self.begin_recording(&stock)?;
@@ -197,7 +206,7 @@ impl Client<'_> {
                 Some(Early::Source(looking)) => {
                     self.push((stock, &options), link, &traffic, Some(looking), reporter, tally)
                 }
-                None if !self.setup.server_sends => self.push((stock, &options), link, &traffic, None, reporter, tally),
+                None if !server_sends => self.push((stock, &options), link, &traffic, None, reporter, tally),
                 // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
                 early @ (Some(Early::Dest(_)) | None) => {
                     drop(early);
@@ -224,13 +233,13 @@ impl Client<'_> {
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let stock = StockTerms::of_batch(header, self.options.preserve.numeric_ids);
-        older::check(self.options, stock.protocol)?;
+        let stock = StockTerms::of_batch(header, self.client.options.preserve.numeric_ids);
+        older::check(self.client.options, stock.protocol)?;
         stock.agree_on_charset();
-        let options = older::adjusted(self.options, stock.protocol);
+        let options = older::adjusted(self.client.options, stock.protocol);
         reporter.limit_to(stock.protocol);
         reporter.banner();
-        let player = BatchPlayer::new(file, stock, &options, self.dest.as_deref());
+        let player = BatchPlayer::new(file, stock, &options, self.client.dest.as_deref());
         let player = player.map_err(|error| in_words_of_rsync(error, &Default::default(), "Receiver"))?;
         let Stats { read_bytes, written_bytes, .. } = player.stats();
         let (near, far) = pipe::pair(READ_BYTES);
@@ -261,17 +270,17 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
         let options = &Options { dry_run: options.dry_run || is_left, ..options.clone() };
-        let (terms, mut wants) = (Terms { options, ..self.terms() }, reporter.wants());
+        let (terms, mut wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = match is_batch {
             true => Vec::new(),
-            false => opening(&self.rules_of_server(stock.protocol)?, self.setup.listed.as_deref(), &stock)?,
+            false => opening(&self.rules_of_server(stock.protocol)?, self.client.setup.listed.as_deref(), &stock)?,
         };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
         let encoder = match is_left {
-            true => encoder.leaving(UnchangedDest::of(options, self.dest.clone().unwrap_or_default())),
+            true => encoder.leaving(UnchangedDest::of(options, self.client.dest.clone().unwrap_or_default())),
             false => encoder,
         };
         // A batch file has the items, and so has the log of a server. Older senders do not return those without content,
@@ -282,12 +291,12 @@ impl Client<'_> {
         wants.items |= items.is_some();
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
-        let request = if is_batch { ResponseValidator::anything(&terms) } else { self.validator(&terms) };
+        let request = if is_batch { ResponseValidator::anything(&terms) } else { self.client.validator(&terms) };
         let mut receiver = stock.receiver(terms, (&connection, &inbox), request, wants);
-        receiver.dest = self.dest.clone();
+        receiver.dest = self.client.dest.clone();
         receiver.is_client = true;
         receiver.listing_client = items.as_ref().map(|items| items as &dyn ListingClient);
-        let timeout_secs = self.options.connect.timeout_secs;
+        let timeout_secs = self.client.options.connect.timeout_secs;
         let session_io = SessionIo {
             connection: &connection,
             intake: Box::new(intake),
@@ -297,7 +306,7 @@ impl Client<'_> {
         };
         let shared = Mutex::new(reporter);
         session_io.hold(&handler, || {
-            let sent = connection.send(&Message::Setup(Box::new(self.setup.clone())));
+            let sent = connection.send(&Message::Setup(Box::new(self.client.setup.clone())));
             // If the peer is gone already, its last words are reported.
             let received = receive(&receiver, &handler, &shared, tally);
             sent.and(received)
@@ -308,20 +317,20 @@ impl Client<'_> {
     fn begin_recording(&self, stock: &StockTerms) -> Result<(), Error> {
         let Some(recorder) = &self.recorder else { return Ok(()) };
         // A receiver of ours requests files in the order of later protocols, in which an rsync could not apply them.
-        if stock.protocol < 29 && (self.setup.server_sends || self.is_local) {
+        if stock.protocol < 29 && (self.client.setup.server_sends || self.client.is_local) {
             let words = format!("sparsync: this run cannot be recorded by protocol {}", stock.protocol);
             return Err(Error::new(Exit::Unsupported, words).with_hint("use protocol 29 or newer"));
         }
         let lacking = match () {
-            () if !self.setup.server_sends || !recorder.is_only => None,
+            () if !self.client.setup.server_sends || !recorder.is_only => None,
             () if stock.protocol < 30 => Some("by a protocol before 30"),
-            () => (self.options.preserve.xattrs > 0).then_some("with --xattrs"),
+            () => (self.client.options.preserve.xattrs > 0).then_some("with --xattrs"),
         };
         if let Some(lacking) = lacking {
             let words = format!("sparsync: --only-write-batch in a pull {lacking} is not supported");
             return Err(Error::new(Exit::Unsupported, words).with_hint("use --write-batch"));
         }
-        recorder.begin(stock, self.options)
+        recorder.begin(stock, self.client.options)
     }
 
     fn push(
@@ -335,7 +344,7 @@ impl Client<'_> {
     ) -> Result<(), Error> {
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
-        let (terms, wants) = (Terms { options, ..self.terms() }, reporter.wants());
+        let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
         // A receiver needs rules only if it deletes.
         let deletes_all = stock.protocol < 29 && options.delete.excluded;
         let needs_rules = options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs;
@@ -344,7 +353,7 @@ impl Client<'_> {
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
-        let queue = Arc::new(EventQueue::of(self.is_local));
+        let queue = Arc::new(EventQueue::of(self.client.is_local));
         let problems = Mutex::<Tally>::default();
         let (encoder, intake) = push::directions(stock, opening, options, wants, (io_error.clone(), queue.clone()))?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
@@ -359,7 +368,7 @@ impl Client<'_> {
         let report = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {
                 problems.lock().problem(*weight);
-                io_error.fetch_or(io_error_of(*weight, self.options), Ordering::Relaxed);
+                io_error.fetch_or(io_error_of(*weight, self.client.options), Ordering::Relaxed);
             }
             queue.push(event, 0);
             Ok(())
@@ -368,7 +377,7 @@ impl Client<'_> {
             terms,
             connection: &connection,
             inbox: &inbox,
-            key: self.key,
+            key: self.client.key,
             guess: None,
             plain_by: stock.sums.digested_by(),
             block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
@@ -379,7 +388,7 @@ impl Client<'_> {
             profile: false,
             report: &report,
         };
-        let timeout_secs = self.options.connect.timeout_secs;
+        let timeout_secs = self.client.options.connect.timeout_secs;
         let session_io = SessionIo {
             connection: &connection,
             intake: Box::new(intake),
@@ -390,12 +399,14 @@ impl Client<'_> {
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || queue.report(&shared, &connection, self.stop))?;
+                spawn(scope, "report", || queue.report(&shared, &connection, self.client.stop))?;
                 let ended =
-                    connection.send(&Message::Setup(Box::new(self.setup.clone()))).and_then(|()| match &looking {
-                        Some(looking) => sender.run_on(looking, None, tally),
-                        None => sender.run(&self.sources, self.listed.as_deref(), tally),
-                    });
+                    connection.send(&Message::Setup(Box::new(self.client.setup.clone()))).and_then(
+                        |()| match &looking {
+                            Some(looking) => sender.run_on(looking, None, tally),
+                            None => sender.run(&self.client.sources, self.client.listed.as_deref(), tally),
+                        },
+                    );
                 queue.end();
                 ended
             })
@@ -407,8 +418,8 @@ impl Client<'_> {
     /// Returns the rules that the server needs. From protocol 29 on, a server that sends adds those of `-C` itself.
     fn rules_of_server(&self, protocol: u8) -> Result<Vec<WireRule>, Error> {
         let mut rules: Vec<&Parsed> = Vec::new();
-        let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.setup;
-        let of_cvs = match self.options.select.cvs_exclude && self.setup.server_sends && protocol >= 29 {
+        let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.client.setup;
+        let of_cvs = match self.client.options.select.cvs_exclude && self.client.setup.server_sends && protocol >= 29 {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
@@ -419,8 +430,8 @@ impl Client<'_> {
                 parsed => rules.push(parsed),
             }
         }
-        let deletes_excluded = self.options.delete.excluded;
-        let text_of = |rule: &Parsed| match self.setup.server_sends {
+        let deletes_excluded = self.client.options.delete.excluded;
+        let text_of = |rule: &Parsed| match self.client.setup.server_sends {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
@@ -434,7 +445,7 @@ impl Client<'_> {
         // A sender need not know whether a rule is perishable.
         let has_modern = |rule: &WireRule| {
             let is_perishable = rule.modifiers.contains(&b'p') && protocol < 30;
-            is_perishable && !self.setup.server_sends || rule.text(protocol).is_err()
+            is_perishable && !self.client.setup.server_sends || rule.text(protocol).is_err()
         };
         if rules.iter().any(has_modern) {
             return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));

@@ -33,7 +33,7 @@ use crate::report::event::{Event, Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::event_relay::EventQueue;
 use crate::session::sender::SenderInbox;
-use crate::session::stock::controls::{self, Controls, PeerRole};
+use crate::stock::controls::{self, Controls, PeerRole};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
@@ -211,23 +211,23 @@ pub struct PushEncoder {
 }
 
 /// Records what a client sends.
-pub(in crate::session) struct PushRecorder {
+pub(super) struct PushRecorder {
     /// The batch file.
-    pub(in crate::session) batch: Arc<BatchRecorder>,
+    pub(super) batch: Arc<BatchRecorder>,
     /// The bytes written and read, for the statistics.
-    pub(in crate::session) traffic: Arc<[AtomicU64; 2]>,
+    pub(super) traffic: Arc<[AtomicU64; 2]>,
     /// The parts of the data being encoded that only the file gets.
-    pub(in crate::session) unsent: Vec<Range<usize>>,
+    pub(super) unsent: Vec<Range<usize>>,
 }
 
 /// What a sender needs in addition if it is the server.
-pub(in crate::session) struct ServingSender {
+pub(super) struct ServingSender {
     /// The bytes written and read.
-    pub(in crate::session) traffic: Arc<[AtomicU64; 2]>,
+    pub(super) traffic: Arc<[AtomicU64; 2]>,
     /// The inbox of the sender.
-    pub(in crate::session) inbox: Arc<SenderInbox>,
+    pub(super) inbox: Arc<SenderInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
-    pub(in crate::session) reports_matches: bool,
+    pub(super) reports_matches: bool,
 }
 
 /// How much content was sent.
@@ -250,7 +250,7 @@ pub struct PushIntake<'a> {
 
 /// Returns the two directions of a push. `opening` is sent first. `io_error`: the errors of this end, as bits; `events`:
 /// the events to report.
-pub(in crate::session) fn directions<'a>(
+pub(super) fn directions<'a>(
     terms: StockTerms,
     opening: Vec<u8>,
     options: &'a Options,
@@ -299,12 +299,12 @@ pub(in crate::session) fn directions<'a>(
 
 impl PushEncoder {
     /// Makes this the encoder of a server.
-    pub(in crate::session) fn at_server(self, server: ServingSender) -> PushEncoder {
+    pub(super) fn at_server(self, server: ServingSender) -> PushEncoder {
         PushEncoder { framing: Framing::of_server(&self.terms), server: Some(server), ..self }
     }
 
     /// Makes the encoder record what it encodes.
-    pub(in crate::session) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
+    pub(super) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
         PushEncoder { recorder, ..self }
     }
 
@@ -911,7 +911,7 @@ impl<'a> PushIntake<'a> {
     }
 
     /// Makes this the intake of a server.
-    pub(in crate::session) fn at_server(self) -> PushIntake<'a> {
+    pub(super) fn at_server(self) -> PushIntake<'a> {
         PushIntake { is_server: true, ..self }
     }
 
