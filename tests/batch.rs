@@ -99,6 +99,19 @@ synctest!(batch_with_hard_links_and_checksums, |w: World| {
     read_both_ways(&w, &["-ac"], &["-aic"]);
 });
 
+// An rsync that reads a batch with hard links waits for the end of the list, and would wait forever if files come first.
+synctest!(batch_with_hard_links_has_the_whole_list_first, |w: World| {
+    const INC_RECURSE: u8 = 1;
+    /// The last byte of the compatibility flags, which follow two numbers of four bytes.
+    const FLAGS_AT: usize = 9;
+    trees(&w, "a b==a d/c==a", "");
+    for (options, is_whole) in [("-a", false), ("-aH", true)] {
+        record(&w, oracle::under_test(), &[options, &format!("--write-batch={BATCH}")]);
+        let batch = std::fs::read(w.tested().join(BATCH)).unwrap();
+        assert_eq!(batch[FLAGS_AT] & INC_RECURSE == 0, is_whole, "{options}");
+    }
+});
+
 synctest!(batch_with_attributes, |w: World| {
     w.needs_xattrs();
     let value = |len: usize| "v".repeat(len);

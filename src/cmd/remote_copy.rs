@@ -2,7 +2,7 @@
 
 use super::batch::WrittenBatch;
 use super::{copy, route};
-use crate::cli::Far;
+use crate::cli::{Far, server_args};
 use crate::env::Env;
 use crate::options::Options;
 use crate::stock::{self, daemon};
@@ -90,6 +90,15 @@ impl RemoteCopy {
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), sends);
         stock::unsupported(&self.options, wants, self.far.server_sends)
+    }
+
+    /// Returns the options of the server for a session in rsync's protocol.
+    pub fn stock_words(&self) -> Vec<Vec<u8>> {
+        let mut words = self.far.server_words.clone();
+        if stock::needs_whole_list(&self.options, self.far.server_sends) {
+            words.iter_mut().take(1).for_each(server_args::take_list_whole);
+        }
+        words
     }
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.

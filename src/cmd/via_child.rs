@@ -20,7 +20,9 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
     copy::copy_as(&side.options, side.role())?;
     let confined = side.options.confine_root.as_ref().map(|root| [b"--confine-root=", &root[..]].concat());
     let own = [OWN_PROGRAM.to_vec(), b"--server".to_vec()];
-    let words = [&own[..], &side.far.server_words, &side.far.remote_words, confined.as_slice()];
+    let is_stock = side.options.requires_stock().is_some();
+    let server_words = if is_stock { side.stock_words() } else { side.far.server_words.clone() };
+    let words = [&own[..], &server_words, &side.far.remote_words, confined.as_slice()];
     let paths = side
         .far_paths()
         .iter()
@@ -30,7 +32,6 @@ pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
         let start = &b"sparsync: cannot start a process for the destination: "[..];
         Error::new(Exit::Ipc, [start, &errno_words(error)].concat()).by(side.role())
     };
-    let is_stock = side.options.requires_stock().is_some();
     let mut shell = Shell::start(&argv, env.umask, Stderr::Inherited).map_err(|error| failed(&error))?;
     match shell.answer(&side.patience(env), &mut std::io::sink()) {
         Ok(ShellAnswer::Native(link)) => Ok(RemoteProgram::Native(shell, link)),

@@ -13,7 +13,6 @@ use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::json;
-use crate::stock;
 use crate::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
@@ -187,13 +186,8 @@ impl DaemonClient<'_> {
     /// Returns the server's command line without the name of the program, and the arguments that are sent after it.
     fn args(&self, module: &[u8]) -> (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>) {
         let side = self.side;
-        let mut words = side.far.server_words.clone();
-        if let Some(letters) = words.first_mut() {
-            server_args::take_own_capability(letters);
-            if stock::needs_whole_list(&side.options, side.far.server_sends) {
-                server_args::take_list_whole(letters);
-            }
-        }
+        let mut words = side.stock_words();
+        words.iter_mut().take(1).for_each(server_args::take_own_capability);
         words.extend_from_slice(&side.far.remote_words);
         let mode = side.far.server_sends.then(|| b"--sender".to_vec());
         let start = std::iter::once(b"--server".to_vec()).chain(mode);

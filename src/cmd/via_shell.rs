@@ -2,7 +2,6 @@
 
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
-use crate::cli::server_args;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -12,7 +11,6 @@ use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
-use crate::stock;
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, Stderr};
@@ -221,11 +219,7 @@ impl<'a> ByShell<'a> {
 
     /// Returns the options of the server.
     fn server_words(&self) -> Vec<Vec<u8>> {
-        let mut words = self.side.far.server_words.clone();
-        if stock::needs_whole_list(&self.side.options, self.side.far.server_sends) && self.speaks_stock {
-            words.iter_mut().take(1).for_each(server_args::take_list_whole);
-        }
-        words
+        if self.speaks_stock { self.side.stock_words() } else { self.side.far.server_words.clone() }
     }
 
     fn log_command(&self, argv: &[Vec<u8>], held: &mut HeldOutput) {
