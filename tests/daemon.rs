@@ -487,16 +487,6 @@ fn proxy_leads_to_a_daemon() {
 }
 
 #[test]
-fn unsupported_option_is_named_before_anything_is_sent() {
-    let scene = Scene::new();
-    let vars = [("RSYNC_CONNECT_PROG", "touch called"), ("SPARSYNC_RSYNC", "/none/rsync")];
-    let (exit, _, stderr) = scene.see(oracle::under_test(), &["-a", "--progress", "src/", "host::m/"], &vars, "");
-    assert_eq!(exit, 4, "{stderr}");
-    assert!(stderr.contains("sparsync: --progress is not supported with the rsync daemon of host\n"), "{stderr}");
-    assert!(stderr.contains("hint: install rsync here\n") && !scene.dir.path().join("called").exists(), "{stderr}");
-}
-
-#[test]
 fn daemon_needs_no_installed_rsync() {
     let scene = Scene::new();
     let bin = scene.dir.path().join("bin");

@@ -205,6 +205,16 @@ synctest!(file_is_written_to_a_device, as root, with stock, |w: World| {
 
 copies!(with stock, compression_by_zlib, TREE, OLD, ["-ai", "--zc=zlib"]);
 
+copies!(with stock, progress_of_files, "a*70000 b d/x e/", "d/x", ["-a", "--progress", "--no-i-r"]);
+copies!(with stock, progress_before_the_formatted_line, "a b d/x", "d/x", ["-a", "--progress", "--no-i-r", "--out-format=%n %b"]);
+copies!(with stock, progress_of_a_whole_list, "a*70000 b d/x", "b", ["-aiP", "--no-inc-recursive"]);
+copies!(with stock, progress_of_deltas, "a*700000 b", "a*650000@-4 b", ["-av", "--progress", "--no-i-r", "--no-whole-file"]);
+
+synctest!(progress_of_the_run, with stock, |w: World| {
+    w.not_pulled("the receiver may show that the list is incomplete");
+    w.source("a*70000 b d/x e").dest("e").agree(&["-a", "--info=progress2", "--no-i-r"]).exits(0);
+});
+
 /// Missing arguments before, after and between existing ones, and an extra entry.
 pub fn missing_arguments(w: &World, options: &[&str]) {
     w.source("b k d/x e/y").dest("a b@-9 c d/gone d/x l extra").no_dry_run();
@@ -313,33 +323,6 @@ fn assert_prints(output: &Output, code: i32, texts: &[&str]) {
 
 /// Ends what a peer sends, not what it receives.
 const HANG_UP: &str = "exec >&-; cat >/dev/null";
-
-/// A peer that announces its version and then only reads.
-const GREETING: &str = "printf '\\040\\000\\000\\000'; cat >/dev/null";
-
-#[test]
-fn unsupported_option_is_named_and_changes_nothing() {
-    let vars = [("SPARSYNC_RSYNC", "/none/rsync")];
-    let (dir, output) = run_against(GREETING, &["-a", "--progress", "src/", "host:dst/"], &vars);
-    assert_prints(
-        &output,
-        4,
-        &["sparsync: --progress is not supported with host", "hint: install rsync here or sparsync"],
-    );
-    assert!(!dir.path().join("dst").exists());
-}
-
-#[test]
-fn error_of_the_installed_rsync_is_printed() {
-    let interpreter = "/nonexistent/interpreter";
-    let dir = tempfile::tempdir().unwrap();
-    let broken = dir.path().join("rsync");
-    write_script(&broken, &format!("#!{interpreter}\n"));
-    let environment = [("SPARSYNC_RSYNC", broken.to_str().unwrap())];
-    let cannot = format!("sparsync: cannot start {}: No such file", broken.display());
-    let (_, output) = run_against(GREETING, &["-a", "--progress", "src/", "host:dst/"], &environment);
-    assert_prints(&output, 4, &["sparsync: --progress is not supported with host", &cannot]);
-}
 
 #[test]
 fn requested_version_is_announced() {

@@ -466,7 +466,7 @@ impl RemoteCopy {
 
     /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
-        if self.lacking_for_stock(env).is_some() {
+        if self.lacking_for_stock().is_some() {
             let error = self.hand_over(env);
             return fail(env, &error);
         }
@@ -508,7 +508,7 @@ impl RemoteCopy {
     /// Hands the run over to the installed rsync. Returns only if that fails, with the error of the run.
     fn hand_over(&self, env: &mut Env) -> Error {
         let why = exec_rsync::run(env).err();
-        let Some(lacking) = self.lacking_for_stock(env) else {
+        let Some(lacking) = self.lacking_for_stock() else {
             return why.unwrap_or_else(|| Error::new(Exit::Ipc, "")).by(self.role());
         };
         let host = String::from_utf8_lossy(&self.far.host);

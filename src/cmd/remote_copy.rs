@@ -1,7 +1,7 @@
 //! A copy to or from another machine, as the command line describes it.
 
 use super::batch::WrittenBatch;
-use super::{copy, route};
+use super::route;
 use crate::cli::{Far, server_args};
 use crate::env::Env;
 use crate::options::Options;
@@ -85,11 +85,8 @@ impl RemoteCopy {
     }
 
     /// Returns what of this run only an installed rsync can do with a stock rsync.
-    pub fn lacking_for_stock(&self, env: &Env) -> Option<&'static str> {
-        let sends = !self.far.server_sends;
-        let has_log = self.options.output.log_file.is_some();
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), sends);
-        stock::unsupported(&self.options, wants, self.far.server_sends)
+    pub fn lacking_for_stock(&self) -> Option<&'static str> {
+        stock::unsupported(&self.options, self.far.server_sends)
     }
 
     /// Returns the options of the server for a session in rsync's protocol.

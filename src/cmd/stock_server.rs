@@ -16,7 +16,7 @@ use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use crate::report::Tally;
 use crate::report::escape::{self, Charset};
-use crate::report::event::{Wants, errno_words};
+use crate::report::event::errno_words;
 use crate::session::connection::undecodable;
 use crate::stock;
 use crate::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
@@ -114,7 +114,7 @@ struct ClientLink {
 /// Returns the error that names what only the installed rsync can do.
 pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
     let Ok(options) = &request.options else { return None };
-    let named = stock::unsupported(options, Wants::default(), !request.serve.sends);
+    let named = stock::unsupported(options, !request.serve.sends);
     let error = named.map(|named| {
         let words = format!("sparsync: {named} is not supported with a client that is an rsync");
         Error::new(Exit::Unsupported, words)

@@ -91,7 +91,7 @@ impl<'a> ByShell<'a> {
             charset,
             umask: env.umask,
             patience,
-            speaks_stock: side.lacking_for_stock(env).is_none(),
+            speaks_stock: side.lacking_for_stock().is_none(),
         }
     }
 

@@ -154,6 +154,23 @@ impl Shared {
         }
     }
 
+    /// Returns how many entries the lists have.
+    fn entries(&self) -> u64 {
+        let end = self.lists.last().map_or(0, |last| last.first + last.count);
+        self.place(end, self.lists.len().saturating_sub(1))
+    }
+
+    /// Returns how many entries are before the one with an index, with it. One index is left out before each list.
+    fn position(&self, index: i32) -> u64 {
+        self.place(index, self.lists.partition_point(|list| list.first <= index).saturating_sub(1)) + 1
+    }
+
+    /// Returns how many entries are before an index that has this many lists before its own.
+    fn place(&self, index: i32, lists_before: usize) -> u64 {
+        let first = self.lists.first().map_or(0, |list| list.first);
+        u64::try_from(index - first).map_or(0, |indices| indices.saturating_sub(lists_before as u64))
+    }
+
     /// Returns the directory whose own index this is: the one before its list.
     fn dir_before(&self, index: i32) -> Option<&OwnEntry> {
         let at = self.lists.partition_point(|list| list.first <= index);
@@ -204,10 +221,23 @@ pub struct PushEncoder {
     listed: Tally,
     /// How many ends of lists and phases were sent.
     ended: usize,
+    progress: PushProgress,
     server: Option<ServingSender>,
     recorder: Option<PushRecorder>,
     /// An empty buffer for the data of a message.
     scratch: Vec<u8>,
+}
+
+/// What was reported for the lines of `--progress`.
+#[derive(Default)]
+struct PushProgress {
+    /// The total length of the files and symlinks in the lists.
+    listed_bytes: u64,
+    /// How many entries are before the last file that was begun, with it.
+    checked: u64,
+    /// The file under way: how much of it was sent, and its length.
+    done_bytes: u64,
+    len_bytes: u64,
 }
 
 /// Records what a client sends.
@@ -290,6 +320,7 @@ pub(super) fn directions<'a>(
         waiting: VecDeque::new(),
         listed: Tally::default(),
         ended: 0,
+        progress: PushProgress::default(),
         server: None,
         recorder: None,
         scratch: Vec::new(),
@@ -341,6 +372,9 @@ impl PushEncoder {
         // A walk leaves out what cannot be converted.
         let mut converted = FileEntry::new(charset::line_to_wire(&path).into_owned(), entry.mode);
         let has_len = !matches!(entry.kind(), Kind::Device | Kind::Special);
+        if matches!(entry.kind(), Kind::File | Kind::Symlink) {
+            self.progress.listed_bytes += entry.len_bytes;
+        }
         converted.size = if has_len { entry.len_bytes.cast_signed() } else { 0 };
         (converted.mtime, converted.mtime_nanos) = (entry.mtime.secs, entry.mtime.nanos);
         (converted.uid, converted.gid) = (entry.uid, entry.gid);
@@ -435,6 +469,7 @@ impl PushEncoder {
         drop(shared);
         if self.is_incremental() {
             self.end_list(out);
+            self.report_listed();
         }
         Ok(())
     }
@@ -460,6 +495,42 @@ impl PushEncoder {
             }
         }
         gaps
+    }
+
+    /// Reports how long the lists are.
+    fn report_listed(&self) {
+        if self.wants.progress || self.wants.whole_list {
+            let shared = self.shared.lock();
+            let entries = shared.entries();
+            let (bytes, complete) = (self.progress.listed_bytes, shared.has_all_lists);
+            self.events.push(Event::Listed { entries, bytes, complete }, 0);
+        }
+    }
+
+    /// Reports that a file is begun.
+    fn begin_progress(&mut self, index: i32, item: &Item) {
+        let position = self.shared.lock().position(index);
+        let more = position.saturating_sub(self.progress.checked);
+        self.progress = PushProgress {
+            checked: self.progress.checked + more,
+            done_bytes: 0,
+            len_bytes: item.len_bytes,
+            ..self.progress
+        };
+        self.events.push(Event::Checked(more), 0);
+        if self.wants.begin {
+            self.events.push(Event::Begin(item.name.clone()), 0);
+        }
+    }
+
+    /// Reports that more of the file under way was sent.
+    fn report_progress(&mut self, more_bytes: u64) {
+        let PushProgress { done_bytes, len_bytes, .. } = &mut self.progress;
+        *done_bytes += more_bytes;
+        // Its end is reported once all is sent.
+        if self.wants.progress && *done_bytes < *len_bytes {
+            self.events.push(Event::Progress { done_bytes: *done_bytes, len_bytes: *len_bytes }, 0);
+        }
     }
 
     fn end_list(&mut self, out: &mut Vec<u8>) {
@@ -541,6 +612,7 @@ impl PushEncoder {
         shared.has_all_lists = true;
         let is_empty = shared.lists.iter().all(|list| list.count == 0);
         drop(shared);
+        self.report_listed();
         if let Some(server) = self.server.as_ref().filter(|_| is_empty) {
             // The client of a server leaves without an answer.
             server.inbox.handle(Message::WantsEnd(Box::default()), 0)?;
@@ -556,6 +628,10 @@ impl PushEncoder {
         let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
         drop(shared);
         let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
+        if is_final && self.wants.progress {
+            let rest = self.shared.lock().entries().saturating_sub(self.progress.checked);
+            self.events.push(Event::Checked(rest), 0);
+        }
         let Some(server) = &self.server else {
             self.indices.encode(Ndx::Done, out);
             if let Some(recorder) = self.recorder.as_ref().filter(|_| is_final) {
@@ -596,6 +672,12 @@ impl PushEncoder {
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
     fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
         let (pending, from) = (self.take_item(file)?, out.len());
+        if let Some(Event::Item(item)) = &pending.event
+            && item.transfer
+            && self.wants.progress
+        {
+            self.begin_progress(pending.index, item);
+        }
         match pending.event {
             Some(Event::Item(item)) if with_content && self.wants.after_transfer => self.under_way = Some(item),
             Some(event) => self.events.push(event, 0),
@@ -653,6 +735,10 @@ impl PushEncoder {
         out.extend_from_slice(&digest);
         self.count_moved(out.len() - from);
         self.note_content(from, out);
+        if self.wants.progress && !digest.is_empty() {
+            let len_bytes = self.progress.len_bytes;
+            self.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
+        }
         if let Some(mut item) = self.under_way.take() {
             let shown = || digest::in_shown_order(self.terms.sums.checksum, digest);
             item.digest = self.wants.digest.then(shown).or(item.digest);
@@ -665,6 +751,7 @@ impl PushEncoder {
         let from = out.len();
         self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
         self.tokens.literal(literal, out)?;
+        self.report_progress(literal.len() as u64);
         self.count_moved(out.len() - from);
         self.note_content(from, out);
         Ok(())
@@ -731,6 +818,7 @@ impl Encoder for PushEncoder {
             Message::Copy { offset_bytes, len_bytes, .. } => {
                 self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
                 self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
+                self.report_progress(*len_bytes);
                 self.count_moved(data.len());
                 self.note_content(0, &data);
             }

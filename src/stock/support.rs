@@ -4,7 +4,6 @@
 
 use crate::options::select::MissingArgs;
 use crate::options::{Batch, Check, Connect, Delete, Delta, FilesFrom, Options, Output, Place, Preserve, Select};
-use crate::report::event::Wants;
 
 /// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
 pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
@@ -19,7 +18,7 @@ pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
 }
 
 /// Returns the first option that requires the installed rsync in a run with a stock rsync; `None` if there is none.
-pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Option<&'static str> {
+pub fn unsupported(options: &Options, server_sends: bool) -> Option<&'static str> {
     // The others are handled locally, or are on the command line of the remote rsync, or both.
     let Options {
         preserve,
@@ -142,10 +141,6 @@ pub fn unsupported(options: &Options, wants: Wants, server_sends: bool) -> Optio
         ui: _,
         progress: _,
     } = output;
-    let pushes = !server_sends;
-    let lacking = [
-        (pushes && wants.progress, "--progress"),
-        (pushes && matches!(files_from, Some(FilesFrom::Far(_))), "--files-from on the remote host"),
-    ];
-    lacking.into_iter().find_map(|(is_wanted, name)| is_wanted.then_some(name))
+    let lists_there = !server_sends && matches!(files_from, Some(FilesFrom::Far(_)));
+    lists_there.then_some("--files-from on the remote host")
 }
