@@ -599,7 +599,9 @@ fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     let is_end = |line: &&str| line.starts_with("rsync error: ");
     let is_cause = |line: &&str| is_end(line) && !BROKEN_OFF.iter().any(|code| line.contains(code));
     let code = |line: &str| line.split_once("(code ")?.1.split(')').next()?.parse().ok();
-    let Some(cause) = lines.iter().copied().find(is_cause).and_then(code) else {
+    // A case may have masked the line with the code.
+    let own = (!matches!(exit, 0 | 10 | 12)).then_some(exit);
+    let Some(cause) = lines.iter().copied().find(is_cause).and_then(code).or(own) else {
         return (lines.join("\n"), exit);
     };
     let is_consequence =
