@@ -159,6 +159,10 @@ synctest!(formats_of_transferred_files, with stock, |w: World| {
     for options in [&["-a"][..], &["-az"], &["-aW"], &["-aic"], &["-a", "--cc=md5"], &["-a", "--protocol=29"]] {
         w.agree(&[options, &["--out-format=%n %c %C", "--no-h"]].concat()).exits(0);
     }
+    // The list has another digest than the transfer, or there is none.
+    for options in [&["-aic", "--cc=md5,sha1"], &["-ai", "--cc=none"]] {
+        w.agree(&[&options[..], &["--out-format=%n [%C]"]].concat()).exits(0);
+    }
     w.agree(&["-a", "--out-format=%n %b %l"]).exits(0);
 });
 

@@ -14,7 +14,7 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
 use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
-use crate::options::{Compression, Options};
+use crate::options::{Checksum, Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::{decode_xattr_request, encode_xattr_answer};
@@ -740,8 +740,11 @@ impl PushEncoder {
             self.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
         }
         if let Some(mut item) = self.under_way.take() {
-            let shown = || digest::in_shown_order(self.terms.sums.checksum, digest);
-            item.digest = self.wants.digest.then(shown).or(item.digest);
+            let checksum = self.terms.sums.checksum;
+            let shown = || digest::in_shown_order(checksum, digest);
+            // Under `-c`, the item has the digest of the list. Without a method, there is nothing to show.
+            let is_shown = self.wants.digest && checksum != Checksum::None;
+            item.digest = item.digest.or_else(|| is_shown.then(shown));
             self.events.push(Event::Item(item), 0);
         }
         Ok(())
