@@ -517,6 +517,14 @@ fn push_by_protocol_29(
         all.iter().for_each(|path| std::os::unix::fs::chown(dir.path().join(path), Some(user), None).unwrap());
     }
     put("list", "d\nbig\n");
+    // The current time would decide which times differ.
+    for (tree, secs) in [("src", 2), ("dst", 1)] {
+        for name in ["", "a", "big", "d", "d/x", "d/e", "d/e/y", "d/gone", "gone", "h", "z"] {
+            if let Ok(entry) = std::fs::File::open(dir.path().join(tree).join(name)) {
+                entry.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs)).unwrap();
+            }
+        }
+    }
     let path = if server == oracle::under_test() { "PATH=/nonexistent" } else { "" };
     let script = format!("#!/bin/sh\nshift 2\n{path} exec {} \"$@\"\n", server.display());
     put("shell", &script);
