@@ -14,8 +14,8 @@ use std::io;
 use std::sync::Arc;
 
 /// The unprivileged user, and the names of its group, that serve clients if none are configured.
-const NOBODY: &[u8] = b"nobody";
-const NOBODY_GROUPS: [&[u8]; 2] = [b"nobody", b"nogroup"];
+const DEFAULT_USER: &[u8] = b"nobody";
+const DEFAULT_GROUPS: [&[u8]; 2] = [b"nobody", b"nogroup"];
 
 impl Connection<'_> {
     /// Carries out `daemon chroot`, `daemon gid` and `daemon uid`.
@@ -123,11 +123,11 @@ impl Connection<'_> {
         if sys::ids().0 != 0 {
             return Ok(None);
         }
-        let user = name.as_deref().unwrap_or(NOBODY);
+        let user = name.as_deref().unwrap_or(DEFAULT_USER);
         let Some(uid) = known.user(user) else { return invalid("uid", user) };
         let Some(list) = gid_list else {
-            let default = NOBODY_GROUPS.iter().find_map(|name| known.group(name));
-            return default.map_or_else(|| invalid("gid", NOBODY), |gid| Ok(Some((uid, vec![gid]))));
+            let default = DEFAULT_GROUPS.iter().find_map(|name| known.group(name));
+            return default.map_or_else(|| invalid("gid", DEFAULT_USER), |gid| Ok(Some((uid, vec![gid]))));
         };
         let mut gids = Vec::new();
         for (index, element) in crate::rsyncd::list_elements(&list).enumerate() {
