@@ -585,7 +585,7 @@ fn sorted(mut lines: Vec<&str>) -> Vec<&str> {
 ///
 /// Both ends report the end of the run. If rsync's remote end dies with a code of its own, the local end reports that
 /// the stream ended or that a write failed (12, 10), if it notices that first. The local end exits with either of the two
-/// codes. Without another cause, what is said about a lost connection stays.
+/// codes. Without another cause, the messages about a lost connection are compared.
 fn one_end(stderr: &str, exit: i32) -> (String, i32) {
     const BROKEN_OFF: [&str; 2] = ["(code 12) at", "(code 10) at"];
     const CONSEQUENCES: [&str; 4] = [
