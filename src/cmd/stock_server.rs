@@ -111,15 +111,9 @@ struct ClientLink {
     requested: Arc<OnceLock<Duration>>,
 }
 
-/// Returns the error that names what only the installed rsync can do.
+/// Returns the error that names the first unsupported option of a valid request.
 pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
-    let Ok(options) = &request.options else { return None };
-    let named = stock::unsupported(options, !request.serve.sends);
-    let error = named.map(|named| {
-        let words = format!("sparsync: {named} is not supported with a client that is an rsync");
-        Error::new(Exit::Unsupported, words)
-    });
-    request.unsupported.clone().or(error)
+    request.options.as_ref().ok().and(request.unsupported.clone())
 }
 
 fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: ClientLink) -> Exit {
