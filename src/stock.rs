@@ -48,7 +48,7 @@ use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::{Tally, TextReporter};
-use crate::session::connection::{Connection, undecodable as failed};
+use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
@@ -135,6 +135,32 @@ impl StockTerms {
             digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
             // rsync has no option for these on this platform.
             ..ListOptions::default()
+        }
+    }
+
+    /// Returns a sender.
+    fn sender<'a>(
+        &self,
+        terms: Terms<'a>,
+        (connection, inbox): (&'a Connection, &'a SenderInbox),
+        wants: Wants,
+        report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+    ) -> Sender<'a> {
+        Sender {
+            terms,
+            connection,
+            inbox,
+            // The protocol has no directory digests.
+            key: [0; 16],
+            guess: None,
+            plain_by: self.sums.digested_by(),
+            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            compared_by: Comparison::Negotiated(self.listed),
+            receiver_is_super: true,
+            wants,
+            throttle: throttle(&terms),
+            profile: false,
+            report,
         }
     }
 
@@ -296,14 +322,7 @@ impl StockClient<'_> {
         receiver.dest = self.client.dest.clone();
         receiver.is_client = true;
         receiver.listing_client = items.as_ref().map(|items| items as &dyn ListingClient);
-        let timeout_secs = self.client.options.connect.timeout_secs;
-        let session_io = SessionIo {
-            connection: &connection,
-            intake: Box::new(intake),
-            timeout_secs,
-            link,
-            traffic: traffic.clone(),
-        };
+        let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         session_io.hold(&handler, || {
             let sent = connection.send(&Message::Setup(Box::new(self.client.setup.clone())));
@@ -311,6 +330,17 @@ impl StockClient<'_> {
             let received = receive(&receiver, &handler, &shared, tally);
             sent.and(received)
         })
+    }
+
+    fn session_io<'s>(
+        &self,
+        connection: &'s Arc<Connection>,
+        intake: Box<dyn Intake + 's>,
+        link: Link,
+        traffic: &Arc<[AtomicU64; 2]>,
+    ) -> SessionIo<'s> {
+        let timeout_secs = self.client.options.connect.timeout_secs;
+        SessionIo { connection, intake, timeout_secs, link, traffic: traffic.clone() }
     }
 
     /// Begins the batch file that this run writes.
@@ -373,29 +403,8 @@ impl StockClient<'_> {
             queue.push(event, 0);
             Ok(())
         };
-        let sender = Sender {
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: self.client.key,
-            guess: None,
-            plain_by: stock.sums.digested_by(),
-            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
-            compared_by: Comparison::Negotiated(stock.listed),
-            receiver_is_super: true,
-            wants,
-            throttle: throttle(&terms),
-            profile: false,
-            report: &report,
-        };
-        let timeout_secs = self.client.options.connect.timeout_secs;
-        let session_io = SessionIo {
-            connection: &connection,
-            intake: Box::new(intake),
-            timeout_secs,
-            link,
-            traffic: traffic.clone(),
-        };
+        let sender = stock.sender(terms, (&connection, &inbox), wants, &report);
+        let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {

@@ -7,8 +7,6 @@ use super::support::needs_whole_list;
 use super::{
     Offer, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
 };
-use crate::apply::BlockSums;
-use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -25,8 +23,7 @@ use crate::report::{Reporter as _, Tally, TextReporter, final_error};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::sender::{Sender, SenderInbox};
-use crate::session::throttle;
+use crate::session::sender::SenderInbox;
 use crate::transport::Link;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -178,21 +175,7 @@ impl StockServer<'_> {
             }
             self.report(event, &connection)
         };
-        let sender = Sender {
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: [0; 16],
-            guess: None,
-            plain_by: stock.sums.digested_by(),
-            block_sums: BlockSums::Stock { sums: stock.sums, protocol: stock.protocol },
-            compared_by: Comparison::Negotiated(stock.listed),
-            receiver_is_super: true,
-            wants,
-            throttle: throttle(&terms),
-            profile: false,
-            report: &report,
-        };
+        let sender = stock.sender(terms, (&connection, &inbox), wants, &report);
         let session_io = self.session_io(&connection, Box::new(intake.at_server()), link, traffic.clone());
         let ended = session_io.hold(&*inbox, || {
             std::thread::scope(|scope| {
