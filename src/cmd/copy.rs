@@ -125,9 +125,7 @@ pub fn log_of_server(env: &Env, options: &Options, sends: bool) -> (Option<TextR
     (output.info.stats, output.info.progress) = (0, 0);
     // The sender knows how much it has sent.
     output.debug.deltasum = if sends { output.debug.deltasum } else { 0 };
-    // The client requests items of unchanged entries.
-    let is_loud = output.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"));
-    output.itemize = if is_loud { 2 } else { output.itemize };
+    output.itemize = if output.requests_unchanged() { 2 } else { output.itemize };
     let facts = RunFacts { at_server: true, ..facts(env, options, false, sends) };
     let sink = || Box::new(io::sink());
     let reporter = |log| TextReporter::new(&output, facts, sink(), sink(), Some(log), Arc::new(clock::now_unix));

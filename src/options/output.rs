@@ -136,3 +136,10 @@ pub struct Output {
     /// `--progress` (per file), if `info.progress` is 1; 2 is `progress2`.
     pub progress: bool,
 }
+
+impl Output {
+    /// Returns whether the client of this server requests items of unchanged entries, by `%I` in its format.
+    pub fn requests_unchanged(&self) -> bool {
+        self.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"))
+    }
+}

@@ -108,13 +108,11 @@ impl StockServer<'_> {
     /// Returns the events that a receiver needs for its client.
     fn wants_of_receiver(&self) -> Wants {
         let output = &self.options.output;
-        let has_unchanged =
-            output.out_format.as_deref().is_some_and(|format| format.windows(2).any(|two| two == b"%I"));
         let is_loud = output.info.name >= 2 || output.itemize >= 2 || self.options.select.list_only;
         let logged = self.log.map(|log| log.lock().wants()).unwrap_or_default();
         Wants {
             items: true,
-            unchanged: is_loud || has_unchanged || logged.unchanged,
+            unchanged: is_loud || output.requests_unchanged() || logged.unchanged,
             // Before, only the client learns of it.
             after_transfer: self.log.is_some(),
             digest: logged.digest,
