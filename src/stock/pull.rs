@@ -5,26 +5,28 @@
 //! An index numbers the entries of all lists in sorted order. In a directory, entries that are not directories come
 //! first, so the index of such an entry is that of the directory's first entry plus its place in the listing.
 
+mod encoder;
+mod lists;
+
+pub use self::encoder::{PullEncoder, UnchangedDest};
+use self::lists::{Listing, Slot, SortedList, entry_of, len_of, number_links, take_missing};
+
 use super::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
-use super::basis;
 use super::batch_recorder::BatchRecorder;
 use super::controls::{self, Controls, PeerRole};
 use super::framing::Framing;
-use super::served_items::{Served, deletions_of, head_of};
-use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, PHASE_DELETED, StockTerms, phases};
-use crate::apply::stock_basis;
+use super::served_items::Served;
+use super::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, StockTerms};
 use crate::digest;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::flist::entry::Stat;
 use crate::flist::order::compare_paths;
-use crate::flist::{DirList, Entry, Inode, Kind, Time, Xattr, Xattrs};
+use crate::flist::{DirList, Entry, Kind, Xattrs};
 use crate::fs::{charset, sys};
-use crate::options::{Checksum, Compression, LinkOwners, Options, Recurse, When};
+use crate::options::{Checksum, Compression, Options, Recurse, When};
 use crate::path::RelPath;
 use crate::plan;
-use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer, encode_xattr_request};
-use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer};
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::{CompatFlags, VERSIONS};
@@ -35,16 +37,15 @@ use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
 use crate::proto::rsync::tokens::{self, Token, TokenDecoder};
-use crate::proto::{Basis, Class, DirId, DirListing, Encoder, FileId, IdName, Lane, Message, Roots, SubdirFlags};
+use crate::proto::{Class, DirId, FileId, IdName, Lane, Message, Roots, SubdirFlags};
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Problem, Weight, strerror};
+use crate::report::event::{Problem, Weight, strerror};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed, unexpected};
 use crate::session::receiver::{ListingClient, ReceiverInbox};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 /// What the two directions of a pull share.
@@ -165,58 +166,6 @@ impl ListingIndex {
     }
 }
 
-/// Encodes the messages of the receiver.
-pub struct PullEncoder {
-    protocol: u8,
-    /// Items have a part about extended attributes.
-    has_xattrs: bool,
-    /// Items of hard links do not have that part.
-    has_shortcut: bool,
-    dry_run: bool,
-    /// Deletions are counted at the end.
-    counts_deletions: bool,
-    framing: Framing,
-    sums: Sums,
-    /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
-    takes_blocks: bool,
-    shared: Arc<Mutex<Shared>>,
-    indices: NdxEncoder,
-    /// What is sent first.
-    opening: Vec<u8>,
-    /// Set if files are requested although nothing is changed.
-    unchanged_dest: Option<UnchangedDest>,
-}
-
-/// The length of a [`SumHead`].
-const SUM_HEAD_LEN_BYTES: usize = 16;
-
-/// The destination of `--only-write-batch`, where only this encoder reads the basis of a file.
-pub(super) struct UnchangedDest {
-    /// The destination as given.
-    pub(super) path: Vec<u8>,
-    /// See [`LinkOwners`].
-    pub(super) link_owners: LinkOwners,
-    /// Files are sent whole.
-    pub(super) is_whole: bool,
-    /// The rest of a file is sent, so that only the length of the basis is needed.
-    pub(super) appends: bool,
-    /// `--block-size`
-    pub(super) block_len_bytes: Option<u32>,
-}
-
-impl UnchangedDest {
-    /// Returns the destination at a path.
-    pub(super) fn of(options: &Options, path: Vec<u8>) -> UnchangedDest {
-        UnchangedDest {
-            path,
-            link_owners: options.preserve.link_owners,
-            appends: options.place.append.is_some(),
-            is_whole: options.delta.whole_file == Some(true),
-            block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
-        }
-    }
-}
-
 /// Reads what the sender sends, as the messages of a sender.
 pub struct PullIntake<'a> {
     terms: StockTerms,
@@ -257,186 +206,6 @@ pub fn directions<'a>(
         unchanged_dest: None,
     };
     (encoder, PullIntake { terms, options, inbox, shared, recorder: None, is_left: false })
-}
-
-impl PullEncoder {
-    /// Appends the ends of the lists of which nothing more is needed, in order.
-    fn end_lists(&mut self, out: &mut Vec<u8>) {
-        let mut shared = self.shared.lock();
-        while shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
-            self.indices.encode(Ndx::Done, out);
-            shared.ended += 1;
-            shared.note(Sent::End, self.protocol);
-        }
-    }
-
-    /// Makes the encoder request files although nothing is changed.
-    pub(super) fn leaving(self, dest: UnchangedDest) -> PullEncoder {
-        PullEncoder { unchanged_dest: Some(dest), ..self }
-    }
-
-    /// Makes the sender a client that reports all items. See [`PullIntake::serving`].
-    pub(super) fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
-        PullEncoder { has_xattrs, framing: Framing::of_server(terms), ..self }
-    }
-
-    /// Appends an item, which the sender returns. Returns its index.
-    fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
-        let mut shared = self.shared.lock();
-        let index = shared.index(file)?;
-        let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run { Sent::Request } else { Sent::Probe };
-        shared.note(sent(index), self.protocol);
-        let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
-        if !requested.1.is_empty() {
-            head.flags = head.flags | ItemFlags::REPORT_XATTR;
-        }
-        let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
-        self.indices.encode(Ndx::Entry(index), out);
-        head.encode(self.protocol, out);
-        if has_xattrs {
-            encode_xattr_request(&requested.1, out);
-            // The sender returns it with an answer.
-            shared.requested_xattrs.entry(index).or_default().push_back(requested);
-        }
-        Ok(index)
-    }
-
-    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
-        let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
-        let flags = announced.unwrap_or(ItemFlags::TRANSFER);
-        let index = self.item_head(file, ItemHead { flags, ..ItemHead::default() }, out)?;
-        self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
-        match basis {
-            Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
-            // The head alone says how long the prefix is.
-            Basis::Prefix { len_bytes, .. } => {
-                let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
-                head.map_err(failed)?.encode(out);
-            }
-            Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
-        }
-        if self.protocol == 29 {
-            let mut shared = self.shared.lock();
-            shared.note(Sent::Probe(index), self.protocol);
-            let mut flags = ItemFlags::REPORT_TIME;
-            if let Some(served) = &mut shared.served {
-                served.expect_return(index);
-                // The client reports changes.
-                flags = ItemFlags::default();
-            }
-            self.indices.encode(Ndx::Entry(index), out);
-            ItemHead { flags, ..ItemHead::default() }.encode(self.protocol, out);
-        }
-        Ok(())
-    }
-
-    /// Appends the item of an entry for a client that reports it. The item of a file that will be requested waits for
-    /// the request.
-    fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
-        let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
-        let head = head_of(item);
-        let is_transfer = head.flags.has(ItemFlags::TRANSFER);
-        if is_transfer && !self.dry_run {
-            if let Some(served) = &mut self.shared.lock().served {
-                served.announce(file, head.flags);
-            }
-            return Ok(());
-        }
-        let index = self.item_head(file, head, out)?;
-        if let Some(served) = &mut self.shared.lock().served {
-            served.expect_return(index);
-        }
-        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
-            let sums = |fd: OwnedFd| stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol);
-            let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
-            match basis.ok().filter(|_| !dest.is_whole) {
-                Some(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
-                Some(sums) => out.extend_from_slice(&sums),
-                None => SumHead::default().encode(out),
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the ends of retries, of delayed updates, and of deletions.
-    fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
-        let mut shared = self.shared.lock();
-        for phase in 1..phases(self.protocol) {
-            if phase == PHASE_DELETED && self.counts_deletions && shared.served.is_some() {
-                self.indices.encode(Ndx::Deletions, out);
-                deletions_of(counted).encode(out);
-            }
-            self.indices.encode(Ndx::Done, out);
-            shared.note(Sent::End, self.protocol);
-        }
-    }
-
-    /// Requests values of extended attributes.
-    fn request_xattrs(&mut self, file: FileId, list: u32, numbers: &[u32], out: &mut Vec<u8>) -> Result<()> {
-        let mut shared = self.shared.lock();
-        let index = shared.index(file)?;
-        shared.requested_xattrs.entry(index).or_default().push_back((list, numbers.to_vec()));
-        drop(shared);
-        self.indices.encode(Ndx::Entry(index), out);
-        ItemHead { flags: ItemFlags::REPORT_XATTR, ..ItemHead::default() }.encode(self.protocol, out);
-        encode_xattr_request(numbers, out);
-        Ok(())
-    }
-}
-
-impl Encoder for PullEncoder {
-    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
-        let mut data = Vec::new();
-        match message {
-            Message::Setup(_) => out.append(&mut self.opening),
-            Message::Want { file, basis: Basis::Xattrs { list, numbers }, .. } => {
-                self.request_xattrs(*file, *list, numbers, &mut data)?;
-            }
-            Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
-            Message::Done(dir) => {
-                let mut shared = self.shared.lock();
-                let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
-                if let Some(list) = listing.and_then(|listing| listing.list) {
-                    shared.lists[list].is_done = true;
-                }
-                if let Some(served) = &mut shared.served {
-                    served.forget(*dir);
-                }
-                drop(shared);
-                self.end_lists(&mut data);
-            }
-            Message::WantsEnd(counted) => {
-                self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
-                self.end_lists(&mut data);
-                self.end_phases(counted, &mut data);
-            }
-            Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
-            Message::Event(Event::Deleted { name, kind, .. }) => {
-                let path = charset::line_to_wire(name).into_owned();
-                let deleted = Control::Deleted { path, is_dir: *kind == Kind::Dir };
-                self.framing.control(deleted, out);
-            }
-            Message::Event(event) => self.framing.event(event, out),
-            // The goodbye.
-            Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
-            Message::Placed(file) => {
-                let index = self.shared.lock().index(*file)?;
-                self.framing.control(Control::Success(index), out);
-            }
-            // As in rsync, no keep-alive is sent before the first list has come.
-            Message::Ping if !self.shared.lock().lists.is_empty() => {
-                self.framing.control(Control::KeepAlive, out);
-            }
-            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
-            // The others have no counterpart.
-            _ => {}
-        }
-        if self.shared.lock().has_left {
-            data.clear();
-        }
-        self.framing.data(&data, out);
-        Ok(())
-    }
 }
 
 impl Intake for PullIntake<'_> {
@@ -1246,137 +1015,12 @@ fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
     (!name.is_empty()).then_some(IdName { is_group, id, name })
 }
 
-/// A place in a list that the sender has sorted.
-struct Slot {
-    place: u32,
-    /// `None` for a duplicate, and for what was taken out.
-    entry: Option<FileEntry>,
-}
-
-/// A list in sorted order.
-struct SortedList {
-    /// The index of its first entry.
-    first: i32,
-    entries: Vec<Slot>,
-    /// The places of the duplicates that are directories. They are numbered, too.
-    dropped_dirs: HashSet<u32>,
-    /// The places of directories whose names cannot be converted. They are numbered, too.
-    lost_dirs: Vec<u32>,
-    /// Under `-R`, the directories that are not only leading elements of arguments.
-    named_dirs: HashSet<Vec<u8>>,
-    ids: Vec<IdName>,
-    problems: Vec<Problem>,
-}
-
-/// Takes the arguments that do not exist out of a list.
-fn take_missing(entries: &mut [Slot]) -> decode_error::Result<Vec<RelPath>> {
-    let missing = entries.iter_mut().filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
-    missing.map(|entry| RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))).collect()
-}
-
-/// The listing of a directory that is being assembled.
-struct Listing {
-    message: DirListing,
-    /// The index of the first entry of the list that contains it.
-    first: i32,
-    /// The place of each entry in that list.
-    places: Vec<u32>,
-    /// The memory that it takes, in bytes.
-    cost: u64,
-    /// See [`ListingIndex::dirs`].
-    dirs: (u32, Vec<u32>),
-}
-
-impl Listing {
-    fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
-        let message = DirListing { path, may_delete: has_content, is_named: !has_content, ..DirListing::default() };
-        Listing { message, first, places: Vec::new(), cost: size_of::<DirListing>() as u64, dirs: Default::default() }
-    }
-
-    fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {
-        let (access, default) = entry.acls();
-        let xattrs_len = entry.xattrs().iter().map(|(name, value)| size_of::<Xattr>() + name.len() + value.len());
-        let rest = access.len() + default.len() + xattrs_len.sum::<usize>();
-        self.cost += (size_of::<Entry>() + name.len() + entry.target().len() + rest) as u64;
-        self.message.list.push_entry(name, entry);
-        self.places.push(place);
-        self.message.subs.extend(sub);
-    }
-
-    /// Moves the index of the first entry here, and returns whether the others do not count up from it. `has_dirs`:
-    /// directories have items.
-    fn has_gaps(&mut self, has_dirs: bool) -> bool {
-        let Some(&first) = self.places.iter().min() else { return false };
-        self.first = self.first.saturating_add_unsigned(first);
-        self.places.iter_mut().for_each(|place| *place -= first);
-        // Directories are requested only for their attributes.
-        let is_requested = |entry: &Entry| has_dirs || !entry.is_dir() || entry.has_abbreviated();
-        let entries = (0..).zip(&self.places).zip(&self.message.list.entries);
-        entries.into_iter().any(|((at, &place), entry)| place != at && is_requested(entry))
-    }
-}
-
-/// Replaces inode numbers by numbers of groups, for files with several names.
-fn number_links(entries: &mut [FileEntry]) {
-    let mut groups: HashMap<(i64, i64), (i32, u32)> = HashMap::new();
-    for (number, entry) in (0..).zip(&*entries) {
-        if let HardLink::Inode { dev, inode } = entry.hard_link {
-            groups.entry((dev, inode)).or_insert((number, 0)).1 += 1;
-        }
-    }
-    for entry in entries {
-        if let HardLink::Inode { dev, inode } = entry.hard_link {
-            let group = groups.get(&(dev, inode)).filter(|(_, count)| *count > 1);
-            entry.hard_link = group.map_or(HardLink::None, |(number, _)| HardLink::Member(*number));
-        }
-    }
-}
-
-fn len_of(entry: &FileEntry) -> u64 {
-    // The target is missing without `-l`, and a converted one has another length.
-    if entry.target.is_empty() || charset::of_names().is_some() {
-        entry.size.max(0).cast_unsigned()
-    } else {
-        entry.target.len() as u64
-    }
-}
-
-fn entry_of(entry: &FileEntry) -> Entry {
-    let time = |secs, nanos| Time { secs, nanos };
-    let stat = Stat {
-        mode: entry.mode,
-        uid: entry.uid,
-        gid: entry.gid,
-        mtime: time(entry.mtime, entry.mtime_nanos),
-        len_bytes: len_of(entry),
-        ..Stat::default()
-    };
-    let mut converted = Entry::of(&stat);
-    if !entry.target.is_empty() {
-        converted.extra_mut().target = Some(entry.target.clone().into());
-    }
-    if entry.kind() == Kind::Device {
-        converted.extra_mut().rdev = sys::device_number(entry.rdev.0, entry.rdev.1);
-    }
-    if entry.atime != 0 {
-        converted.extra_mut().atime = Some(time(entry.atime, 0));
-    }
-    // Zeros stand for a file that the sender could not read.
-    if entry.digest.iter().any(|&byte| byte != 0) {
-        converted.extra_mut().digest = Some(digest::padded(&entry.digest));
-    }
-    if let HardLink::Member(group) = entry.hard_link {
-        let ino = u64::from(group.unsigned_abs());
-        converted.inode = Some(Box::new(Inode { dev: 0, ino, nlink: 2 }));
-    }
-    converted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::options::Checksum;
     use crate::proto::Native;
+    use crate::proto::rsync::block_sums::Sums;
     use crate::proto::rsync::file_list::{ListEncoder, ListOptions};
     use crate::proto::rsync::mux;
 

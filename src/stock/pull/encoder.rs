@@ -1,0 +1,255 @@
+//! What a receiver sends to a stock rsync: its requests and reports become items, and it ends lists and phases.
+
+use super::{Sent, Shared};
+use crate::apply::stock_basis;
+use crate::error::Result;
+use crate::flist::Kind;
+use crate::fs::charset;
+use crate::options::{LinkOwners, Options};
+use crate::proto::rsync::attributes::encode_xattr_request;
+use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::mux::Control;
+use crate::proto::rsync::number::{Ndx, NdxEncoder};
+use crate::proto::{Basis, Encoder, FileId, Lane, Message};
+use crate::report::Tally;
+use crate::report::event::{Event, Item};
+use crate::session::connection::{undecodable as failed, unexpected};
+use crate::stock::framing::Framing;
+use crate::stock::served_items::{deletions_of, head_of};
+use crate::stock::{PHASE_DELETED, StockTerms, basis, phases};
+use parking_lot::Mutex;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+/// Encodes the messages of the receiver.
+pub struct PullEncoder {
+    pub(super) protocol: u8,
+    /// Items have a part about extended attributes.
+    pub(super) has_xattrs: bool,
+    /// Items of hard links do not have that part.
+    pub(super) has_shortcut: bool,
+    pub(super) dry_run: bool,
+    /// Deletions are counted at the end.
+    pub(super) counts_deletions: bool,
+    pub(super) framing: Framing,
+    pub(super) sums: Sums,
+    /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
+    pub(super) takes_blocks: bool,
+    pub(super) shared: Arc<Mutex<Shared>>,
+    pub(super) indices: NdxEncoder,
+    /// What is sent first.
+    pub(super) opening: Vec<u8>,
+    /// Set if files are requested although nothing is changed.
+    pub(super) unchanged_dest: Option<UnchangedDest>,
+}
+
+/// The length of a [`SumHead`].
+const SUM_HEAD_LEN_BYTES: usize = 16;
+
+/// The destination of `--only-write-batch`, where only this encoder reads the basis of a file.
+pub struct UnchangedDest {
+    /// The destination as given.
+    path: Vec<u8>,
+    /// See [`LinkOwners`].
+    link_owners: LinkOwners,
+    /// Files are sent whole.
+    is_whole: bool,
+    /// The rest of a file is sent, so that only the length of the basis is needed.
+    appends: bool,
+    /// `--block-size`
+    block_len_bytes: Option<u32>,
+}
+
+impl UnchangedDest {
+    /// Returns the destination at a path.
+    pub fn of(options: &Options, path: Vec<u8>) -> UnchangedDest {
+        UnchangedDest {
+            path,
+            link_owners: options.preserve.link_owners,
+            appends: options.place.append.is_some(),
+            is_whole: options.delta.whole_file == Some(true),
+            block_len_bytes: u32::try_from(options.delta.block_size_bytes).ok().filter(|&len| len > 0),
+        }
+    }
+}
+
+impl PullEncoder {
+    /// Appends the ends of the lists of which nothing more is needed, in order.
+    fn end_lists(&mut self, out: &mut Vec<u8>) {
+        let mut shared = self.shared.lock();
+        while shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
+            self.indices.encode(Ndx::Done, out);
+            shared.ended += 1;
+            shared.note(Sent::End, self.protocol);
+        }
+    }
+
+    /// Makes the encoder request files although nothing is changed.
+    pub fn leaving(self, dest: UnchangedDest) -> PullEncoder {
+        PullEncoder { unchanged_dest: Some(dest), ..self }
+    }
+
+    /// Makes the sender a client that reports all items. See [`PullIntake::serving`].
+    pub fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
+        PullEncoder { has_xattrs, framing: Framing::of_server(terms), ..self }
+    }
+
+    /// Appends an item, which the sender returns. Returns its index.
+    fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
+        let mut shared = self.shared.lock();
+        let index = shared.index(file)?;
+        let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run { Sent::Request } else { Sent::Probe };
+        shared.note(sent(index), self.protocol);
+        let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
+        if !requested.1.is_empty() {
+            head.flags = head.flags | ItemFlags::REPORT_XATTR;
+        }
+        let has_xattrs = self.has_xattrs && head.has_xattrs(self.has_shortcut);
+        self.indices.encode(Ndx::Entry(index), out);
+        head.encode(self.protocol, out);
+        if has_xattrs {
+            encode_xattr_request(&requested.1, out);
+            // The sender returns it with an answer.
+            shared.requested_xattrs.entry(index).or_default().push_back(requested);
+        }
+        Ok(index)
+    }
+
+    fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
+        let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
+        let flags = announced.unwrap_or(ItemFlags::TRANSFER);
+        let index = self.item_head(file, ItemHead { flags, ..ItemHead::default() }, out)?;
+        self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
+        match basis {
+            Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
+            // The head alone says how long the prefix is.
+            Basis::Prefix { len_bytes, .. } => {
+                let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
+                head.map_err(failed)?.encode(out);
+            }
+            Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
+        }
+        if self.protocol == 29 {
+            let mut shared = self.shared.lock();
+            shared.note(Sent::Probe(index), self.protocol);
+            let mut flags = ItemFlags::REPORT_TIME;
+            if let Some(served) = &mut shared.served {
+                served.expect_return(index);
+                // The client reports changes.
+                flags = ItemFlags::default();
+            }
+            self.indices.encode(Ndx::Entry(index), out);
+            ItemHead { flags, ..ItemHead::default() }.encode(self.protocol, out);
+        }
+        Ok(())
+    }
+
+    /// Appends the item of an entry for a client that reports it. The item of a file that will be requested waits for
+    /// the request.
+    fn report(&mut self, item: &Item, out: &mut Vec<u8>) -> Result<()> {
+        let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
+        let head = head_of(item);
+        let is_transfer = head.flags.has(ItemFlags::TRANSFER);
+        if is_transfer && !self.dry_run {
+            if let Some(served) = &mut self.shared.lock().served {
+                served.announce(file, head.flags);
+            }
+            return Ok(());
+        }
+        let index = self.item_head(file, head, out)?;
+        if let Some(served) = &mut self.shared.lock().served {
+            served.expect_return(index);
+        }
+        if let Some(dest) = self.unchanged_dest.as_ref().filter(|_| is_transfer) {
+            let sums = |fd: OwnedFd| stock_basis(fd.as_fd(), dest.block_len_bytes, &self.sums, self.protocol);
+            let basis = basis::open(&dest.path, &item.name, dest.link_owners).and_then(sums);
+            match basis.ok().filter(|_| !dest.is_whole) {
+                Some(sums) if dest.appends => out.extend(sums.into_iter().take(SUM_HEAD_LEN_BYTES)),
+                Some(sums) => out.extend_from_slice(&sums),
+                None => SumHead::default().encode(out),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the ends of retries, of delayed updates, and of deletions.
+    fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
+        let mut shared = self.shared.lock();
+        for phase in 1..phases(self.protocol) {
+            if phase == PHASE_DELETED && self.counts_deletions && shared.served.is_some() {
+                self.indices.encode(Ndx::Deletions, out);
+                deletions_of(counted).encode(out);
+            }
+            self.indices.encode(Ndx::Done, out);
+            shared.note(Sent::End, self.protocol);
+        }
+    }
+
+    /// Requests values of extended attributes.
+    fn request_xattrs(&mut self, file: FileId, list: u32, numbers: &[u32], out: &mut Vec<u8>) -> Result<()> {
+        let mut shared = self.shared.lock();
+        let index = shared.index(file)?;
+        shared.requested_xattrs.entry(index).or_default().push_back((list, numbers.to_vec()));
+        drop(shared);
+        self.indices.encode(Ndx::Entry(index), out);
+        ItemHead { flags: ItemFlags::REPORT_XATTR, ..ItemHead::default() }.encode(self.protocol, out);
+        encode_xattr_request(numbers, out);
+        Ok(())
+    }
+}
+
+impl Encoder for PullEncoder {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = Vec::new();
+        match message {
+            Message::Setup(_) => out.append(&mut self.opening),
+            Message::Want { file, basis: Basis::Xattrs { list, numbers }, .. } => {
+                self.request_xattrs(*file, *list, numbers, &mut data)?;
+            }
+            Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
+            Message::Done(dir) => {
+                let mut shared = self.shared.lock();
+                let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
+                if let Some(list) = listing.and_then(|listing| listing.list) {
+                    shared.lists[list].is_done = true;
+                }
+                if let Some(served) = &mut shared.served {
+                    served.forget(*dir);
+                }
+                drop(shared);
+                self.end_lists(&mut data);
+            }
+            Message::WantsEnd(counted) => {
+                self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
+                self.end_lists(&mut data);
+                self.end_phases(counted, &mut data);
+            }
+            Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
+            Message::Event(Event::Deleted { name, kind, .. }) => {
+                let path = charset::line_to_wire(name).into_owned();
+                let deleted = Control::Deleted { path, is_dir: *kind == Kind::Dir };
+                self.framing.control(deleted, out);
+            }
+            Message::Event(event) => self.framing.event(event, out),
+            // The goodbye.
+            Message::Bye(_) => self.indices.encode(Ndx::Done, &mut data),
+            Message::Placed(file) => {
+                let index = self.shared.lock().index(*file)?;
+                self.framing.control(Control::Success(index), out);
+            }
+            // As in rsync, no keep-alive is sent before the first list has come.
+            Message::Ping if !self.shared.lock().lists.is_empty() => {
+                self.framing.control(Control::KeepAlive, out);
+            }
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
+            // The others have no counterpart.
+            _ => {}
+        }
+        if self.shared.lock().has_left {
+            data.clear();
+        }
+        self.framing.data(&data, out);
+        Ok(())
+    }
+}
