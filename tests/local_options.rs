@@ -12,6 +12,13 @@ synctest!(older_protocols_drop_fractions_and_delete_first, |w: World| {
     }
 });
 
+synctest!(older_protocols_show_no_checksums, |w: World| {
+    w.only_local(LOCAL).source(TREE).dest(OLD).keep_dest();
+    for options in ["-a", "-ac"] {
+        w.restore_dest().agree(&[options, "--out-format=%n [%C]", "--protocol=29"]).exits(0);
+    }
+});
+
 synctest!(older_protocols_verify_what_they_append_to, |w: World| {
     for (protocol, dest) in [("--protocol=30", "dst30"), ("--protocol=29", "dst29")] {
         w.only_local(LOCAL).source("f*70000").tree(dest, "f=other").once();

@@ -92,6 +92,8 @@ pub struct Constants {
     pub keeps_group: bool,
     /// Whether this is a dry run; `%C` of a file that would be transferred is then zeros.
     pub dry_run: bool,
+    /// Whether `%C` shows checksums, which rsync does from protocol 30 on.
+    pub shows_sums: bool,
     /// The checksum that `%C` shows.
     pub sum: Checksum,
     /// Paths without their first slash. Names of these entries, their parents and everything below are shown with it.
@@ -295,7 +297,7 @@ fn put_field(
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
         Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
-        Field::Digest => match item.and_then(|i| i.digest.as_deref()) {
+        Field::Digest => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
             Some(digest) => {
                 for byte in digest {
                     _ = write!(out, "{byte:02x}");
@@ -303,7 +305,8 @@ fn put_field(
             }
             None => {
                 let len_bytes = shown_len_bytes(constants.sum);
-                let zeros = constants.dry_run && len_bytes > 0 && item.is_some_and(|i| i.transfer);
+                let zeros =
+                    constants.dry_run && constants.shows_sums && len_bytes > 0 && item.is_some_and(|i| i.transfer);
                 let fill = if zeros { b'0' } else { b' ' };
                 // Without a checksum algorithm there are two blanks.
                 out.resize(out.len() + 2 * len_bytes.max(1), fill);
@@ -438,6 +441,7 @@ pub(super) mod tests {
         keeps_owner: true,
         keeps_group: true,
         dry_run: false,
+        shows_sums: true,
         sum: Checksum::Xxh128,
         rooted: Vec::new(),
     };

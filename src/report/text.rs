@@ -132,6 +132,7 @@ impl TextReporter {
             keeps_owner: facts.keeps_owner,
             keeps_group: facts.keeps_group,
             dry_run: facts.dry_run,
+            shows_sums: facts.protocol.is_none_or(|protocol| protocol >= 30),
             sum: facts.sum,
             rooted: facts.rooted.clone(),
         };
@@ -167,6 +168,7 @@ impl TextReporter {
     /// Leaves out what rsync does not print at this version of its protocol.
     pub fn limit_to(&mut self, protocol: u8) {
         self.facts.protocol = Some(protocol);
+        self.constants.shows_sums &= protocol >= 30;
         if protocol < 30 && self.facts.banner == Banner::Incremental {
             self.facts.banner = Banner::Whole;
         }

@@ -115,6 +115,21 @@ impl World {
         self
     }
 
+    /// Keeps the state of `dst`, for [`World::restore_dest`].
+    pub fn keep_dest(&self) -> &Self {
+        self.twins.iter().for_each(|twin| copy_tree(&twin.join("dst"), &twin.with_extension("kept")));
+        self
+    }
+
+    /// Restores the state of `dst` that was kept. Otherwise a run finds what the one before it has copied.
+    pub fn restore_dest(&self) -> &Self {
+        for twin in &self.twins {
+            std::fs::remove_dir_all(twin.join("dst")).expect("dst can be removed");
+            copy_tree(&twin.with_extension("kept"), &twin.join("dst"));
+        }
+        self
+    }
+
     /// Adds a file to the world beside the trees, for example a list or rules.
     pub fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
         self.build(".", |tree| drop(tree.file(path, content)))
@@ -642,6 +657,12 @@ fn put_world(bytes: &[u8], twin: &Path) -> Vec<u8> {
     }
     put.extend_from_slice(rest);
     put
+}
+
+/// Copies a tree with all attributes to a path that does not exist.
+fn copy_tree(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("cp can be started");
+    assert!(copied.success(), "{} can be copied", from.display());
 }
 
 /// Runs mount(8) and returns whether it succeeded.
