@@ -730,20 +730,21 @@ impl PushEncoder {
         let from = out.len();
         self.tokens.end(out)?;
         self.is_open = false;
+        let is_whole = !digest.is_empty();
         let digest: Vec<u8> =
             digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes).collect();
         out.extend_from_slice(&digest);
         self.count_moved(out.len() - from);
         self.note_content(from, out);
-        if self.wants.progress && !digest.is_empty() {
+        if self.wants.progress && is_whole {
             let len_bytes = self.progress.len_bytes;
             self.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
         }
         if let Some(mut item) = self.under_way.take() {
             let checksum = self.terms.sums.checksum;
             let shown = || digest::in_shown_order(checksum, digest);
-            // Under `-c`, the item has the digest of the list. Without a method, there is nothing to show.
-            let is_shown = self.wants.digest && checksum != Checksum::None;
+            // Under `-c`, the item has the digest of the list. Without content or a method, there is nothing to show.
+            let is_shown = self.wants.digest && is_whole && checksum != Checksum::None;
             item.digest = item.digest.or_else(|| is_shown.then(shown));
             self.events.push(Event::Item(item), 0);
         }
