@@ -28,17 +28,8 @@ fn read_both_ways(w: &World, recorded: &[&str], read: &[&str]) {
             record(w, program, &[recorded, &[&format!("{option}={BATCH}")]].concat());
             w.once().no_dry_run();
             w.agree_paths(&[read, &[&format!("--read-batch={BATCH}")]].concat(), &["dst/"]).exits(0);
-            restore(w);
+            w.restore_dest();
         }
-    }
-}
-
-/// Takes back what a run has changed.
-fn restore(w: &World) {
-    for twin in twins(w) {
-        std::fs::remove_dir_all(twin.join("dst")).unwrap();
-        let copied = Command::new("cp").args(["-a", "old", "dst"]).current_dir(twin).status().unwrap();
-        assert!(copied.success());
     }
 }
 
@@ -47,14 +38,9 @@ fn twins(w: &World) -> [std::path::PathBuf; 2] {
     ["oracle", "tested"].map(|name| scratch.join(name))
 }
 
-/// Creates `src`, `dst`, and `old`, which equals `dst`.
+/// Creates `src` and `dst`, which is kept.
 fn trees<'w>(w: &'w World, source: &str, dest: &str) -> &'w World {
-    w.only_local(LOCAL).source(source).dest(dest);
-    for twin in twins(w) {
-        let copied = Command::new("cp").args(["-a", "dst", "old"]).current_dir(twin).status().unwrap();
-        assert!(copied.success());
-    }
-    w
+    w.only_local(LOCAL).source(source).dest(dest).keep_dest()
 }
 
 synctest!(batch_of_each_protocol, |w: World| {
@@ -67,7 +53,7 @@ synctest!(batch_of_each_protocol, |w: World| {
         let written = format!("--write-batch={BATCH}");
         record(&w, oracle::rsync(), &["-a", "--no-W", &format!("--protocol={protocol}"), &written]);
         w.agree_paths(&[options, &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
-        restore(&w);
+        w.restore_dest();
     }
     w.agree_paths(&["-a", "--protocol=28", &format!("--read-batch={BATCH}")], &["dst/"]).exits(2);
 });
@@ -132,9 +118,9 @@ synctest!(options_follow_the_batch, |w: World| {
     record(&w, oracle::rsync(), &["-az", "--no-inc-recursive", &written]);
     w.no_dry_run().once();
     w.agree_paths(&["-aHAXcv", "--inplace", &read], &["dst/"]).exits(0);
-    restore(&w);
+    w.restore_dest();
     w.agree_paths(&["-tpv", &read], &["dst/"]).exits(0);
-    restore(&w);
+    w.restore_dest();
     record(&w, oracle::rsync(), &["-a", &written]);
     for options in [["-av", "--delete-after"], ["-av", "--no-inc-recursive"], ["-tv", "-p"]] {
         w.agree_paths(&[&options[..], &[&read]].concat(), &["dst/"]).exits(1);
@@ -270,7 +256,7 @@ synctest!(batch_of_a_remote_copy, |w: World| {
             assert_eq!(differs.status.success(), option == "--only-write-batch", "{option} {source}");
             std::fs::remove_dir_all(w.tested().join("../far")).unwrap();
             w.agree_paths(&["-ai", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
-            restore(&w);
+            w.restore_dest();
         }
     }
 });

@@ -53,10 +53,10 @@ synctest!(backup_and_temp_dirs, |w: World| {
 
 synctest!(listed_names_that_lead_out, |w: World| {
     scene(&w);
-    w.file("list", "l/a\nd/b\n").file("dirs", "l/\nl\n").only_local("see above").dest("");
+    w.file("list", "l/a\nd/b\n").file("dirs", "l/\nl\n").only_local("see above").dest("").keep_dest();
     for options in [&["-ai"][..], &["-aiL"], &["-aik"], &["-ai", "--no-R"], &["-air"]] {
         for list in ["--files-from=list", "--files-from=dirs"] {
-            w.agree(&[options, &[CONFINED, list]].concat());
+            w.restore_dest().agree(&[options, &[CONFINED, list]].concat());
         }
     }
 });

@@ -155,15 +155,15 @@ pub fn acls(w: &World) {
 
 synctest!(formats_of_transferred_files, with stock, |w: World| {
     w.not_pulled("the bytes of a receiver differ").source("a big*100000 same new*70000 empty*0 d/x");
-    w.dest("big*90000@-5 same d/x@-4");
+    w.dest("big*90000@-5 same d/x@-4").keep_dest();
     for options in [&["-a"][..], &["-az"], &["-aW"], &["-aic"], &["-a", "--cc=md5"], &["-a", "--protocol=29"]] {
-        w.agree(&[options, &["--out-format=%n %c %C", "--no-h"]].concat()).exits(0);
+        w.restore_dest().agree(&[options, &["--out-format=%n %c %C", "--no-h"]].concat()).exits(0);
     }
     // The list has another digest than the transfer, or there is none.
     for options in [&["-aic", "--cc=md5,sha1"], &["-ai", "--cc=none"]] {
-        w.agree(&[&options[..], &["--out-format=%n [%C]"]].concat()).exits(0);
+        w.restore_dest().agree(&[&options[..], &["--out-format=%n [%C]"]].concat()).exits(0);
     }
-    w.agree(&["-a", "--out-format=%n %b %l"]).exits(0);
+    w.restore_dest().agree(&["-a", "--out-format=%n %b %l"]).exits(0);
 });
 
 synctest!(access_control_lists, with stock, |w: World| {

@@ -65,8 +65,9 @@ synctest!(extended_attributes_of_an_alternate_tree, with client, |w: World| {
             t.file("twin", "a").xattr("user.long", name.repeat(20)).xattr("user.same", "a".repeat(40));
         });
     }
+    w.dest("").keep_dest();
     for option in ["--link-dest=../alt", "--copy-dest=../alt", "--compare-dest=../alt"] {
-        w.agree(&["-aiX", option]).exits(0);
+        w.restore_dest().agree(&["-aiX", option]).exits(0);
     }
 });
 
@@ -101,18 +102,18 @@ synctest!(names_listed_on_the_server, with client, |w: World| {
 });
 
 synctest!(log_file, with client, |w: World| {
-    w.source("a b=changed@5 c@9 d/x l->a m==a").dest("a b=change c=c@5 old").no_dry_run();
+    w.source("a b=changed@5 c@9 d/x l->a m==a").dest("a b=change c=c@5 old").keep_dest().no_dry_run();
     for options in [&["-a"][..], &["-ai", "--delete"], &["-aii"], &["-aH"], &["-an"], &["-aq"], &["-avv", "--dry-run"]] {
         let options = [options, &["-M--log-file=far.log"]].concat();
-        w.once().agree(&options).exits(0);
+        w.once().restore_dest().agree(&options).exits(0);
     }
 });
 
 synctest!(log_file_with_a_format, with client, |w: World| {
-    w.source("a b=changed@5 d/x l->a").dest("a b=change old").no_dry_run();
+    w.source("a b=changed@5 d/x l->a").dest("a b=change old").keep_dest().no_dry_run();
     for format in ["%o %n %l", "%i %n%L"] {
         let format = format!("-M--log-file-format={format}");
-        w.once().agree(&["-a", "--delete", "-M--log-file=far.log", &format]).exits(0);
+        w.once().restore_dest().agree(&["-a", "--delete", "-M--log-file=far.log", &format]).exits(0);
     }
 });
 
