@@ -14,7 +14,7 @@ mod partials;
 mod plan_queue;
 mod shared_files;
 
-pub use self::batch::Batch;
+pub use self::batch::{Batch, Retries};
 use self::batch::{Member, Work};
 use self::deletions::Deletions;
 use self::dirs::{DirMaker, Opened};
@@ -196,6 +196,7 @@ impl<'a> Generator<'a> {
         for work in self.links.close() {
             self.out.queue_work(work)?;
         }
+        self.out.end_requests()?;
         self.out.settle_followers()?;
         self.out.queue_work(Vec::new())
     }

@@ -85,6 +85,8 @@ pub struct Context<'a> {
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: the source's directory and name with the destination's.
     pub compare: &'a crate::walk::Compare<'a>,
+    /// Work that is repeated after all first requests.
+    pub retries: generator::Retries,
     /// Files that were transferred a second time, by path. Reported at the end.
     pub again: Mutex<Vec<(RelPath, Event)>>,
     /// The state that all last touches share.
@@ -212,6 +214,11 @@ impl Context<'_> {
         self.wire.is_some_and(Wire::reports_items)
     }
 
+    /// Returns whether nothing may wait for answers of the peer yet; see [`Wire::is_silent_about_unreadable`].
+    pub fn is_peer_silent(&self) -> bool {
+        self.wire.is_some_and(Wire::is_silent_about_unreadable)
+    }
+
     /// Returns whether files are updated by delta transfer.
     pub fn finds_differences(&self) -> bool {
         self.options.delta.whole_file.map_or(self.wire.is_some(), |whole| !whole)
@@ -267,6 +274,13 @@ pub trait Wire: Sync {
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error>;
     /// Requests the content of a file again, without a basis, because the first content was wrong.
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// Returns whether and when wrong content is requested again.
+    fn retry(&self) -> Retry;
+    /// Returns whether the peer sends no answer for a file that it cannot read. Then nothing may wait for an answer before
+    /// [`Wire::end_requests`], whose answer shows what will not come.
+    fn is_silent_about_unreadable(&self) -> bool;
+    /// Ends the first requests of such a peer, or those of retries for these files, which it makes.
+    fn end_requests(&self, retries: &[FileId]) -> Result<(), Error>;
     /// Declines the unrequested content of a file.
     fn decline(&self, file: FileId);
     /// Ends the run with an error, and wakes all threads that wait for content.
@@ -296,6 +310,17 @@ pub trait Wire: Sync {
     fn await_xattrs(&self, file: FileId) -> Result<(), Error>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
+}
+
+/// When wrong content is requested again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// At once.
+    Now,
+    /// After all first requests.
+    Later,
+    /// This was the last attempt.
+    Never,
 }
 
 /// The sums of the blocks of a basis.
@@ -445,4 +470,6 @@ pub struct Outcome<'a> {
     pub begun: Vec<Event>,
     /// The current file in the live display.
     pub mark: Option<FileMark>,
+    /// The work must be repeated after all first requests.
+    pub is_to_repeat: bool,
 }

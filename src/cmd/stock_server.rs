@@ -37,10 +37,7 @@ use std::time::Duration;
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
     // Arguments that are read here cannot be read again by another program.
     let is_secluded = server_args::is_secluded(&request.serve.words);
-    // A client without capabilities may speak a protocol before 29.
-    let may_be_old = !request.serve.sends && request.capabilities.is_empty();
-    let is_lacking = may_be_old || lacking(&request).is_some();
-    if !is_secluded && is_lacking && !RsyncSearch::of(env).finds_none() {
+    if !is_secluded && lacking(&request).is_some() && !RsyncSearch::of(env).finds_none() {
         return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
     }
     // It is not among the arguments that are read here.

@@ -10,13 +10,13 @@ use self::inbox::FileSlot;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
-use crate::apply::{BlockSums, ContentPiece, Incoming, Loss, Wire};
+use crate::apply::{BlockSums, ContentPiece, Incoming, Loss, Retry, Wire};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::abbreviated::AbbreviatedValue;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry, Kind, NO_LISTING};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
@@ -662,7 +662,8 @@ const LONE_WANT_BYTES: usize = 1 << 20;
 
 impl Wire for Receiver<'_> {
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
-        if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES) {
+        // A stock rsync has no window.
+        if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES && !self.is_stock()) {
             self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
         }
         let mut state = self.inbox.lock();
@@ -682,12 +683,41 @@ impl Wire for Receiver<'_> {
         if let Some(has_blocks) = requested {
             return Ok(self.arriving(Lane::Requested, file, has_blocks));
         }
+        if self.inbox.lock().files.contains_key(&(Lane::Again, file)) {
+            return Ok(self.arriving(Lane::Again, file, false));
+        }
+        if self.is_silent_about_unreadable() {
+            let words = "sparsync: cannot request a file out of order before protocol 29";
+            let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
+            let slot = FileSlot { pieces: [(refusal, 0)].into(), is_whole: true, ..FileSlot::default() };
+            self.inbox.lock().files.insert((Lane::Again, file), slot);
+            return Ok(self.arriving(Lane::Again, file, false));
+        }
         self.again(file)
     }
 
+    fn retry(&self) -> Retry {
+        match (self.is_silent_about_unreadable(), self.inbox.lock().retries_have_begun) {
+            (false, _) => Retry::Now,
+            (true, false) => Retry::Later,
+            (true, true) => Retry::Never,
+        }
+    }
+
+    fn is_silent_about_unreadable(&self) -> bool {
+        self.listing_client.is_some() && matches!(self.block_sums, BlockSums::Stock { protocol: ..29, .. })
+    }
+
+    fn end_requests(&self, retries: &[FileId]) -> Result<(), Error> {
+        if !retries.is_empty() {
+            self.inbox.lock().retries_have_begun = true;
+        }
+        retries.iter().try_for_each(|file| self.request_again(*file))?;
+        self.connection.send(&Message::Done(NO_LISTING))
+    }
+
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
-        self.inbox.lock().files.insert((Lane::Again, file), FileSlot::default());
-        self.connection.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })?;
+        self.request_again(file)?;
         Ok(self.arriving(Lane::Again, file, false))
     }
 
@@ -759,6 +789,11 @@ impl Receiver<'_> {
     /// Returns whether the sender is a stock rsync.
     fn is_stock(&self) -> bool {
         matches!(self.block_sums, BlockSums::Stock { .. })
+    }
+
+    fn request_again(&self, file: FileId) -> Result<(), Error> {
+        self.inbox.lock().files.insert((Lane::Again, file), FileSlot::default());
+        self.connection.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })
     }
 
     fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {

@@ -56,6 +56,8 @@ struct Shared {
     lists: Vec<List>,
     /// For how many lists the sender was informed that nothing more of them is needed.
     ended: usize,
+    /// How many phases after the lists were ended.
+    ended_phases: usize,
     /// The index of the first entry of the next list.
     next_index: i32,
     /// The requested files that were not answered, by index. A file can be requested twice.
@@ -468,6 +470,10 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         if is_empty {
             // The end of the reading closes the connection, so the receiver must have sent its last message.
             let waited = self.intake.inbox.wait(|state| state.has_reported_all.then_some(()));
+            waited.map_err(|error| self.fail(error))?;
+        } else if self.intake.is_served() && self.intake.terms.protocol < 29 {
+            // The last phase is ended before the receiver has everything.
+            let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
             waited.map_err(|error| self.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));

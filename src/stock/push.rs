@@ -11,7 +11,7 @@ use super::{PHASE_DELETED, StockTerms, phases};
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
-use crate::flist::{DirList, Entry, Kind, Xattrs};
+use crate::flist::{DirList, Entry, Kind, NO_LISTING, Xattrs};
 use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
 use crate::options::{Checksum, Compression, Options};
@@ -40,9 +40,6 @@ use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-
-/// The listing number that stands for the end of a phase, or for an entry without content.
-const NO_LISTING: DirId = DirId::MAX;
 
 /// How often the block checksums of a file are held at the same time: as received, and as a table for the search.
 const SUMS_COPIES: u64 = 3;

@@ -29,10 +29,6 @@ use crate::walk::run_context::Terms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The oldest protocol by which a server receives: before, a client does not answer for a file that it cannot read, and
-/// nothing else makes it answer.
-const PROTOCOL_MIN: u8 = 29;
-
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
     /// run.
@@ -47,11 +43,6 @@ impl StockServer<'_> {
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, mut link) = self.greet(link, false)?;
         self.begin_log();
-        if stock.protocol < PROTOCOL_MIN {
-            let words = format!("sparsync: receiving by protocol {} is not supported", stock.protocol);
-            let error = Error::new(Exit::Protocol, words);
-            return Err(error.with_hint("install rsync here, or use protocol 29 or newer"));
-        }
         older::check(self.options, stock.protocol)?;
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;
@@ -78,7 +69,10 @@ impl StockServer<'_> {
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
         let options = older::adjusted(self.options, stock.protocol).into_owned();
         let options = &Options { dry_run: self.options.dry_run || is_left, ..options };
-        let terms = Terms { options, ..self.terms(rules, &interrupted) };
+        let terms = self.terms(rules, &interrupted);
+        // Before protocol 29, files arrive in order, and nothing else keeps them from being written in another.
+        let threads = if stock.protocol < 29 { 1 } else { terms.threads };
+        let terms = Terms { options, threads, ..terms };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
@@ -98,7 +92,8 @@ impl StockServer<'_> {
         receiver.listing_client = Some(&client);
         let session_io: SessionIo<'_> = self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
-        let mut reporter = ReceiverReporter { server: self, connection: &connection, times, lost: None };
+        let has_items = stock.protocol >= 29;
+        let mut reporter = ReceiverReporter { server: self, connection: &connection, has_items, times, lost: None };
         session_io.hold(&handler, || {
             let ended = receiver.run(&mut reporter, tally);
             ended.map_err(|error| self.end_early(error, "Receiver", &connection))
@@ -131,10 +126,20 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
     out
 }
 
+/// Returns the line that reports an entry by its name.
+fn line_of(item: &Item) -> Vec<u8> {
+    let mut line = Vec::new();
+    format::put_name(&mut line, &item.name, item.kind);
+    format::put_link(&mut line, item);
+    line
+}
+
 /// Passes the events of a receiver to its client.
 struct ReceiverReporter<'a, 's> {
     server: &'a StockServer<'s>,
     connection: &'a Connection,
+    /// The client learns of all changes and deletions, and reports them. Otherwise it gets lines of text.
+    has_items: bool,
     /// Set with `--list-only`.
     times: Option<LocalTimes>,
     /// The exit code once events can no longer be sent.
@@ -153,6 +158,9 @@ impl ReceiverReporter<'_, '_> {
             (Event::Item(item), None) => {
                 self.log(item);
                 self.server.log(event);
+                if !self.has_items {
+                    return self.print_or_request(item, event);
+                }
                 if item.transfer && !self.server.options.dry_run && self.server.log.is_some() {
                     // The client has announced it.
                     return Ok(());
@@ -164,12 +172,32 @@ impl ReceiverReporter<'_, '_> {
                     (None, _) => Ok(()),
                 }
             }
-            (Event::Deleted { .. }, _) => {
+            (Event::Deleted { name, kind, .. }, _) => {
                 self.server.log(event);
-                self.connection.send(&Message::Event(event.clone()))
+                if self.has_items {
+                    return self.connection.send(&Message::Event(event.clone()));
+                }
+                let mut line = b"deleting ".to_vec();
+                format::put_name(&mut line, name, *kind);
+                match self.server.options.output.info.del {
+                    0 => Ok(()),
+                    1.. => self.server.print(Event::Note(line), self.connection),
+                }
             }
             (event, _) => self.server.report(event.clone(), self.connection),
         }
+    }
+
+    /// Prints the line of an entry whose client knows only of requests, and passes those on.
+    fn print_or_request(&self, item: &Item, event: &Event) -> Result<(), Error> {
+        if item.transfer {
+            return self.connection.send(&Message::Event(event.clone()));
+        }
+        let output = &self.server.options.output;
+        if output.info.name >= 1 && !self.itemizes() && Choice::of(output, false).line(item) == LineKind::Full {
+            return self.server.print(Event::Note(line_of(item)), self.connection);
+        }
+        self.note_unchanged(item).map_or(Ok(()), |note| self.server.print(note, self.connection))
     }
 
     /// Logs an entry for a daemon. As in rsync, `-v` of the client decides, and files are not logged.
@@ -182,18 +210,19 @@ impl ReceiverReporter<'_, '_> {
             && (item.kind != Kind::File || item.update == Update::HardLink)
             && Choice::of(output, false).line(item) == LineKind::Full
         {
-            let mut line = Vec::new();
-            format::put_name(&mut line, &item.name, item.kind);
-            format::put_link(&mut line, item);
-            (daemon.log)(&line);
+            (daemon.log)(&line_of(item));
         }
+    }
+
+    /// Returns whether the format of the client itemizes.
+    fn itemizes(&self) -> bool {
+        self.server.options.output.out_format.as_deref().is_some_and(|format| Format::parse(format).has_itemize())
     }
 
     /// Unless the client itemizes, the receiver reports what is up to date.
     fn note_unchanged(&self, item: &Item) -> Option<Event> {
         let output = &self.server.options.output;
-        let itemizes = output.out_format.as_deref().is_some_and(|format| Format::parse(format).has_itemize());
-        let line = Choice::of(output, output.itemize > 0 || itemizes).line(item);
+        let line = Choice::of(output, output.itemize > 0 || self.itemizes()).line(item);
         let slash: &[u8] = if item.kind == Kind::Dir { b"/" } else { b"" };
         (line == LineKind::UpToDate).then(|| Event::Note([&item.name[..], slash, b" is uptodate"].concat()))
     }

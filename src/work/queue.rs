@@ -19,7 +19,7 @@ struct QueueState<T> {
 impl<T> Queue<T> {
     /// Creates an empty queue for at most `bound` items.
     pub fn new(bound: usize) -> Queue<T> {
-        let state = QueueState { items: VecDeque::with_capacity(bound), closed: false };
+        let state = QueueState { items: VecDeque::new(), closed: false };
         Queue { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new(), bound }
     }
 

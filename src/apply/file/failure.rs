@@ -13,6 +13,8 @@ pub(super) enum Failure {
     Reported(Event),
     /// Already reported, or the run is being stopped.
     Stopped,
+    /// It is repeated after all first requests.
+    Later,
     /// The run cannot go on.
     Fatal(Error),
 }
@@ -23,6 +25,7 @@ impl Failure {
         match self {
             Failure::Reported(event) => out.events.push(event),
             Failure::Stopped => {}
+            Failure::Later => out.is_to_repeat = true,
             Failure::Fatal(error) => out.fatal = Some(error),
         }
     }

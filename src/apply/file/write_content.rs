@@ -5,7 +5,7 @@ use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget,
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::file::item_of_transfer;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome};
+use crate::apply::{ApplierState, Context, Outcome, Retry};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -26,20 +26,25 @@ pub(super) fn fill(
         Content::File(from) => return fill_from_local(context, applier, job, from.as_fd(), target, out),
         Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
     };
-    let mut content_counts = write_content(&mut **incoming, target, &mut stepper(context, job, out));
-    if matches!(content_counts, Err(ContentError::Mismatch)) && !context.stopped() {
+    let retry = wire.retry();
+    let whole = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
+    let first = if retry == Retry::Never { whole } else { target };
+    let mut content_counts = write_content(&mut **incoming, first, &mut stepper(context, job, out));
+    if matches!(content_counts, Err(ContentError::Mismatch)) && retry != Retry::Never && !context.stopped() {
         if context.reports_retries() {
             report_mismatch(job, (target.verified_bytes > 0, true), &mut out.events);
         }
         if target.verified_bytes > 0 {
             record_retry(context, job).map_err(Failure::Fatal)?;
         }
+        if retry == Retry::Later {
+            return Err(Failure::Later);
+        }
         *incoming = wire.again(file).map_err(Failure::Fatal)?;
         if target.fresh {
             sys::truncate(target.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
         }
-        let target = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
-        content_counts = write_content(&mut **incoming, target, &mut stepper(context, job, out));
+        content_counts = write_content(&mut **incoming, whole, &mut stepper(context, job, out));
     }
     content_counts.map_err(|error| match error {
         ContentError::Unsent(problem) => problem.into(),

@@ -7,9 +7,11 @@ use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, Spot};
 use crate::plan::Action;
+use crate::proto::FileId;
 use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
 use crate::walk::{DirPlan, Step};
+use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +27,10 @@ pub struct Batch {
     /// The work, in order.
     pub(super) work: Vec<Work>,
 }
+
+/// Work that is repeated after all first requests.
+#[derive(Default)]
+pub struct Retries(pub(super) Mutex<Vec<Work>>);
 
 /// One piece of work of an applier.
 pub(super) enum Work {
@@ -92,11 +98,22 @@ impl Batch {
             if work.carry_out(context, applier, out).is_break() {
                 return;
             }
+            if std::mem::take(&mut out.is_to_repeat) {
+                context.retries.0.lock().push(work);
+            }
         }
     }
 }
 
 impl Work {
+    /// Returns the number of its first file at the peer.
+    pub(super) fn file_id(&self) -> Option<FileId> {
+        match self {
+            Work::Steps(plan, range, spot) => Job::new(plan, plan.steps[range.start], spot).file_id(),
+            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => member.job().file_id(),
+        }
+    }
+
     /// Does the work, or breaks if the run ends.
     pub(super) fn carry_out(
         &self,

@@ -42,6 +42,8 @@ pub(super) struct Outbox<'a> {
     fuzzy_search: FuzzySearch,
     /// Names of files whose leaders were not placed yet, if the peer reports all items.
     followers: Vec<Work>,
+    /// Nothing may wait for work that was queued. See [`Context::is_peer_silent`].
+    must_not_wait: bool,
     applier: ApplierState,
 }
 
@@ -56,6 +58,7 @@ impl<'a> Outbox<'a> {
             tally: Tally::default(),
             fuzzy_search: FuzzySearch::default(),
             followers: Vec::new(),
+            must_not_wait: context.is_peer_silent(),
             applier: ApplierState::default(),
         }
     }
@@ -167,7 +170,7 @@ impl<'a> Outbox<'a> {
     /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
     /// may come only once the listings that it holds are done.
     pub(super) fn settle_followers(&mut self) -> Result<(), Error> {
-        let followers = std::mem::take(&mut self.followers);
+        let followers = if self.must_not_wait { Vec::new() } else { std::mem::take(&mut self.followers) };
         followers.into_iter().try_for_each(|follower| self.do_now(follower))
     }
 
@@ -183,9 +186,27 @@ impl<'a> Outbox<'a> {
         report(self.context, &self.appliers, std::mem::take(&mut self.head))
     }
 
-    /// Waits until everything queued is done.
+    /// Waits until everything queued is done, unless the peer might never answer.
     pub(super) fn wait(&self) {
-        (self.appliers.barrier)(self.number);
+        if !self.must_not_wait {
+            (self.appliers.barrier)(self.number);
+        }
+    }
+
+    /// Ends the requests of a peer that sends no answer for a file that it cannot read, and repeats those whose content
+    /// was wrong.
+    pub(super) fn end_requests(&mut self) -> Result<(), Error> {
+        let Some(wire) = self.context.wire.filter(|_| self.must_not_wait) else { return Ok(()) };
+        wire.end_requests(&[])?;
+        self.must_not_wait = false;
+        self.wait();
+        let retries = std::mem::take(&mut *self.context.retries.0.lock());
+        let files: Vec<_> = retries.iter().filter_map(Work::file_id).collect();
+        if !files.is_empty() {
+            wire.end_requests(&files)?;
+            self.queue(retries)?;
+        }
+        Ok(())
     }
 
     /// Returns whether any source error was reported so far.

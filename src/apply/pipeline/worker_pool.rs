@@ -35,7 +35,11 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context));
-    let waiting_max = sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING);
+    let must_not_wait = context.is_peer_silent();
+    let waiting_max = match must_not_wait {
+        true => usize::MAX,
+        false => sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING),
+    };
     let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
     let apply = || {
         let mut applier = ApplierState::default();
@@ -55,7 +59,11 @@ pub(super) fn run(
             order.put(number, events);
         }
     };
-    let pace = |number: u64| order.wait_for(number, BATCHES_EARLY);
+    let pace = |number: u64| {
+        if !must_not_wait {
+            order.wait_for(number, BATCHES_EARLY);
+        }
+    };
     let barrier = |number: u64| order.wait_for(number, 0);
     let source_failed = || state.tally.lock().source_errors > 0;
     let ended = std::thread::scope(|scope| {

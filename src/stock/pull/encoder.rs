@@ -3,7 +3,7 @@
 use super::{Sent, Shared};
 use crate::apply::stock_basis;
 use crate::error::Result;
-use crate::flist::Kind;
+use crate::flist::{Kind, NO_LISTING};
 use crate::fs::charset;
 use crate::options::{LinkOwners, Options};
 use crate::proto::rsync::attributes::encode_xattr_request;
@@ -151,6 +151,10 @@ impl PullEncoder {
         let Some(file) = item.file else { return Err(unexpected("an item without an entry")) };
         let head = head_of(item);
         let is_transfer = head.flags.has(ItemFlags::TRANSFER);
+        if self.protocol < 29 && !is_transfer {
+            // There are no items but requests.
+            return Ok(());
+        }
         if is_transfer && !self.dry_run {
             if let Some(served) = &mut self.shared.lock().served {
                 served.announce(file, head.flags);
@@ -175,15 +179,27 @@ impl PullEncoder {
 
     /// Appends the ends of retries, of delayed updates, and of deletions.
     fn end_phases(&mut self, counted: &Tally, out: &mut Vec<u8>) {
-        let mut shared = self.shared.lock();
-        for phase in 1..phases(self.protocol) {
-            if phase == PHASE_DELETED && self.counts_deletions && shared.served.is_some() {
+        let ended = self.shared.lock().ended_phases;
+        for phase in ended + 1..phases(self.protocol) {
+            if phase == PHASE_DELETED && self.counts_deletions && self.shared.lock().served.is_some() {
                 self.indices.encode(Ndx::Deletions, out);
                 deletions_of(counted).encode(out);
             }
-            self.indices.encode(Ndx::Done, out);
-            shared.note(Sent::End, self.protocol);
+            self.end_phase(out);
         }
+    }
+
+    fn end_phase(&mut self, out: &mut Vec<u8>) {
+        self.indices.encode(Ndx::Done, out);
+        let mut shared = self.shared.lock();
+        shared.ended_phases += 1;
+        shared.note(Sent::End, self.protocol);
+    }
+
+    /// Appends the ends of all lists, unless they are sent.
+    fn end_all_lists(&mut self, out: &mut Vec<u8>) {
+        self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
+        self.end_lists(out);
     }
 
     /// Requests values of extended attributes.
@@ -208,6 +224,11 @@ impl Encoder for PullEncoder {
                 self.request_xattrs(*file, *list, numbers, &mut data)?;
             }
             Message::Want { file, lane, basis } => self.request(*file, *lane, basis, &mut data)?,
+            // Requests are ended before all work is done: the first ones, and then those of retries.
+            Message::Done(NO_LISTING) => {
+                let is_first = self.shared.lock().ended == 0;
+                if is_first { self.end_all_lists(&mut data) } else { self.end_phase(&mut data) }
+            }
             Message::Done(dir) => {
                 let mut shared = self.shared.lock();
                 let listing = usize::try_from(*dir).ok().and_then(|at| shared.listings.get(at));
@@ -221,8 +242,7 @@ impl Encoder for PullEncoder {
                 self.end_lists(&mut data);
             }
             Message::WantsEnd(counted) => {
-                self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
-                self.end_lists(&mut data);
+                self.end_all_lists(&mut data);
                 self.end_phases(counted, &mut data);
             }
             Message::Event(Event::Item(item)) => self.report(item, &mut data)?,
