@@ -69,8 +69,9 @@ fn checks_of_this_machine_change_nothing() {
     assert!(text.starts_with("ok    program           sparsync "), "{text}");
 }
 
-/// Kills doctor at each of its system calls on files in turn. A file that needs a name is left only between two calls, and
-/// the next run removes it.
+/// Kills doctor at each of its system calls on files, from the first file that it creates on. The number of calls before
+/// depends on the sockets of this machine. A file that needs a name is left only between two calls, and the next run
+/// removes it.
 #[test]
 fn killed_probe_leaves_no_file() {
     for is_named in [false, true] {
@@ -85,6 +86,7 @@ fn kill_probe_at_each_call(is_named: bool) {
     let run = |call: Option<usize>| {
         let mut command = scene.command("client", "doctor --path=TOP/empty");
         command.envs(is_named.then_some(("SPARSYNC_NAMED", "1")));
+        command.env("SPARSYNC_FAULT_IN", "tmpfile");
         command.envs(call.map(|call| ("SPARSYNC_KILL_AT", call.to_string())));
         command.output().expect("a program can be started")
     };

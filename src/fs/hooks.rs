@@ -10,8 +10,8 @@
 //! - blocks each thread that makes this or a later call until a test writes to a fifo (`SPARSYNC_HOLD_AT=n:path`).
 //!
 //! `SPARSYNC_FAULT_IN=session` limits this to the session processes of a server, `SPARSYNC_FAULT_IN=server` to the server,
-//! whose calls then count from its first client on. `SPARSYNC_CALL_LOG=path` appends the thread and the name of each call
-//! to this file.
+//! whose calls then count from its first client on, `SPARSYNC_FAULT_IN=tmpfile` to the calls from the first one of this
+//! name on. `SPARSYNC_CALL_LOG=path` appends the thread and the name of each call to this file.
 //! `SPARSYNC_PANIC_AT_CLIENT=path` panics in the network thread of a server when a client connects and that file exists.
 //! `SPARSYNC_MINUTE_SECS=n` shortens the minutes of `--stop-after`.
 //! `SPARSYNC_FAIL_LINK_AT=n:EIO` fails the n-th use of a pipe to the peer. `SPARSYNC_LINK_BYTES=n` and
@@ -137,7 +137,10 @@ fn is_counted() -> bool {
         Some("server") => HAS_CLIENTS.load(Relaxed),
         Some(word) => {
             static IS_IT: OnceLock<bool> = OnceLock::new();
-            *IS_IT.get_or_init(|| std::env::args().any(|argument| argument == word))
+            match NAMES.iter().position(|name| *name == word) {
+                Some(call) => COUNTS[call].load(Relaxed) > 0,
+                None => *IS_IT.get_or_init(|| std::env::args().any(|argument| argument == word)),
+            }
         }
     }
 }
