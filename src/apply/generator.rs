@@ -22,7 +22,7 @@ use self::link_groups::LinkGroups;
 pub use self::outbox::Appliers;
 use self::outbox::Outbox;
 use self::plan_queue::PlanPool;
-pub use self::plan_queue::{Left, Plans};
+pub use self::plan_queue::{Left, Plans, count_so_far};
 use self::shared_files::SharedFiles;
 use crate::apply::abbreviated::LocalValues;
 use crate::apply::entry;
@@ -139,11 +139,15 @@ impl Frame {
 
 impl<'a> Generator<'a> {
     /// Creates a generator that has processed nothing.
-    pub fn new(plans: &'a dyn Plans, context: &'a Context<'a>, appliers: Appliers<'a>) -> Generator<'a> {
+    pub fn new(
+        (plans, unnamed): (&'a dyn Plans, u64),
+        context: &'a Context<'a>,
+        appliers: Appliers<'a>,
+    ) -> Generator<'a> {
         Generator {
             plans,
             context,
-            stock: PlanPool::new(plans, context),
+            stock: PlanPool::new(plans, context, unnamed),
             deletions: Deletions::new(context, plans.walk()),
             dirs: DirMaker::new(context),
             shared: SharedFiles::default(),
@@ -167,9 +171,6 @@ impl<'a> Generator<'a> {
         missing: &[RelPath],
         opening: Vec<Event>,
     ) -> Result<(), Error> {
-        if top.is_some() {
-            self.stock.count_unnamed();
-        }
         if whole_list_first {
             self.hold_all()?;
         } else if self.links.are_kept() {

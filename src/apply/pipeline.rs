@@ -225,7 +225,7 @@ impl Receiving<'_> {
             gauge: self.terms.gauge,
             delayed: Mutex::default(),
         };
-        worker_pool::run(&context, &self.terms, &*plans, (listener, tally), |generator| {
+        worker_pool::run(&context, &self.terms, (&*plans, u64::from(top.is_some())), (listener, tally), |generator| {
             if has_failed {
                 generator.source_failed();
             }

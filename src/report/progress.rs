@@ -106,8 +106,9 @@ impl Meter {
         self.scope
     }
 
-    /// Appends the last line of a run under [`ProgressScope::Run`], without its newline.
-    pub fn finish(&self, out: &mut Vec<u8>, now_ms: i64) {
+    /// Appends the last line of a run under [`ProgressScope::Run`], without its newline. The list is complete then.
+    pub fn finish(mut self, out: &mut Vec<u8>, now_ms: i64) {
+        self.total.complete = true;
         match self.scope {
             ProgressScope::File => {}
             ProgressScope::Run => self.put_final(out, self.bytes_before, self.total.bytes, now_ms),
@@ -287,7 +288,8 @@ mod tests {
     #[test]
     fn run_without_transfers_prints_a_final_progress_line() {
         let mut out = Vec::new();
-        Meter { checked: 11, ..meter(ProgressScope::Run) }.finish(&mut out, 99);
+        let total = ListTotal { entries: 11, bytes: 1, complete: false };
+        Meter { checked: 11, total, ..meter(ProgressScope::Run) }.finish(&mut out, 99);
         assert_eq!(out, b"\r              0   0%    0.00kB/s    0:00:00 (xfr#0, to-chk=0/11)");
     }
 

@@ -300,8 +300,6 @@ struct WalkPosition {
     /// A directory at the top level was met before; see [`Chain::for_further_source`].
     has_top: bool,
     root_is_named: bool,
-    /// The entries received so far, and the lengths of the files and symlinks among them.
-    listed: (u64, u64),
 }
 
 /// A client that sends, and reports all items. It lists directories piecewise.
@@ -468,8 +466,6 @@ impl<'w> PeerPlans<'w> {
         });
         let mut position = self.position.lock();
         position.root_is_named |= path.is_root() && is_named;
-        let (entries, bytes) = plan.listed();
-        position.listed = (position.listed.0 + entries, position.listed.1 + bytes);
         if self.walk.receiver_chain.has_per_dir() {
             let chain = plan.receiver_chain.clone().expect("decided above");
             position.chains.push((path, chain));
@@ -535,10 +531,9 @@ impl Plans for PeerPlans<'_> {
     }
 
     fn listed(&self) -> (u64, u64, bool) {
-        let position = self.position.lock();
         let state = self.inbox().lock();
         let (entries, bytes) = state.dirs.listed();
-        (position.listed.0 + entries, position.listed.1 + bytes, state.dirs_ended.is_some())
+        (entries, bytes, state.dirs_ended.is_some())
     }
 
     fn will_come(&self) -> bool {

@@ -103,9 +103,15 @@ enum UpcomingPlan {
     Stray,
 }
 
+/// Returns the length of the list so far, with entries that no plan contains.
+pub fn count_so_far(plans: &dyn Plans, unnamed: u64) -> ListTotal {
+    let (entries, bytes, complete) = plans.listed();
+    ListTotal { entries: entries + unnamed, bytes, complete }
+}
+
 impl<'a> PlanPool<'a> {
     /// Creates a stock without plans.
-    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>) -> PlanPool<'a> {
+    pub(super) fn new(plans: &'a dyn Plans, context: &'a Context<'a>, unnamed: u64) -> PlanPool<'a> {
         let [ahead_max, open_max] = [DIRS_AHEAD, OPEN_AHEAD].map(|most| sys::share_of_open_files(OPEN_PARTS, most));
         PlanPool {
             plans,
@@ -117,14 +123,9 @@ impl<'a> PlanPool<'a> {
             to_come: Vec::new(),
             ahead_max: ahead_max.max(1),
             open_max,
-            unnamed: 0,
+            unnamed,
             listed: (0, 0),
         }
-    }
-
-    /// Counts one more entry that no plan contains.
-    pub(super) fn count_unnamed(&mut self) {
-        self.unnamed += 1;
     }
 
     /// Takes the root's plan; see [`PlanPool::take`].
@@ -328,8 +329,7 @@ impl<'a> PlanPool<'a> {
 
     /// Returns the length of the list so far.
     pub(super) fn count_so_far(&self) -> ListTotal {
-        let (entries, bytes, complete) = self.plans.listed();
-        ListTotal { entries: entries + self.unnamed, bytes, complete }
+        count_so_far(self.plans, self.unnamed)
     }
 
     /// Drops empty directories (`-m`). `left` receives their findings.

@@ -1,11 +1,12 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
-use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans};
+use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans, count_so_far};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::report::event::Event;
+use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
 use crate::walk::run_context::Terms;
 use crate::work::order::InOrder;
@@ -25,16 +26,21 @@ const OPEN_PARTS: usize = 16;
 const BATCHES_EARLY: u64 = 256;
 
 /// Runs the threads until `lead` has taken the generator through everything. `tally`: the counts so far, to which this
-/// run adds.
+/// run adds. `unnamed`: how many entries of the list no plan contains.
 pub(super) fn run(
     context: &Context<'_>,
     terms: &Terms<'_>,
-    plans: &dyn Plans,
+    (plans, unnamed): (&dyn Plans, u64),
     (listener, tally): (&mut dyn EventSink, &mut Tally),
     lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
 ) -> Result<(), Error> {
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
-    let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context));
+    let end_of_list = || {
+        let ListTotal { entries, bytes, complete } = count_so_far(plans, unnamed);
+        let is_new = complete && !plans.is_unbounded();
+        is_new.then_some(Event::Listed { entries, bytes, complete })
+    };
+    let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
     let must_not_wait = context.is_peer_silent();
     let waiting_max = match must_not_wait {
         true => usize::MAX,
@@ -89,7 +95,7 @@ pub(super) fn run(
             source_failed: &source_failed,
             report_now: &report_now,
         };
-        let ended = lead(&mut Generator::new(plans, context, appliers));
+        let ended = lead(&mut Generator::new((plans, unnamed), context, appliers));
         if let (Err(error), Some(wire)) = (&ended, context.wire) {
             wire.give_up(error);
         }
@@ -112,8 +118,21 @@ struct RunState {
 
 impl RunState {
     /// Counts and reports events in order.
-    fn report(&self, events: &[Event], listener: &mut dyn EventSink, context: &Context<'_>) {
+    fn report(
+        &self,
+        events: &[Event],
+        listener: &mut dyn EventSink,
+        context: &Context<'_>,
+        end_of_list: &dyn Fn() -> Option<Event>,
+    ) {
         for event in events {
+            // The list may have ended since the generator has counted it. It precedes the end of the file in the stream.
+            if matches!(event, Event::Progress { done_bytes, len_bytes } if done_bytes == len_bytes)
+                && context.wire.is_some()
+                && let Some(listed) = end_of_list()
+            {
+                listener.report(&listed);
+            }
             self.tally.lock().event(event);
             // Unless lines are wanted, deletions are only counted: reporting 20,000 of them was half of a client's
             // work.

@@ -146,7 +146,9 @@ pub(super) struct QueuedDirs {
     listings: VecDeque<(Box<DirListing>, u64)>,
     /// Their total cost.
     cost: u64,
-    /// Their entries, and the total length of their files and symlinks.
+    /// Their entries.
+    entries: u64,
+    /// The entries of all listings that have come, and the total length of their files and symlinks.
     listed: (u64, u64),
 }
 
@@ -154,6 +156,7 @@ impl QueuedDirs {
     fn push(&mut self, listing: Box<DirListing>, cost: u64) {
         let (entries, bytes) = listed(&listing);
         self.cost += cost;
+        self.entries += entries;
         self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
         self.listings.push_back((listing, cost));
     }
@@ -166,9 +169,8 @@ impl QueuedDirs {
     /// Takes the first listing.
     pub(super) fn pop(&mut self) -> Option<(Box<DirListing>, u64)> {
         let (listing, cost) = self.listings.pop_front()?;
-        let (entries, bytes) = listed(&listing);
         self.cost -= cost;
-        self.listed = (self.listed.0 - entries, self.listed.1.wrapping_sub(bytes));
+        self.entries -= listing.list.len() as u64;
         Some((listing, cost))
     }
 
@@ -179,15 +181,15 @@ impl QueuedDirs {
 
     /// Returns whether any listing has entries.
     pub(super) fn has_entries(&self) -> bool {
-        self.listed.0 > 0
+        self.entries > 0
     }
 
     /// Returns whether there are this many entries, or so much data that the sender may have to wait.
     pub(super) fn are_ahead(&self, entries: u64) -> bool {
-        self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.listed.0 >= entries
+        self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.entries >= entries
     }
 
-    /// Returns their entries, and the total length of their files and symlinks.
+    /// Returns the entries of all listings that have come, and the total length of their files and symlinks.
     pub(super) fn listed(&self) -> (u64, u64) {
         self.listed
     }
