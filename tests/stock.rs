@@ -463,3 +463,7 @@ fn hostile_sender_is_rejected() {
         assert!(matches!(code, 2 | 4 | 12 | 22) && stderr.contains(what), "{bytes}: exit {code}, {stderr}");
     }
 }
+
+synctest!(files_with_fractions_of_seconds_are_removed_by_older_protocols, with stock, |w: World| {
+    w.source("a b d/x").no_dry_run().once().agree(&["-a", "--remove-source-files", "--protocol=30"]);
+});

@@ -161,6 +161,8 @@ pub struct SourceFile {
     pub kind: Kind,
     /// Its length and time.
     pub was: (u64, Time),
+    /// That time has no fraction, although the file may have one.
+    pub lacks_fraction: bool,
     /// It is the target of a symlink of that name (`-L`).
     pub followed: bool,
     /// Its directory must be opened again.

@@ -3,7 +3,7 @@
 use crate::apply::delayed::is_delayed;
 use crate::apply::job::Job;
 use crate::apply::{Context, Outcome, SourceFile, SourceRemoval};
-use crate::flist::Kind;
+use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::RemoveSource;
@@ -61,7 +61,7 @@ impl SourceFile {
             false => self.place.clone(),
         };
         match sys::stat(place.dir.fd(), &self.name, self.followed) {
-            Ok(now) if self.kind == Kind::File && (now.len_bytes, now.mtime) != self.was => {
+            Ok(now) if self.kind == Kind::File && self.differs(now.len_bytes, now.mtime) => {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
             Ok(now) => match arrived.map(|(dir, name)| sys::stat(dir.fd(), name, false)) {
@@ -81,6 +81,13 @@ impl SourceFile {
             Ok(()) => {}
             Err(error) => events.push(failed("sender failed to remove", &error)),
         }
+    }
+}
+
+impl SourceFile {
+    fn differs(&self, len_bytes: u64, mtime: Time) -> bool {
+        let nanos = if self.lacks_fraction { 0 } else { mtime.nanos };
+        (len_bytes, Time { nanos, ..mtime }) != self.was
     }
 }
 
@@ -110,6 +117,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
         path: job.path.clone(),
         kind: source.kind(),
         was: (source.len_bytes, source.mtime),
+        lacks_fraction: context.options.connect.lacks_fractions(),
         followed: context.options.select.copy_links,
     }))
 }

@@ -287,6 +287,7 @@ impl<'a> Sender<'a> {
             path: RelPath::parse(&path::join(place.path.as_bytes(), name)).unwrap_or_default(),
             kind: entry.kind(),
             was: (entry.len_bytes, entry.mtime),
+            lacks_fraction: self.terms.options.connect.lacks_fractions(),
             followed: self.terms.options.select.copy_links,
             is_parked: true,
         };
