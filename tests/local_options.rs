@@ -1,6 +1,6 @@
 //! Options about a peer and about the process in copies between local paths.
 
-use crate::kit::{OLD, TREE, World, synctest};
+use crate::kit::{Acl, OLD, TREE, World, synctest};
 
 const LOCAL: &str = "with a peer these are about the connection";
 
@@ -23,6 +23,39 @@ synctest!(older_protocols_verify_what_they_append_to, |w: World| {
     for (protocol, dest) in [("--protocol=30", "dst30"), ("--protocol=29", "dst29")] {
         w.only_local(LOCAL).source("f*70000").tree(dest, "f=other").once();
         w.agree_paths(&["-ai", "--append", protocol], &["src/", &format!("{dest}/")]);
+    }
+});
+
+// The order of requests depends on the protocol, so no lines are printed.
+synctest!(protocols_without_items, |w: World| {
+    w.only_local(LOCAL).source(TREE).source("f*70000").dest(OLD).dest("f=other").keep_dest().once();
+    w.needs_acls().needs_xattrs().build("src", |t| {
+        t.file("attrs", "x").acl(&[Acl::Owner(6), Acl::User(1, 7), Acl::OwnGroup(4), Acl::Mask(7), Acl::Other(4)]);
+        t.file("attrs2", "x").xattr("user.a", "v");
+    });
+    for protocol in ["--protocol=28", "--protocol=27"] {
+        for options in ["-aH", "-aHAX", "-ac", "-ab"] {
+            w.restore_dest().agree(&[options, "--delete", protocol]).exits(0);
+        }
+        for option in ["--append", "--delete-after", "--link-dest=../src", "--inplace", "--delay-updates"] {
+            w.restore_dest().agree(&["-a", option, protocol]).exits(0);
+        }
+    }
+    w.restore_dest().agree(&["-aU", "--delete", "--protocol=28"]).exits(0);
+    // Between two rsyncs, this fails.
+    w.restore_dest().alone(&["-aU", "--delete", "--protocol=27"]).exits(0);
+});
+
+synctest!(older_protocols_remove_files_with_fractions_of_seconds, |w: World| {
+    w.no_dry_run();
+    w.only_local(LOCAL);
+    for protocol in ["28", "29", "30"] {
+        let (from, dest) = (format!("src{protocol}"), format!("dst{protocol}/"));
+        w.tree(&from, "a b d/x");
+        w.agree_paths(
+            &["-a", "--remove-source-files", &format!("--protocol={protocol}")],
+            &[&format!("{from}/"), &dest],
+        );
     }
 });
 

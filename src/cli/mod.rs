@@ -191,7 +191,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
             return Ok(Request::Unsupported(error));
         }
         let protocol = resolve::check_protocol(&walked.args).err();
-        if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args, true)) {
+        if let Some(error) = protocol.or_else(|| resolve::unsupported(&walked.args)) {
             return if is_ours { Err(error) } else { Ok(Request::Unsupported(error)) };
         }
     }
@@ -203,7 +203,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     if !is_far
         && !walked.operands.is_empty()
-        && let Some(error) = resolve::unsupported(&walked.args, false)
+        && let Some(error) = resolve::unsupported(&walked.args)
     {
         return Ok(Request::Unsupported(error));
     }
@@ -211,9 +211,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
     let has_batch = walked.args.read_batch || writes_batch && walked.operands.len() > 1 && !walked.args.list_only;
     let operands = std::mem::take(&mut walked.operands);
-    // Names are converted between two processes.
-    let converts = operands.len() > 1 && !walked.args.list_only && resolve::converts_names(&walked.args, call.vars);
-    let is_child = !is_far && (has_batch || converts || !walked.args.remote_options.is_empty());
+    let copies = operands.len() > 1 && !walked.args.list_only;
+    // Two processes convert names, and speak a protocol without items.
+    let needs_two = copies && (resolve::converts_names(&walked.args, call.vars) || resolve::lacks_items(&walked.args));
+    let is_child = !is_far && (has_batch || needs_two || !walked.args.remote_options.is_empty());
     if is_child && !has_batch && walked.args.append == 0 {
         // The default of a local copy.
         walked.args.whole_file.get_or_insert(true);
@@ -401,7 +402,7 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         serve,
         options,
         confine_root,
-        unsupported: resolve::unsupported(&walked.args, true),
+        unsupported: resolve::unsupported(&walked.args),
         capabilities: walked.args.rsh.unwrap_or_default(),
         checksum_seed: walked.args.checksum_seed.unwrap_or(0),
     }

@@ -108,9 +108,15 @@ pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
     policies::iconv(args, Environment(vars)).is_some()
 }
 
-/// Returns the error that names the first unsupported option. `far`: there is a remote operand.
-pub fn unsupported(args: &Args, far: bool) -> Option<Error> {
-    let option = contradictions::unsupported(args, far)?;
+/// Returns whether `--protocol` selects a version whose receiver sends nothing but requests. Such a version has no `-A` and
+/// `-X`, which rsync permits only within a machine.
+pub fn lacks_items(args: &Args) -> bool {
+    args.protocol.is_some_and(|protocol| protocol < 29) && !args.acls && args.xattrs == 0
+}
+
+/// Returns the error that names the first unsupported option.
+pub fn unsupported(args: &Args) -> Option<Error> {
+    let option = contradictions::unsupported(args)?;
     Some(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
 }
 

@@ -177,12 +177,13 @@ impl ReceiverReporter<'_, '_> {
                 if self.has_items {
                     return self.connection.send(&Message::Event(event.clone()));
                 }
-                let mut line = b"deleting ".to_vec();
+                let itemizes = self.itemizes();
+                let mut line = if itemizes { b"*deleting   ".to_vec() } else { b"deleting ".to_vec() };
                 format::put_name(&mut line, name, *kind);
-                match self.server.options.output.info.del {
-                    0 => Ok(()),
-                    1.. => self.server.print(Event::Note(line), self.connection),
+                if itemizes || self.server.options.output.info.del >= 1 {
+                    return self.server.print(Event::Note(line), self.connection);
                 }
+                Ok(())
             }
             (event, _) => self.server.report(event.clone(), self.connection),
         }
@@ -194,7 +195,8 @@ impl ReceiverReporter<'_, '_> {
             return self.connection.send(&Message::Event(event.clone()));
         }
         let output = &self.server.options.output;
-        if output.info.name >= 1 && !self.itemizes() && Choice::of(output, false).line(item) == LineKind::Full {
+        let prints_names = output.info.name >= 1 && (output.verbose >= 1 || !self.itemizes());
+        if prints_names && Choice::of(output, false).line(item) == LineKind::Full {
             return self.server.print(Event::Note(line_of(item)), self.connection);
         }
         self.note_unchanged(item).map_or(Ok(()), |note| self.server.print(note, self.connection))

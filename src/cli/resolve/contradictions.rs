@@ -109,9 +109,7 @@ pub(super) fn check_batch(args: &Args, options: &Options) -> Result<()> {
     Err(Error::new(Exit::Unsupported, words).by("sender"))
 }
 
-/// The oldest version of rsync's protocol whose behavior sparsync matches in local copies.
-const OLDEST_LOCAL_PROTOCOL: i32 = 29;
-/// The oldest version that sparsync speaks.
+/// The oldest version of rsync's protocol that sparsync speaks.
 const OLDEST_PROTOCOL: i32 = 27;
 /// The versions that rsync accepts in `--protocol`.
 const PROTOCOLS: RangeInclusive<i32> = 20..=32;
@@ -131,9 +129,7 @@ pub fn check_protocol(args: &Args) -> Result<()> {
 }
 
 /// Returns the first unsupported option.
-pub(super) fn unsupported(args: &Args, far: bool) -> Option<String> {
-    // A batch file may have been recorded by an older one.
-    let oldest = if far || args.read_batch { OLDEST_PROTOCOL } else { OLDEST_LOCAL_PROTOCOL };
-    let protocol = args.protocol.filter(|&protocol| protocol < oldest)?;
-    Some(format!("--protocol={protocol}{}", if far { "" } else { " on a local copy" }))
+pub(super) fn unsupported(args: &Args) -> Option<String> {
+    let protocol = args.protocol.filter(|&protocol| protocol < OLDEST_PROTOCOL)?;
+    Some(format!("--protocol={protocol}"))
 }

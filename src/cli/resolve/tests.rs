@@ -268,9 +268,9 @@ fn option_conflicts_have_rsyncs_errors() {
 
 #[test]
 fn unsupported_options_are_named() {
-    let Ok(Request::Unsupported(error)) = request("--protocol=28 s d", &[]) else { panic!("it is not supported") };
+    let Ok(Request::Unsupported(error)) = request("--protocol=26 s d", &[]) else { panic!("it is not supported") };
     let parts = (error.exit, String::from_utf8(error.message).unwrap(), error.role);
-    let words = "sparsync: --protocol=28 on a local copy is not supported yet";
+    let words = "sparsync: --protocol=26 is not supported yet";
     assert_eq!(parts, (Exit::Unsupported, words.to_string(), "client"));
     for line in [
         "-y --no-y",

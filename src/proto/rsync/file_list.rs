@@ -356,7 +356,9 @@ impl ListEncoder {
         set(SAME_TIME, replace(&mut previous.mtime, entry.mtime));
         set(MOD_NSEC, options.protocol >= 31 && entry.mtime_nanos != 0);
         if options.has_atime(kind) {
-            set(SAME_ATIME, replace(&mut previous.atime, entry.atime));
+            let is_same = replace(&mut previous.atime, entry.atime);
+            // The flags of protocol 27 have no room for it.
+            set(SAME_ATIME, is_same && options.protocol > 27);
         }
         if options.crtimes {
             set(CRTIME_EQ_MTIME, options.has_varint_flags() && entry.crtime == entry.mtime);
