@@ -313,7 +313,7 @@ fn hard_links_succeed_with_few_open_files() {
 /// is no other rsync.
 #[test]
 fn hand_over_skips_wrappers_of_sparsync() {
-    const LINE: &str = "-a --protocol=28 src/ got/";
+    const LINE: &str = "-a --protocol=26 src/ got/";
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
     let ours = oracle::under_test().display();
     for name in ["called", "started", "installed"] {
@@ -333,7 +333,7 @@ fn hand_over_skips_wrappers_of_sparsync() {
         assert_eq!(text(&output.stdout), format!("rsync {LINE}\n"), "{path}: {output:?}");
     }
     let output = run("TOP/called:TOP/started");
-    let message = "--protocol=28 on a local copy is not supported yet\nhint: install the package rsync";
+    let message = "--protocol=26 is not supported yet\nhint: install the package rsync";
     assert!(output.status.code() == Some(4) && text(&output.stderr).contains(message), "{output:?}");
 }
 
@@ -349,7 +349,7 @@ fn local_copy_with_unsupported_options_is_handed_over() {
         run.args(line.split(' ')).current_dir(dir.path()).env("PATH", dir.path()).env("SPARSYNC_RSYNC", rsync);
         run.output().unwrap()
     };
-    for line in ["-a --protocol=27 s/ d/", "-a --protocol=28 s/ d/"] {
+    for line in ["-a --protocol=25 s/ d/", "-a --protocol=26 s/ d/"] {
         let output = run(line, "");
         assert_eq!(text(&output.stdout), format!("rsync {line}\n"), "{output:?}");
         let output = run(line, "/none/rsync");

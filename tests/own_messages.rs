@@ -211,7 +211,7 @@ fn messages_of_command_lines() {
 #[test]
 fn messages_of_runs_that_need_rsync() {
     let mut book = Book::new("3. Runs that need the installed rsync");
-    book.run("client", "-a --protocol=28 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
+    book.run("client", "-a --protocol=26 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a --bogus --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.client("-a --metrics-file=absent/m src/ got/");

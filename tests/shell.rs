@@ -550,7 +550,7 @@ fn hand_over_never_calls_sparsync_itself() {
     // Called as `rsync`, sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
     for vars in [&[path][..], &[path, ours]] {
-        assert_ended(&called("-a --protocol=28 src/ got/", vars), 4, &["install the package rsync"]);
+        assert_ended(&called("-a --protocol=26 src/ got/", vars), 4, &["install the package rsync"]);
     }
     // The program that `SPARSYNC_RSYNC` names gets the original arguments.
     let named = scene.path("rec");
