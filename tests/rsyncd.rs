@@ -170,6 +170,18 @@ impl Scene {
         ours
     }
 
+    /// Compares both daemons. The processes of rsync report in any order.
+    fn agree_in_any_order(&self, config: (&str, &str), args: &[&str]) -> Seen {
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| {
+            let mut seen = self.call(program, config, args);
+            seen.log.sort_unstable();
+            seen.stdout.sort_unstable();
+            seen
+        });
+        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{config:?} {args:?}");
+        ours
+    }
+
     /// Compares all but the log.
     fn agree_but_for_the_log(&self, config: (&str, &str), args: &[&str]) -> Seen {
         let theirs = self.call(oracle::rsync(), config, args);
@@ -187,7 +199,10 @@ fn lines(text: &[u8]) -> Vec<String> {
         let differs = ["Connection reset by peer", "speedup is", "Running socket program"];
         !line.starts_with("sent ") && !differs.iter().any(|text| line.contains(text))
     });
-    let kept = kept.filter(|line| !line.contains("] sent ")).map(|line| match (line.find(" at "), line.rfind(" [")) {
+    let kept = kept.map(|line| match (line.find(" at "), line.rfind(" [")) {
+        _ if line.contains("] sent ") => {
+            format!("{}{}", &line[..=line.find("] ").unwrap()], &line[line.find("  total").unwrap()..])
+        }
         (Some(at), Some(role)) if line.starts_with("rsync error: ") || line.contains("] rsync error: ") => {
             format!("{}{}", &line[..at], &line[role..])
         }
@@ -794,6 +809,33 @@ fn programs_are_run() {
     let ours =
         scene.call(oracle::under_test(), ("", "pre-xfer exec = echo %RSYNC_MODULE_PATH%;exit 1\npath=DIR/a b"), &args);
     assert_ne!(ours.code, Some(0), "{ours:?}");
+}
+
+#[test]
+fn transfers_are_logged() {
+    needs_root();
+    let scene = Scene::to_push();
+    const ALL: &str = "%o|%n|%l|%c|%C|%h|%a|%m|%P|%u|%M|%U|%G|%f|%L|%12m|%-12a|%%|%z";
+    for format in ["", &format!("log format = {ALL}"), "log format = %i %n%L", "log format = %n %B"] {
+        let module = format!("{PLAIN}\nread only = no\ntransfer logging = yes\n{format}");
+        for args in [
+            &["-aH", "src/", "h::m/"][..],
+            &["-aHv", "src/", "h::m/new/"],
+            &["-aHii", "src/", "h::m/"],
+            &["-aHn", "--delete", "src/", "h::m/"],
+            &["-aH", "h::m/", "dst/"],
+            &["-aHvii", "h::m/sub", "h::m/a", "h::m/none", "dst/"],
+            &["-aR", "h::m/sub/./deep/", "dst/"],
+            &["-rn", "h::m/", "dst/"],
+        ] {
+            scene.agree_in_any_order(("", &module), args);
+        }
+    }
+    let module = format!("{PLAIN}\nread only = no\ntransfer logging = yes");
+    scene
+        .agree_in_any_order(("", &module), &["-a", "--delete", "src/", "h::m/"])
+        .logs("del. localhost [127.0.0.1] m () ");
+    scene.agree_in_any_order(("", "transfer logging = yes\nlog format = %P %f"), &["-a", "h::m/sub", "dst/"]);
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
 use crate::report::event::{Event, Problem, Reporter, Wants, Weight, errno_words};
-use crate::report::{Banner, RunFacts, Tally, TextReporter};
+use crate::report::format::Format;
+use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};
 use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
@@ -121,6 +122,15 @@ pub fn log_of_server(env: &Env, options: &Options, sends: bool) -> (Option<TextR
         Ok(log) => log,
         Err(trouble) => return (None, trouble),
     };
+    (log.map(|log| reporter_of_server(env, options, sends, Some(log))), Vec::new())
+}
+
+/// Returns the reporter of a daemon's session: `put` adds a line for an entry to the log of the daemon.
+pub fn transfer_log(env: &Env, options: &Options, sends: bool, format: Format, put: PutLine) -> TextReporter {
+    reporter_of_server(env, options, sends, None).logging_to(put, format)
+}
+
+fn reporter_of_server(env: &Env, options: &Options, sends: bool, log: Option<Box<dyn Write + Send>>) -> TextReporter {
     let mut output = Output { quiet: true, json: false, ..options.output.clone() };
     (output.info.stats, output.info.progress) = (0, 0);
     // The sender knows how much it has sent.
@@ -128,8 +138,7 @@ pub fn log_of_server(env: &Env, options: &Options, sends: bool) -> (Option<TextR
     output.itemize = if output.requests_unchanged() { 2 } else { output.itemize };
     let facts = RunFacts { at_server: true, ..facts(env, options, false, sends) };
     let sink = || Box::new(io::sink());
-    let reporter = |log| TextReporter::new(&output, facts, sink(), sink(), Some(log), Arc::new(clock::now_unix));
-    (log.map(reporter), Vec::new())
+    TextReporter::new(&output, facts, sink(), sink(), log, Arc::new(clock::now_unix))
 }
 
 /// Returns what the reporter of this run will want, before it is created. `has_log`: there is a log file.

@@ -139,7 +139,7 @@ mod tests {
         let own = |value: &str| vec![("RSYNC_USER_NAME".to_owned(), value.as_bytes().to_vec())];
         let vars = |name: &[u8]| (name == b"DIR").then(|| b"/a b".to_vec());
         let expanded = |value: &str| command(b"%DIR%/h %RSYNC_USER_NAME% %%", &own(value), &vars);
-        assert_eq!(expanded("joe"), Ok(b"/a b/h joe %".to_vec()));
+        assert_eq!(expanded("joe"), Ok(b"/a b/h joe %%".to_vec()));
         for value in ["a b", "$(x)", "a;b", "touc?", "~", "a\n", "`x`", "!", "{a,b}"] {
             let error = b"refusing to run shell hook: %RSYNC_USER_NAME% holds a shell metacharacter".to_vec();
             assert_eq!(expanded(value), Err(error), "{value}");

@@ -44,8 +44,7 @@ const LOOK_MS: u32 = 500;
 const MOTD_MAX_BYTES: usize = 1 << 20;
 
 /// The parameters that are an error at start.
-pub const UNSUPPORTED: [Param; 4] =
-    [Param::NameConverter, Param::Charset, Param::IgnoreNonreadable, Param::TransferLogging];
+pub const UNSUPPORTED: [Param; 3] = [Param::NameConverter, Param::Charset, Param::IgnoreNonreadable];
 
 /// Why a connection ends before its session.
 enum Refusal {
@@ -125,7 +124,8 @@ pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
     let input = HandshakeReader { input, since: Since::now(), stop: env.stop.clone() };
-    let mut connection = Connection { env, args, config: &config, log, input, output, hook_vars: Vec::new() };
+    let mut connection =
+        Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new() };
     match connection.converse() {
         Ok(exit) => exit,
         Err(Refusal::Over) => Exit::Ok,
@@ -141,7 +141,7 @@ struct Connection<'a> {
     env: &'a mut Env,
     args: &'a DaemonArgs,
     config: &'a Config,
-    log: DaemonLog,
+    log: Arc<DaemonLog>,
     input: HandshakeReader,
     output: File,
     /// The variables for programs and for the texts of parameters.
@@ -272,7 +272,7 @@ impl<'a> Connection<'a> {
         self.set_var("RSYNC_HOST_NAME", peer.name.clone());
         self.set_var("RSYNC_HOST_ADDR", peer.address.clone());
         if self.args.log_file.is_none() && values.raw(Param::LogFile) != config.globals.raw(Param::LogFile) {
-            self.log = DaemonLog::open(values, None, self.env.umask, &|name| self.var(name));
+            self.log = Arc::new(DaemonLog::open(values, None, self.env.umask, &|name| self.var(name)));
         }
         self.check_host(values, name, &peer)?;
         self.log.put(&[b"rsync allowed access on module ", name, b" from ", &peer.shown()[..]].concat());

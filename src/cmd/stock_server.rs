@@ -14,9 +14,9 @@ use crate::fs::{charset, glob, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
 use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
-use crate::report::Tally;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
+use crate::report::{Tally, TextReporter};
 use crate::session::connection::undecodable;
 use crate::stock;
 use crate::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
@@ -166,7 +166,7 @@ pub(super) fn serve_over(
     env: &mut Env,
     request: &cli::ServeStock,
     options: &Options,
-    (link, daemon): (Link, Option<DaemonSide<'_>>),
+    (link, mut daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
 ) -> Result<(), Error> {
     // The list can be a descriptor that the forced command has opened.
@@ -211,9 +211,9 @@ pub(super) fn serve_over(
     let (cwd, umask, stop) = (env.cwd.clone(), env.umask, env.stop.clone());
     let is_daemon = daemon.is_some();
     // A daemon has a log of its own.
-    let (mut log, log_trouble) = match is_daemon {
-        true => (None, Vec::new()),
-        false => copy::log_of_server(env, options, request.serve.sends),
+    let (mut log, log_trouble) = match &mut daemon {
+        Some(daemon) => (daemon.transfer_log.take(), Vec::new()),
+        None => copy::log_of_server(env, options, request.serve.sends),
     };
     let log = log.as_mut().map(Mutex::new);
     let stderr = Mutex::new(&mut env.stderr);
@@ -261,6 +261,8 @@ pub(super) struct DaemonSide<'a> {
     pub rules: Option<Arc<ModuleRules>>,
     /// Why the arguments of the client are not accepted.
     pub refusal: Option<Error>,
+    /// Logs the entries of the session.
+    pub transfer_log: Option<TextReporter>,
 }
 
 /// Returns a seed that differs from run to run, as rsync's does.

@@ -2,7 +2,7 @@
 //!
 //! An escape is `%`, then in this order, all optional: quotes for digit grouping and units, `-` for left alignment, a
 //! width, quotes again; then its letter. Anything else is literal text, including the letters that only a daemon knows
-//! (`%a %h %u %P`).
+//! (`%a %h %u %P`); see [`Format::of_module`].
 
 use super::event::Item;
 use super::itemize::{Columns, DELETING, itemize};
@@ -12,6 +12,7 @@ use super::times::LocalTimes;
 use crate::digest::shown_len_bytes;
 use crate::flist::Kind;
 use crate::options::Checksum;
+use crate::path;
 use crate::plan::NO_ID;
 use std::io::Write;
 
@@ -79,6 +80,9 @@ impl Field {
     }
 }
 
+/// Returns the value of a letter of which a daemon knows the value.
+pub type ModuleConstant<'a> = &'a dyn Fn(u8) -> Option<Vec<u8>>;
+
 /// The values that are the same for all entries of a run.
 #[derive(Debug, Clone)]
 pub struct Constants {
@@ -96,6 +100,8 @@ pub struct Constants {
     pub shows_sums: bool,
     /// The checksum that `%C` shows.
     pub sum: Checksum,
+    /// The directory of a daemon's module in which it receives: `%f` shows paths in the module.
+    pub dest_dir: Vec<u8>,
     /// Paths without their first slash. Names of these entries, their parents and everything below are shown with it.
     pub rooted: Vec<Vec<u8>>,
 }
@@ -150,19 +156,33 @@ impl Format {
 
     /// Parses a format. Never fails: anything that is not an escape is text.
     pub fn parse(text: &[u8]) -> Format {
+        Format::of_module(text, &|_| None)
+    }
+
+    /// Parses the format of a daemon's log. `constant`: the value of a letter that is the same for the whole session.
+    pub fn of_module(text: &[u8], constant: ModuleConstant<'_>) -> Format {
         let mut segments = Vec::new();
         let mut plain = Vec::new();
         let mut rest = text;
         while let Some(&byte) = rest.first() {
-            match (byte == b'%').then(|| parse_escape(rest)).flatten() {
-                Some((escape, len)) => {
+            let escape = (byte == b'%').then(|| parse_escape(rest)).flatten();
+            let value = escape.as_ref().and_then(|escape| constant(escape.letter));
+            let field = escape.as_ref().and_then(|escape| Field::of_letter(escape.letter));
+            match (escape, value, field) {
+                (Some(Escape { width, left, len, .. }), Some(value), _) => {
+                    let start = plain.len();
+                    plain.extend(value);
+                    pad(&mut plain, start, width, left);
+                    rest = &rest[len..];
+                }
+                (Some(Escape { width, left, human, len, .. }), None, Some(field)) => {
                     if !plain.is_empty() {
                         segments.push(Segment::Text(std::mem::take(&mut plain)));
                     }
-                    segments.push(escape);
+                    segments.push(Segment::Escape { field, width, left, human });
                     rest = &rest[len..];
                 }
-                None => {
+                (_, _, None) | (None, _, _) => {
                     plain.push(byte);
                     rest = &rest[1..];
                 }
@@ -233,8 +253,18 @@ impl Format {
     }
 }
 
-/// Returns the escape at the beginning of `text` and its length.
-fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
+/// An escape as written.
+struct Escape {
+    letter: u8,
+    width: usize,
+    left: bool,
+    human: u8,
+    /// Its length in the format.
+    len: usize,
+}
+
+/// Returns the escape at the beginning of `text`.
+fn parse_escape(text: &[u8]) -> Option<Escape> {
     let mut at = 1;
     let mut human = 0u8;
     let quotes = |at: &mut usize, human: &mut u8| {
@@ -257,8 +287,7 @@ fn parse_escape(text: &[u8]) -> Option<(Segment, usize)> {
         return None;
     }
     quotes(&mut at, &mut human);
-    let field = Field::of_letter(*text.get(at)?)?;
-    Some((Segment::Escape { field, width, left, human }, at + 1))
+    Some(Escape { letter: *text.get(at)?, width, left, human, len: at + 1 })
 }
 
 /// Pads the text from `start` on to the width.
@@ -291,9 +320,9 @@ fn put_field(
     match field {
         Field::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
         Field::Len => count(out, item.map_or(0, |i| i.len_bytes)),
-        // For a whole file the receiver answers with an empty checksum table: sixteen bytes.
+        // For a whole file the receiver answers with an empty checksum table: sixteen bytes. Only the sender counts.
         Field::SumBytes => {
-            let transferred = item.filter(|item| item.transfer && !constants.dry_run);
+            let transferred = item.filter(|item| constants.sends && item.transfer && !constants.dry_run);
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
         Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
@@ -315,10 +344,13 @@ fn put_field(
                 }
             }
         },
-        Field::SenderPath => out.extend_from_slice(match shown.what {
-            What::Item(item) => &item.sender_path,
-            What::Deleted { name, .. } => name,
-        }),
+        Field::SenderPath => {
+            let path = match shown.what {
+                What::Item(item) => &item.sender_path,
+                What::Deleted { name, .. } => name,
+            };
+            out.extend(path::join(&constants.dest_dir, path));
+        }
         Field::Owner => {
             let uid = item.filter(|_| constants.keeps_owner).map_or(0, |i| i.uid);
             _ = write!(out, "{uid}");
@@ -341,7 +373,7 @@ fn put_field(
             out.extend_from_slice(value);
             return (width > 0).then_some(4);
         }
-        // Only daemons have modules.
+        // Only a daemon has a module; see [`Format::of_module`].
         Field::Module => {}
         Field::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
         Field::Name => match shown.what {
@@ -443,6 +475,7 @@ pub(super) mod tests {
         dry_run: false,
         shows_sums: true,
         sum: Checksum::Xxh128,
+        dest_dir: Vec::new(),
         rooted: Vec::new(),
     };
 

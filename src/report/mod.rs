@@ -21,4 +21,4 @@ pub mod times;
 pub use event::{ErrorRole, Event, Item, Problem, Reporter, Update, Wants, Weight};
 pub use gauge::Gauge;
 pub use tally::Tally;
-pub use text::{Banner, RunFacts, TextReporter};
+pub use text::{Banner, PutLine, RunFacts, TextReporter, totals_line};

@@ -9,6 +9,8 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+pub use self::log::PutLine;
+
 use self::log::Log;
 use self::screen::Screen;
 use self::summary::{Traffic, put_statistics, put_totals};
@@ -134,6 +136,7 @@ impl TextReporter {
             dry_run: facts.dry_run,
             shows_sums: facts.protocol.is_none_or(|protocol| protocol >= 30),
             sum: facts.sum,
+            dest_dir: Vec::new(),
             rooted: facts.rooted.clone(),
         };
         let charset = Charset::of(facts.utf8_locale, output.eight_bit);
@@ -144,11 +147,12 @@ impl TextReporter {
             2.. => Some(ProgressScope::Run),
         };
         let log_format = output.log_file.as_ref().map_or(Format::DEFAULT, |file| &file.format);
-        TextReporter {
+        let log = log.map(|writer| Log::new(writer, Format::parse(log_format), facts.pid));
+        let reporter = TextReporter {
             choice,
             format,
             screen: Screen::new(output, charset, facts.stdout_is_tty, stdout, stderr),
-            log: log.map(|writer| Log::new(writer, Format::parse(log_format), facts.pid)),
+            log: None,
             clock,
             times: LocalTimes::local(),
             meter: scope.map(|scope| Meter::new(scope, output.human)),
@@ -162,7 +166,32 @@ impl TextReporter {
             output: output.clone(),
             facts,
             constants,
+        };
+        match log {
+            Some(log) => reporter.with_log(log),
+            None => reporter,
         }
+    }
+
+    /// Logs the entries of a daemon's session: `put` adds a line to the log of the daemon.
+    pub fn logging_to(self, put: PutLine, format: Format) -> TextReporter {
+        self.with_log(Log::of_lines(put, format))
+    }
+
+    /// Sets the directory of a module in which a daemon receives.
+    pub fn receive_in(&mut self, dir: Vec<u8>) {
+        self.constants.dest_dir = dir;
+    }
+
+    fn with_log(mut self, log: Log) -> TextReporter {
+        // The options of a client do not change what its server logs.
+        self.choice.itemizes |= self.facts.at_server && log.format.has_itemize();
+        TextReporter { log: Some(log), ..self }
+    }
+
+    /// Returns whether the log itemizes entries.
+    pub fn log_itemizes(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.format.has_itemize())
     }
 
     /// Leaves out what rsync does not print at this version of its protocol.
@@ -565,9 +594,14 @@ impl TextReporter {
     /// Logs the short last line, once.
     fn log_totals(&mut self) {
         if let Some([sent, received, total]) = self.totals.take() {
-            self.log_text(format!("sent {sent} bytes  received {received} bytes  total size {total}").as_bytes());
+            self.log_text(totals_line(sent, received, total).as_bytes());
         }
     }
+}
+
+/// Returns the last line of a log.
+pub fn totals_line(sent_bytes: u64, received_bytes: u64, total_bytes: u64) -> String {
+    format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
 }
 
 impl Reporter for TextReporter {

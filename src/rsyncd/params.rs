@@ -207,7 +207,7 @@ impl Values {
 /// Looks up a variable of the environment.
 pub type Vars<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
 
-/// Replaces each `%NAME%` by the value of a variable, if there is one, and `%%` by a percent sign.
+/// Replaces each `%NAME%` by the value of a variable, if there is one. As in rsync, contrary to its manual, `%%` stays.
 pub fn expand(text: &[u8], vars: Vars<'_>) -> Vec<u8> {
     // A text that a plain copy returns cannot fail.
     expand_with(text, &|name, out| {
@@ -227,11 +227,6 @@ pub fn expand_with(text: &[u8], put: PutVariable<'_>) -> Vec<u8> {
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
         out.extend_from_slice(&rest[..at]);
         rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix(b"%") {
-            out.push(b'%');
-            rest = after;
-            continue;
-        }
         let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
         if len > 0 && rest.get(len) == Some(&b'%') && put(&rest[..len], &mut out).is_some() {
             rest = &rest[len + 1..];
@@ -286,8 +281,8 @@ mod tests {
             ("/home/%B%/d", "/home/y/d"),
             ("%A%", "x%B%"),
             ("100%", "100%"),
-            ("%NO%%B%", "%NO%B%"),
-            ("%%B%%", "%B%"),
+            ("%NO%%B%", "%NO%y"),
+            ("%%B%%", "%y%"),
             ("%o %h", "%o %h"),
         ] {
             assert_eq!(expanded(text), value, "{text}");

@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
-use crate::fs::charset;
+use crate::fs::{charset, sys};
 use crate::options::{Batch, Options};
+use crate::path;
 use crate::proto::Message;
 use crate::proto::rsync::filter_list;
 use crate::report::Tally;
@@ -25,6 +26,7 @@ use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
 use crate::transport::Link;
+use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -36,6 +38,9 @@ impl StockServer<'_> {
         let (link, traffic) = counted(link);
         let ended = self.receive_over(link, &traffic, tally);
         let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"));
+        if ended.is_ok() && tally.exit_of_server() == Exit::Ok {
+            self.log_totals(&traffic, tally);
+        }
         self.end_log(&traffic, tally, ended.is_ok());
         ended
     }
@@ -93,10 +98,11 @@ impl StockServer<'_> {
         let session_io: SessionIo<'_> = self.session_io(&connection, Box::new(intake), link, traffic.clone());
         let times = lists.then(LocalTimes::local);
         let has_items = stock.protocol >= 29;
-        let mut reporter = ReceiverReporter { server: self, connection: &connection, has_items, times, lost: None };
+        let (server, connection) = (self, &*connection);
+        let mut reporter = ReceiverReporter { server, connection, has_items, times, is_placed: false, lost: None };
         session_io.hold(&handler, || {
             let ended = receiver.run(&mut reporter, tally);
-            ended.map_err(|error| self.end_early(error, "Receiver", &connection))
+            ended.map_err(|error| self.end_early(error, "Receiver", connection))
         })
     }
 
@@ -142,12 +148,15 @@ struct ReceiverReporter<'a, 's> {
     has_items: bool,
     /// Set with `--list-only`.
     times: Option<LocalTimes>,
+    /// Whether the log knows the directory of the destination.
+    is_placed: bool,
     /// The exit code once events can no longer be sent.
     lost: Option<Exit>,
 }
 
 impl ReceiverReporter<'_, '_> {
     fn send(&mut self, event: &Event) -> Result<(), Error> {
+        self.place_log();
         let style = ListStyle { human: self.server.options.output.human, atimes: self.server.options.preserve.atimes };
         match (event, &mut self.times) {
             (Event::Item(item), Some(times)) => {
@@ -156,7 +165,7 @@ impl ReceiverReporter<'_, '_> {
                 self.server.report(Event::Note(line), self.connection)
             }
             (Event::Item(item), None) => {
-                self.log(item);
+                self.log_name(item);
                 self.server.log(event);
                 if !self.has_items {
                     return self.print_or_request(item, event);
@@ -202,17 +211,37 @@ impl ReceiverReporter<'_, '_> {
         self.note_unchanged(item).map_or(Ok(()), |note| self.server.print(note, self.connection))
     }
 
-    /// Logs an entry for a daemon. As in rsync, `-v` of the client decides, and files are not logged.
-    fn log(&self, item: &Item) {
-        let Some(daemon) = &self.server.daemon else { return };
-        let output = &self.server.options.output;
+    /// Sets the directory of the destination in the log of a daemon. It exists once there are events.
+    fn place_log(&mut self) {
+        let server = self.server;
+        let (Some(log), Some(dest)) = (server.log.filter(|_| server.daemon.is_some()), server.operands.first()) else {
+            return;
+        };
+        if std::mem::replace(&mut self.is_placed, true) {
+            return;
+        }
+        let dest = arg_path::absolute(server.cwd, dest);
+        let is_dir = sys::stat_path(&dest, true).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
+        let dir = if is_dir { &dest[..] } else { path::split_parent(&dest).0 };
+        let inner = dir.strip_prefix(server.cwd).unwrap_or(dir);
+        log.lock().receive_in(inner.strip_prefix(b"/").unwrap_or(inner).to_vec());
+    }
+
+    /// Logs the name of an entry. As in rsync, `-v` of the client decides, and files are not logged.
+    fn log_name(&self, item: &Item) {
+        let server = self.server;
+        let is_logged = server.daemon.is_some() || server.log.is_some();
+        if !is_logged || server.log.is_some_and(|log| log.lock().log_itemizes()) {
+            return;
+        }
+        let output = &server.options.output;
         // A format implies names, but not in the log.
         let logs_names = output.info.name >= 1 && (output.verbose >= 1 || output.out_format.is_none());
         if logs_names
             && (item.kind != Kind::File || item.update == Update::HardLink)
             && Choice::of(output, false).line(item) == LineKind::Full
         {
-            (daemon.log)(&line_of(item));
+            server.log_line(&line_of(item));
         }
     }
 

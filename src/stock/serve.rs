@@ -19,7 +19,7 @@ use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
 use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
 use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
-use crate::report::{Reporter as _, Tally, TextReporter, final_error};
+use crate::report::{Reporter as _, Tally, TextReporter, final_error, totals_line};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
@@ -92,7 +92,11 @@ impl StockServer<'_> {
     pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
         let (link, traffic) = counted(link);
         let ended = self.send_over(link, &traffic, tally);
-        let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "sender"), "sender"));
+        let ended = ended.map_err(|error| {
+            self.log_totals(&traffic, tally);
+            self.log_error(in_words_of_rsync(error, &traffic, "sender"), "sender")
+        });
+        ended.iter().for_each(|()| self.log_totals(&traffic, tally));
         self.end_log(&traffic, tally, ended.is_ok());
         ended
     }
@@ -111,38 +115,49 @@ impl StockServer<'_> {
             _ => error,
         };
         if !error.message.is_empty() {
-            for line in error_lines(&error, role) {
-                self.daemon.iter().for_each(|daemon| (daemon.log)(&line));
-                self.log(&Event::Problem(Problem::new(line, Weight::Warning)));
-            }
+            error_lines(&error, role).iter().for_each(|line| self.log_line(line));
         }
         error
     }
 
-    /// Begins the log.
+    /// Begins the log. A daemon has done so.
     pub(super) fn begin_log(&self) {
-        self.log.iter().for_each(|log| log.lock().banner());
+        self.log.iter().filter(|_| self.daemon.is_none()).for_each(|log| log.lock().banner());
+    }
+
+    /// Adds a line to the log.
+    pub(super) fn log_line(&self, line: &[u8]) {
+        match &self.daemon {
+            Some(daemon) => (daemon.log)(line),
+            // A quiet reporter would leave out a note.
+            None => self.log.iter().for_each(|log| log.lock().error(line)),
+        }
     }
 
     /// Adds an event of this end to the log.
     pub(super) fn log(&self, event: &Event) {
-        let Some(log) = self.log else { return };
         match event {
-            // A quiet reporter would leave it out.
-            Event::Note(line) => log.lock().error(line),
-            event => log.lock().report(event),
+            Event::Note(line) => self.log_line(line),
+            event => self.log.iter().for_each(|log| log.lock().report(event)),
         }
     }
 
     /// Adds the totals to the log.
     pub(super) fn end_log(&self, traffic: &[AtomicU64; 2], tally: &Tally, is_complete: bool) {
-        let Some(mut log) = self.log.map(Mutex::lock) else { return };
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else { return };
         log.traffic(sent, received);
         if is_complete {
             log.summary(tally, Duration::ZERO);
         }
         log.flush();
+    }
+
+    /// Adds the totals to the log of a daemon.
+    pub(super) fn log_totals(&self, traffic: &[AtomicU64; 2], tally: &Tally) {
+        let Some(daemon) = &self.daemon else { return };
+        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        (daemon.log)(totals_line(sent, received, tally.total_bytes).as_bytes());
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
@@ -238,11 +253,16 @@ impl StockServer<'_> {
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
     /// only then that its arguments are not accepted.
     pub fn refuse(&self, link: Link, error: &Error) -> Result<(), Error> {
+        let (link, traffic) = counted(link);
         let (stock, mut link) = self.greet(link, true)?;
         let framing = Framing::of_server(&stock);
         let mut frames = Vec::new();
-        for line in error_lines(error, "sender") {
-            self.daemon.iter().for_each(|daemon| daemon.put(&line, framing, &mut frames));
+        let lines = error_lines(error, "sender");
+        for (at, line) in lines.iter().enumerate() {
+            if at + 1 == lines.len() && error.role == "sender" {
+                self.log_totals(&traffic, &Tally::default());
+            }
+            self.daemon.iter().for_each(|daemon| daemon.put(line, framing, &mut frames));
         }
         framing.exit(error.exit, &mut frames);
         send(&mut link, &frames)?;
@@ -261,7 +281,8 @@ impl StockServer<'_> {
         }
         for line in error_lines(&error, role) {
             (self.print_error)(&line);
-            self.log(&Event::Problem(Problem::new(line, Weight::Warning)));
+            // A daemon has reported and logged it.
+            self.log.iter().filter(|_| self.daemon.is_none()).for_each(|log| log.lock().error(&line));
         }
         Error::new(error.exit, "").by("")
     }

@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::{Accepted, Connection, ModulePlace, Refusal};
 use crate::cli::{self, server_args};
+use crate::cmd::copy;
 use crate::cmd::stock_server::{self, DaemonSide};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -11,6 +12,7 @@ use crate::fs::{glob, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, StderrMode};
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
 use crate::report::Tally;
+use crate::report::format::Format;
 use crate::rsyncd::module_path::{self, ModulePath};
 use crate::rsyncd::params::{Param, Values};
 use crate::rsyncd::refuse::RefusedOptions;
@@ -93,10 +95,29 @@ impl Connection<'_> {
             log(if sends { b"building file list" } else { b"receiving file list" });
         }
         let terms = DaemonTerms { protocol, timeout_secs: announced, in_module: &in_module, log: &log };
-        let side = DaemonSide { terms, rules, refusal };
+        let format = self.text(values, Param::LogFormat).filter(|_| values.flag(Param::TransferLogging));
+        let format = format.map(|format| Format::of_module(&format, &|letter| self.log_constant(letter)));
+        let transfer_log = format.map(|format| {
+            let log = self.log.clone();
+            copy::transfer_log(self.env, &options, sends, format, Box::new(move |line| log.put(line)))
+        });
+        let side = DaemonSide { terms, rules, refusal, transfer_log };
         let mut tally = Tally::default();
         let ended = stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
         Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
+    }
+
+    /// Returns the value of an escape of `log format` that is the same for the whole session.
+    fn log_constant(&self, letter: u8) -> Option<Vec<u8>> {
+        let name: &[u8] = match letter {
+            b'a' => b"RSYNC_HOST_ADDR",
+            b'h' => b"RSYNC_HOST_NAME",
+            b'm' => b"RSYNC_MODULE_NAME",
+            b'P' => b"RSYNC_MODULE_PATH",
+            b'u' => b"RSYNC_USER_NAME",
+            _ => return None,
+        };
+        self.var(name)
     }
 
     /// Applies the parameters of a module to the options of a client. Returns the timeout to announce.
