@@ -76,6 +76,8 @@ pub struct Select {
     pub no_implied_dirs: bool,
     /// `-x` given once (1) or more often (2): mount points are empty, or excluded.
     pub one_file_system: u8,
+    /// Leave out what this process may not read, as a daemon with `ignore nonreadable` does.
+    pub ignore_unreadable: bool,
     /// `-L`
     pub copy_links: bool,
     /// `--copy-unsafe-links`

@@ -74,6 +74,7 @@ fn by_select(select: &Select) -> Shortcuts {
         relative: _,
         no_implied_dirs: _,
         one_file_system: _,
+        ignore_unreadable: _,
         copy_links: _,
         copy_unsafe_links: _,
         copy_dirlinks: _,

@@ -100,6 +100,7 @@ impl Terms<'_> {
             open_noatime: select.open_noatime,
             link_owners: self.options.preserve.link_owners,
             one_file_system: select.one_file_system,
+            ignore_unreadable: select.ignore_unreadable,
             contents: None,
             threads: self.threads,
             is_over: None,

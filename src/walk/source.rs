@@ -8,6 +8,7 @@ use crate::fs::charset;
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::errno;
 use crate::fs::read::{ListedName, Names, Wanted};
+use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::LinkOwners;
 use crate::path::RelPath;
@@ -32,6 +33,13 @@ struct Looked {
     target: Option<Vec<u8>>,
     /// The digest of the content, if it is wanted and the file is short.
     digest: Option<ContentDigest>,
+}
+
+impl Looked {
+    /// Returns whether this process may read the entry. A symlink that is sent as one can always be read.
+    fn is_readable(&self, dir: &Dir, name: &[u8]) -> bool {
+        Kind::of_mode(self.stat.mode) == Some(Kind::Symlink) || sys::may_read(dir.fd(), name)
+    }
 }
 
 /// How the source is listed. Shared by all workers.
@@ -60,6 +68,8 @@ pub struct SourceWalk<'a> {
     pub link_owners: LinkOwners,
     /// How often `-x` was given.
     pub one_file_system: u8,
+    /// Leave out what this process may not read.
+    pub ignore_unreadable: bool,
     /// How to digest the content of each file: `-c` with a peer.
     pub contents: Option<Contents<'a>>,
     /// How many threads may list one large directory.
@@ -212,6 +222,9 @@ impl SourceWalk<'_> {
                 // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
                 if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
+                    continue;
+                }
+                if self.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !looked.is_readable(&place.dir, name)) {
                     continue;
                 }
                 let problems = found.problems.len();

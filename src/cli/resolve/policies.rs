@@ -211,6 +211,7 @@ pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool
         relative: args.relative.unwrap_or(files_from.is_some()),
         no_implied_dirs: args.no_implied_dirs,
         one_file_system: args.one_file_system.min(2),
+        ignore_unreadable: false,
         copy_links: args.copy_links,
         copy_unsafe_links: args.copy_unsafe_links,
         copy_dirlinks: args.copy_dirlinks,

@@ -152,6 +152,7 @@ impl Connection<'_> {
         if let Some(noatime) = values.optional_flag(Param::OpenNoatime) {
             options.select.open_noatime = noatime;
         }
+        options.select.ignore_unreadable = values.flag(Param::IgnoreNonreadable);
         options.delete.ignore_errors |= values.flag(Param::IgnoreErrors);
         if self.text(values, Param::DontCompress).is_some_and(|list| list == b"*") {
             options.delta.compress.level = Some(1);

@@ -5,7 +5,7 @@ use crate::flist::Time;
 use crate::flist::entry::Stat;
 use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, Access, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 
@@ -20,6 +20,11 @@ fn wanted(links: bool) -> StatxFlags {
         | StatxFlags::ATIME
         | StatxFlags::INO;
     if links { all | StatxFlags::NLINK } else { all }
+}
+
+/// Returns whether this process may read a file, or list a directory. Follows a symlink.
+pub fn may_read(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    spot(dir, name).is_ok_and(|at| fs::accessat(at.dir(), &*at.name, Access::READ_OK, AtFlags::EACCESS).is_ok())
 }
 
 /// Returns the attributes of a name in a directory.
