@@ -839,6 +839,85 @@ fn transfers_are_logged() {
 }
 
 #[test]
+fn unreadable_entries_are_ignored() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell(
+        "cd mod; mkdir private unlisted readable; for d in . private unlisted readable; do echo x > $d/no; done
+        chmod 600 no readable/no; chmod 700 private; chmod 711 unlisted; mkfifo -m 600 fifo; echo w > w; chmod 222 w
+        ln -s no to-no; ln no readable/linked; mkdir searched; echo s > searched/s",
+    );
+    let module = "use chroot = no\nuid = 1\ngid = 1\nignore nonreadable = yes";
+    for (args, code) in [
+        (&["-ai", "h::m/", "dst/"][..], 0),
+        (&["-aiL", "--exclude=up", "--exclude=abs", "h::m/", "dst/"], 0),
+        (&["-aiR", "h::m/readable", "h::m/no", "dst/"], 23),
+        (&["h::m/"], 0),
+    ] {
+        scene.agree(("", module), args).exits(code);
+    }
+    let seen = scene.call(oracle::under_test(), ("", module), &["-r", "h::m/", "dst/"]);
+    assert!(!seen.trees[0].contains("no") && seen.trees[0].contains("searched/s"), "{seen:#?}");
+}
+
+/// A name converter: `u7` is the user 7 and `g7` the group 7. It logs its arguments and the queries.
+const CONVERTER: &str = r#"#!/bin/sh
+echo "$* $RSYNC_MODULE_NAME $RSYNC_ARG1" >> DIR/queries
+while read -r kind value; do
+    echo "$kind $value" >> DIR/queries
+    case $kind:$value in
+    uid:*) echo "u$value" ;;
+    gid:*) echo "g$value" ;;
+    usr:u[0-9]* | grp:g[0-9]*) echo "${value#?}" ;;
+    usr:dies) exit 1 ;;
+    *) echo ;;
+    esac
+done
+"#;
+
+#[test]
+fn names_are_converted_by_a_program() {
+    needs_root();
+    let scene = Scene::to_push();
+    scene.file("convert", &CONVERTER.replace("DIR", scene.dir.path().to_str().unwrap()), 0o755);
+    for chroot in ["yes", "no"] {
+        let module =
+            format!("use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\nname converter = 'DIR/convert' %HOME%");
+        for args in [
+            // The client knows no such name.
+            &["-a", "h::m/", "dst/"][..],
+            &["-a", "--usermap=u5:1,*:2", "--groupmap=g7:3", "h::m/", "dst/"],
+            &["-a", "src/", "h::m/"],
+            &["-a", "--usermap=5:u8,*:u9", "--groupmap=*:g10", "src/", "h::m/"],
+            &["-a", "--chown=none:none", "src/", "h::m/"],
+        ] {
+            scene.agree(("", &module), args).exits(0);
+        }
+        let ours = scene.call(
+            oracle::under_test(),
+            ("", &format!("{module}\nnumeric ids = yes")),
+            &["-a", "--usermap=u5:1", "h::m/", "dst/"],
+        );
+        assert!(ours.trees[0].contains("5:7"), "{ours:#?}");
+        // A name cannot be another query.
+        let _ = std::fs::remove_file(scene.path("queries"));
+        scene.call(oracle::under_test(), ("", &module), &["-a", "--usermap=*:x\nuid 4242", "src/", "h::m/"]);
+        let queries = std::fs::read_to_string(scene.path("queries")).unwrap();
+        assert!(!queries.contains("uid 4242"), "{queries}");
+        for map in ["*:dies", "*:u1,5:dies"] {
+            let ours =
+                scene.call(oracle::under_test(), ("", &module), &["-a", &format!("--usermap={map}"), "src/", "h::m/"]);
+            assert_ne!(ours.code, Some(0), "{ours:#?}");
+            ours.logs("Connection to name-converter failed.");
+        }
+    }
+    let ours =
+        scene.call(oracle::under_test(), ("", "name converter = DIR/none\nuse chroot = yes"), &["-a", "h::m/", "dst/"]);
+    assert_ne!(ours.code, Some(0), "{ours:#?}");
+    ours.logs("Connection to name-converter failed.");
+}
+
+#[test]
 fn configuration_is_checked() {
     let scene = Scene::new();
     let ours = scene.call(oracle::under_test(), ("bogus = 1\nread only = maybe", "port = 1"), &["h::"]);
@@ -850,7 +929,6 @@ fn configuration_is_checked() {
     for (globals, words) in [
         ("[m", "Badly formed line in config file: m (line 2 of "),
         ("&include DIR/none", "unable to stat config file"),
-        ("name converter = x", "sparsync: the parameter \"name converter\" is not supported yet"),
         ("charset = utf-8", "sparsync: the parameter \"charset\" is not supported yet"),
         ("incoming chmod = x", "sparsync: invalid value of the parameter \"incoming chmod\""),
     ] {

@@ -17,6 +17,7 @@ mod input_files;
 mod live_display;
 mod memory_limit;
 mod metrics_file;
+mod name_converter;
 mod port_owner;
 mod proxy;
 mod reconnect;

@@ -105,10 +105,7 @@ impl PreXfer {
 
     /// Runs the command for a request. Returns the raw status and the output.
     pub fn run(mut self, request: &HookVars) -> io::Result<(i32, Vec<u8>)> {
-        for (name, value) in request {
-            self.socket.write_all(&[name.as_bytes(), b"=", value, b"\0"].concat())?;
-        }
-        self.socket.shutdown(Shutdown::Write)?;
+        send_vars(&self.socket, request)?;
         let mut status = [0; 4];
         self.socket.read_exact(&mut status)?;
         let mut output = Vec::new();
@@ -117,7 +114,16 @@ impl PreXfer {
     }
 }
 
-fn read_vars(mut socket: &UnixStream) -> io::Result<HookVars> {
+/// Sends the variables of a request to a process that waits for them.
+pub fn send_vars(mut socket: &UnixStream, vars: &HookVars) -> io::Result<()> {
+    for (name, value) in vars {
+        socket.write_all(&[name.as_bytes(), b"=", value, b"\0"].concat())?;
+    }
+    socket.shutdown(Shutdown::Write)
+}
+
+/// Reads what [`send_vars`] sends. Fails if it is nothing.
+pub fn read_vars(mut socket: &UnixStream) -> io::Result<HookVars> {
     let mut text = Vec::new();
     (&mut socket).take(ARGS_MAX_BYTES).read_to_end(&mut text)?;
     if text.is_empty() {

@@ -10,9 +10,10 @@ mod hooks;
 mod peer;
 mod request;
 
+use self::hooks::PendingHooks;
 use self::peer::Peer;
 use super::rsyncd::{read_config, variable};
-use super::rsyncd_hooks::{HookVars, PreXfer};
+use super::rsyncd_hooks::HookVars;
 use super::rsyncd_log::DaemonLog;
 use crate::cli::daemon_args::DaemonArgs;
 use crate::env::Env;
@@ -44,7 +45,7 @@ const LOOK_MS: u32 = 500;
 const MOTD_MAX_BYTES: usize = 1 << 20;
 
 /// The parameters that are an error at start.
-pub const UNSUPPORTED: [Param; 3] = [Param::NameConverter, Param::Charset, Param::IgnoreNonreadable];
+pub const UNSUPPORTED: [Param; 1] = [Param::Charset];
 
 /// Why a connection ends before its session.
 enum Refusal {
@@ -163,7 +164,7 @@ struct ModulePlace {
     path: ModulePath,
     munges: bool,
     rules: Option<Arc<ModuleRules>>,
-    pre_xfer: Option<PreXfer>,
+    hooks: PendingHooks,
 }
 
 impl<'a> Connection<'a> {

@@ -1,4 +1,4 @@
-//! Names of users and groups, each looked up once with the system's name service.
+//! Names of users and groups, each looked up once with the system's name service, or with a converter.
 //!
 //! What the names are used for is left to the caller; see `plan::idmap`.
 
@@ -7,11 +7,43 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uzers::os::unix::UserExt as _;
 
 /// A name as returned by the name service.
 pub type Name = Arc<[u8]>;
+
+/// A question for the names or numbers of users and groups.
+#[derive(Debug, Clone, Copy)]
+pub enum NameQuery<'a> {
+    /// The name of a user.
+    UserName(u32),
+    /// The name of a group.
+    GroupName(u32),
+    /// The number of a user.
+    UserId(&'a [u8]),
+    /// The number of a group.
+    GroupId(&'a [u8]),
+}
+
+/// Answers a query; `None` if there is no such user or group.
+type ConvertName = Box<dyn Fn(NameQuery<'_>) -> Option<Vec<u8>> + Send + Sync>;
+
+static CONVERTER: OnceLock<ConvertName> = OnceLock::new();
+
+/// From now on, `convert` answers instead of the system's name service. Call it once.
+pub fn convert_names_by(convert: ConvertName) {
+    let was_set = CONVERTER.set(convert);
+    assert!(was_set.is_ok(), "this process has a name converter already");
+}
+
+fn name_of(query: NameQuery<'_>, look: impl FnOnce() -> Option<Name>) -> Option<Name> {
+    CONVERTER.get().map_or_else(look, |convert| convert(query).map(Name::from))
+}
+
+fn id_of(query: NameQuery<'_>, look: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    CONVERTER.get().map_or_else(look, |convert| number(convert(query)?.trim_ascii()))
+}
 
 /// A cache of lookups, including failed ones. Threads can share it: a slow lookup (LDAP) blocks only other lookups of
 /// the same kind.
@@ -41,27 +73,33 @@ impl Ids {
 
     /// Returns a user's name.
     pub fn user_name(&self, uid: u32) -> Option<Name> {
-        once(&self.user_names, uid, |&uid| uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into()))
+        once(&self.user_names, uid, |&uid| {
+            let look = || uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into());
+            name_of(NameQuery::UserName(uid), look)
+        })
     }
 
     /// Returns a group's name.
     pub fn group_name(&self, gid: u32) -> Option<Name> {
-        once(&self.group_names, gid, |&gid| uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into()))
+        once(&self.group_names, gid, |&gid| {
+            let look = || uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into());
+            name_of(NameQuery::GroupName(gid), look)
+        })
     }
 
     /// Returns a user's id.
     pub fn user_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.user_ids, name.into(), |name| {
-            let name = c_name(name)?;
-            uzers::get_user_by_name(name).map(|user| user.uid())
+            let look = || uzers::get_user_by_name(c_name(name)?).map(|user| user.uid());
+            id_of(NameQuery::UserId(name), look)
         })
     }
 
     /// Returns a group's id.
     pub fn group_id(&self, name: &[u8]) -> Option<u32> {
         once(&self.group_ids, name.into(), |name| {
-            let name = c_name(name)?;
-            uzers::get_group_by_name(name).map(|group| group.gid())
+            let look = || uzers::get_group_by_name(c_name(name)?).map(|group| group.gid());
+            id_of(NameQuery::GroupId(name), look)
         })
     }
 }

@@ -236,7 +236,7 @@ pub fn start_program(
 ) -> Result<Link, Error> {
     let start = || {
         let (ours, theirs) = socket_pair()?;
-        shell::start_on_socket(shell, command, theirs.into(), umask)?;
+        shell::start_on_socket(shell, command, theirs.into(), umask, Vec::new())?;
         link(ours, patience)
     };
     start().map_err(|error| {

@@ -228,9 +228,15 @@ pub fn run_plain(argv: &[Vec<u8>], umask: u32) -> io::Result<ShellExit> {
 
 /// Starts a command in a shell with a socket as its standard input and output. It ends by itself when the socket is
 /// closed.
-pub fn start_on_socket(shell: &OsStr, command: &[u8], socket: OwnedFd, umask: u32) -> io::Result<()> {
+pub fn start_on_socket(
+    shell: &OsStr,
+    command: &[u8],
+    socket: OwnedFd,
+    umask: u32,
+    vars: Vec<(OsString, OsString)>,
+) -> io::Result<()> {
     let mut started = Command::new(shell);
-    started.arg("-c").arg(OsStr::from_bytes(command));
+    started.arg("-c").arg(OsStr::from_bytes(command)).envs(vars);
     started.stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::from(socket));
     sys::set_umask(umask);
     let child = started.spawn();

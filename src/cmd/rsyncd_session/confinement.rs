@@ -73,7 +73,7 @@ impl Connection<'_> {
         self.set_var("RSYNC_MODULE_PATH", shown_path);
         self.set_var("RSYNC_PID", std::process::id().to_string());
         let rules = self.read_rules(values)?;
-        let pre_xfer = self.start_hooks(values, early_input)?;
+        let hooks = self.start_hooks(values, early_input)?;
         if let Some(root) = place.chroot.clone()
             && let Err(error) = sys::enter_root(&root)
         {
@@ -108,7 +108,7 @@ impl Connection<'_> {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
-        Ok(ModulePlace { path: place, munges, rules, pre_xfer })
+        Ok(ModulePlace { path: place, munges, rules, hooks })
     }
 
     /// Returns the user and the groups that serve the module; `None` if this process is not privileged.

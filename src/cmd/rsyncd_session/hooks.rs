@@ -3,16 +3,37 @@
 
 use super::arguments::Arguments;
 use super::{Connection, Refusal, failed, refuse};
+use crate::cmd::name_converter::PendingConverter;
 use crate::cmd::rsyncd::variable;
 use crate::cmd::rsyncd_hooks::{self, HookVars, PreXfer};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fs::ids;
 use crate::report::event::errno_words;
 use crate::rsyncd::params::{Param, Values};
+use std::io;
+use std::sync::atomic::Ordering;
+
+/// Processes that wait for the request of the client.
+#[derive(Default)]
+pub(super) struct PendingHooks {
+    /// Runs `pre-xfer exec`.
+    pub(super) pre_xfer: Option<PreXfer>,
+    /// Starts `name converter`.
+    pub(super) name_converter: Option<PendingConverter>,
+}
+
+/// Returns the variables about a request for programs. `paths`: in the module. `request`: as the client wrote them.
+pub(super) fn request_vars(words: &Arguments, paths: &[Vec<u8>], request: &[u8]) -> HookVars {
+    let dot = b".".to_vec();
+    let all = std::iter::once(&b"rsyncd"[..]).chain(words.options.iter().chain([&dot]).chain(paths).map(Vec::as_slice));
+    let args = all.enumerate().map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec()));
+    args.chain([("RSYNC_REQUEST".into(), request.to_vec())]).collect()
+}
 
 impl Connection<'_> {
     /// Runs `early exec`, and starts the processes for the other programs.
-    pub(super) fn start_hooks(&mut self, values: &Values, early_input: &[u8]) -> Result<Option<PreXfer>, Refusal> {
+    pub(super) fn start_hooks(&mut self, values: &Values, early_input: &[u8]) -> Result<PendingHooks, Refusal> {
         let raw = |param: Param| values.raw(param).filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none());
         let (early, pre, post) = (raw(Param::EarlyExec), raw(Param::PreXferExec), raw(Param::PostXferExec));
         let vars = self.hook_vars.clone();
@@ -41,31 +62,48 @@ impl Connection<'_> {
                 return refuse("early exec failed");
             }
         }
-        let Some(text) = pre else { return Ok(None) };
-        match PreXfer::start(self.env, &vars, &|vars| command(&text, vars)) {
-            Ok(started) => Ok(Some(started)),
-            Err(error) => {
-                self.log.put(&failed("pre-xfer exec", &text, &error));
-                refuse("pre-xfer exec failed")
+        let mut pending = PendingHooks::default();
+        if let Some(text) = values.raw(Param::NameConverter) {
+            let started = command(&text, &vars).and_then(|command| {
+                PendingConverter::start(self.env, &vars, &command).map_err(|error| errno_words(&error))
+            });
+            match started {
+                Ok(converter) => pending.name_converter = Some(converter),
+                Err(why) => {
+                    self.log.put(&why);
+                    return refuse("name-converter exec failed");
+                }
             }
         }
+        if let Some(text) = pre {
+            match PreXfer::start(self.env, &vars, &|vars| command(&text, vars)) {
+                Ok(started) => pending.pre_xfer = Some(started),
+                Err(error) => {
+                    self.log.put(&failed("pre-xfer exec", &text, &error));
+                    return refuse("pre-xfer exec failed");
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Starts `name converter`. If it fails, the session is stopped.
+    pub(super) fn begin_conversion(&self, pending: PendingConverter, vars: &HookVars) -> io::Result<()> {
+        let (log, stop, converter) = (self.log.clone(), self.env.stop.clone(), pending.begin(vars)?);
+        ids::convert_names_by(Box::new(move |query| {
+            converter.convert(query).unwrap_or_else(|_| {
+                if !stop.swap(true, Ordering::Relaxed) {
+                    log.put(b"Connection to name-converter failed.");
+                }
+                None
+            })
+        }));
+        Ok(())
     }
 
     /// Runs `pre-xfer exec`. Returns the error if it fails.
-    pub(super) fn run_pre_xfer(
-        &self,
-        pre_xfer: PreXfer,
-        words: &Arguments,
-        paths: &[Vec<u8>],
-        request: &[u8],
-    ) -> Option<Error> {
-        let dot = b".".to_vec();
-        let all =
-            std::iter::once(&b"rsyncd"[..]).chain(words.options.iter().chain([&dot]).chain(paths).map(Vec::as_slice));
-        let mut vars: HookVars =
-            all.enumerate().map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec())).collect();
-        vars.push(("RSYNC_REQUEST".into(), request.to_vec()));
-        let words = match pre_xfer.run(&vars) {
+    pub(super) fn run_pre_xfer(&self, pre_xfer: PreXfer, vars: &HookVars) -> Option<Error> {
+        let words = match pre_xfer.run(vars) {
             Ok((0, _)) => return None,
             Ok((status, output)) => {
                 let end = if output.is_empty() { Vec::new() } else { [b"\n", output.trim_ascii_end()].concat() };

@@ -1,6 +1,7 @@
 //! The request of a client that may use a module: its arguments, the module's parameters for them, and the session.
 
 use super::arguments::Arguments;
+use super::hooks::request_vars;
 use super::{Accepted, Connection, ModulePlace, Refusal};
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
@@ -29,7 +30,7 @@ impl Connection<'_> {
     /// Reads the arguments, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
         let Accepted { module, peer, protocol, user, read_only, place } = accepted;
-        let ModulePlace { path, munges, rules, pre_xfer } = place;
+        let ModulePlace { path, munges, rules, hooks } = place;
         let (name, values) = (&module.name, &module.values);
         let mut words = decode_args(&mut self.input, args_end(protocol))?;
         if server_args::is_secluded(&words) {
@@ -62,9 +63,9 @@ impl Connection<'_> {
             .map(|option| unsupported(format!("rsync: The server is configured to refuse {option}")));
         let mut refusal = refused
             .or_else(|| request.options.as_ref().err().map(|error| Error { exit: Exit::Unsupported, ..error.clone() }));
-        if let Some(pre_xfer) = pre_xfer {
-            let failure = self.run_pre_xfer(pre_xfer, &words, &request.serve.operands, &requested);
-            refusal = refusal.or(failure);
+        let hook_vars = request_vars(&words, &request.serve.operands, &requested);
+        if let Some(pre_xfer) = hooks.pre_xfer {
+            refusal = refusal.or(self.run_pre_xfer(pre_xfer, &hook_vars));
         }
         let mut options = request.options.as_ref().cloned().unwrap_or_default();
         if !sends {
@@ -72,6 +73,9 @@ impl Connection<'_> {
         }
         let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
         let announced = self.apply(values, (&path, &dest), munges, sends, &mut options);
+        if let Some(converter) = hooks.name_converter.filter(|_| !options.preserve.numeric_ids) {
+            self.begin_conversion(converter, &hook_vars)?;
+        }
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
             .or_else(|| stock_server::lacking(&request));
@@ -134,7 +138,8 @@ impl Connection<'_> {
         options.output.debug.limit(&most.debug);
         options.output.stderr = StderrMode::Client;
         let preserve = &mut options.preserve;
-        preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(path.chroot.is_some());
+        let has_names = path.chroot.is_none() || values.raw(Param::NameConverter).is_some();
+        preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(!has_names);
         preserve.fake_super = values.flag(Param::FakeSuper);
         preserve.peer_links = match munges {
             true => PeerLinks::Munged,
