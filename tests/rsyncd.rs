@@ -918,6 +918,44 @@ fn names_are_converted_by_a_program() {
 }
 
 #[test]
+fn names_are_in_the_charset_of_a_module() {
+    needs_root();
+    let scene = Scene::new().env("LC_ALL", "C.UTF-8");
+    scene.shell(
+        r"rm -r mod/*; cd mod; mkdir $(printf 'd\366'); echo old > $(printf '\344'); echo long > $(printf 'd\366/\374')
+        ln -s $(printf 'd\366/\374') $(printf 'l\337'); echo gone > $(printf 'gone\374'); echo plain > plain
+        cd ..; mkdir -p src/dö; echo changed > src/ä; echo long > src/dö/ü; echo plain > src/plain; echo new > src/né
+        ln -s dö/ü src/lß; echo $(printf '\303\244') > mod/list; touch -hd 2021-01-01 mod/* mod/d* src/* src/dö/* src mod; cp -a mod orig",
+    );
+    for chroot in ["yes", "no"] {
+        let module = format!(
+            "use chroot = {chroot}\nuid = 0\ngid = 0\nread only = no\ncharset = latin1\ntransfer logging = yes\nlog format = %n %f"
+        );
+        for args in [
+            // The client's name for the character set does not matter.
+            &["-ai", "--iconv=utf8,koi8-r", "h::m/", "dst/"][..],
+            &["-ai", "--iconv=.", "h::m/", "dst/"],
+            &["-ais", "--iconv=utf8", "h::m/dö", "h::m/nö", "dst/"],
+            &["-ai", "--iconv=utf8", "h::m/dö", "dst/"],
+            &["-ai", "h::m/", "dst/"],
+            &["-ais", "--iconv=utf8", "--files-from=:list", "h::m/", "dst/"],
+            &["--iconv=utf8", "h::m/"],
+            &["-ai", "--delete", "--iconv=utf8", "src/", "h::m/"],
+            &["-ai", "--iconv=utf8", "src/ä", "h::m/dö/"],
+            &["-ais", "--iconv=utf8", "-b", "--backup-dir=bä", "src/ä", "h::m/dö/"],
+        ] {
+            scene.agree_in_any_order(("", &module), args);
+        }
+        let seen = scene.call(oracle::under_test(), ("", &module), &["-a", "--iconv=utf8", "h::m/", "dst/"]);
+        assert!(seen.trees[0].contains("dö/ü f") && seen.trees[0].contains("lß l 777 6 dö/ü"), "{seen:#?}");
+        let seen = scene.call(oracle::under_test(), ("", &format!("{module}\ncharset = none-such")), &["h::m/"]);
+        seen.exits(5).prints("@ERROR: invalid charset").logs("iconv_open(\"UTF-8\", \"none-such\") failed");
+        let seen = scene.call(oracle::under_test(), ("", &format!("{module}\ncharset =")), &["--iconv=utf8", "h::m/"]);
+        seen.exits(4).prints("configured to refuse --iconv");
+    }
+}
+
+#[test]
 fn configuration_is_checked() {
     let scene = Scene::new();
     let ours = scene.call(oracle::under_test(), ("bogus = 1\nread only = maybe", "port = 1"), &["h::"]);
@@ -929,7 +967,6 @@ fn configuration_is_checked() {
     for (globals, words) in [
         ("[m", "Badly formed line in config file: m (line 2 of "),
         ("&include DIR/none", "unable to stat config file"),
-        ("charset = utf-8", "sparsync: the parameter \"charset\" is not supported yet"),
         ("incoming chmod = x", "sparsync: invalid value of the parameter \"incoming chmod\""),
     ] {
         let seen = scene.call(oracle::under_test(), (globals, ""), &["h::"]);

@@ -27,10 +27,14 @@ pub fn means_us(behind_e: &[u8]) -> bool {
 
 const ICONV: &str = "--iconv=";
 
+/// Returns whether these options request that names are converted.
+pub fn has_charset(words: &[Vec<u8>]) -> bool {
+    words.iter().any(|word| word.starts_with(ICONV.as_bytes()))
+}
+
 /// Returns how many of the words of [`words()`] are on the command line with `--secluded-args`.
 pub fn unsecluded(words: &[Vec<u8>]) -> usize {
-    let has_charset = words.get(1).is_some_and(|word| word.starts_with(ICONV.as_bytes()));
-    words.len().min(1 + usize::from(has_charset))
+    words.len().min(1 + usize::from(words.get(1..2).is_some_and(has_charset)))
 }
 
 /// Returns the options of the server's command line, not escaped: the short options first, then long options in rsync's

@@ -89,7 +89,7 @@ pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, 
     let vars = |name: &[u8]| variable(env, name);
     let config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
     for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
-        check_supported(values)?;
+        check_values(values)?;
     }
     Ok(config)
 }
@@ -99,8 +99,8 @@ pub fn variable(env: &Env, name: &[u8]) -> Option<Vec<u8>> {
     str::from_utf8(name).ok().and_then(|name| env.var(name)).map(OsString::into_vec)
 }
 
-/// Fails for parameters that are not carried out, so that none is ignored silently.
-fn check_supported(values: &Values) -> std::result::Result<(), Vec<u8>> {
+/// Fails for values that cannot be used, so that none is ignored silently.
+fn check_values(values: &Values) -> std::result::Result<(), Vec<u8>> {
     if facility_of(values, &|_| None).is_none() && values.raw(Param::LogFile).is_none() {
         return Err(b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec());
     }
@@ -110,14 +110,7 @@ fn check_supported(values: &Values) -> std::result::Result<(), Vec<u8>> {
             return Err(words.into_bytes());
         }
     }
-    let unsupported = rsyncd_session::UNSUPPORTED.iter().find(|param| match values.raw(**param) {
-        Some(_) => values.has(**param),
-        None => values.flag(**param),
-    });
-    match unsupported {
-        Some(param) => Err(format!("sparsync: the parameter \"{}\" is not supported yet", param.name()).into_bytes()),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn cannot_start(line: Vec<u8>) -> Error {

@@ -19,6 +19,7 @@ use crate::cli::daemon_args::DaemonArgs;
 use crate::env::Env;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
+use crate::fs::charset::NameCharset;
 use crate::fs::sys;
 use crate::proto::rsync::daemon::{BadGreeting, ClientLine, DaemonGreeting, DaemonLine, listing_line, read_line};
 use crate::proto::rsync::decode_error::DecodeError;
@@ -43,9 +44,6 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(60);
 const LOOK_MS: u32 = 500;
 /// The most bytes of a MOTD file.
 const MOTD_MAX_BYTES: usize = 1 << 20;
-
-/// The parameters that are an error at start.
-pub const UNSUPPORTED: [Param; 1] = [Param::Charset];
 
 /// Why a connection ends before its session.
 enum Refusal {
@@ -165,6 +163,8 @@ struct ModulePlace {
     munges: bool,
     rules: Option<Arc<ModuleRules>>,
     hooks: PendingHooks,
+    /// The conversion of names for clients that use `--iconv`.
+    charset: Option<NameCharset>,
 }
 
 impl<'a> Connection<'a> {

@@ -22,26 +22,33 @@ pub struct NameCharset {
 /// The character set of the wire.
 const WIRE: &[u8] = b"UTF-8";
 
-/// Sets the character set of the names on this machine; `.` or an empty name: that of the locale. Only the first call
-/// has an effect. The error is rsync's line.
+/// Sets the character set of the names on this machine; see [`open`]. Only the first call has an effect.
 pub fn set(name: &[u8]) -> Result<(), Vec<u8>> {
-    if NAMES.get().is_some() {
-        return Ok(());
+    if NAMES.get().is_none() {
+        install(open(name)?);
     }
+    Ok(())
+}
+
+/// Makes a conversion that of this process. Only the first call has an effect.
+pub fn install(charset: NameCharset) {
+    NAMES.get_or_init(|| charset);
+}
+
+/// Opens the conversion of a character set; `.` or an empty name: that of the locale. The error is rsync's line.
+pub fn open(name: &[u8]) -> Result<NameCharset, Vec<u8>> {
     let of_locale = locale_charset();
     let name = if matches!(name, b"" | b".") { &of_locale } else { name };
     let open = |from: &[u8], to: &[u8]| {
         let line = || [b"iconv_open(\"", to, b"\", \"", from, b"\") failed"].concat();
         CharsetConverter::open(from, to).map_err(|_| line())
     };
-    let charset = NameCharset {
+    Ok(NameCharset {
         to_wire: open(name, WIRE)?,
         from_wire: open(WIRE, name)?,
         converts_targets: AtomicBool::new(false),
         converts_lists: AtomicBool::new(false),
-    };
-    NAMES.get_or_init(|| charset);
-    Ok(())
+    })
 }
 
 /// Returns the character set of the names on this machine, if they are converted.

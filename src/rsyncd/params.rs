@@ -197,11 +197,6 @@ impl Values {
         };
         Some(text).filter(|text| !text.is_empty())
     }
-
-    /// Returns whether a value was set.
-    pub fn has(&self, param: Param) -> bool {
-        self.0.contains_key(&param)
-    }
 }
 
 /// Looks up a variable of the environment.

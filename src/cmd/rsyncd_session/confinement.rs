@@ -3,7 +3,7 @@
 use super::{Connection, ModulePlace, Refusal, failed, refuse};
 use crate::cmd::input_files;
 use crate::filter::{ModuleRules, Parsed, split_rules};
-use crate::fs::{ids, sandbox, sys};
+use crate::fs::{charset, ids, sandbox, sys};
 use crate::options::RuleArg;
 use crate::report::event::errno_words;
 use crate::report::final_error;
@@ -73,6 +73,12 @@ impl Connection<'_> {
         self.set_var("RSYNC_MODULE_PATH", shown_path);
         self.set_var("RSYNC_PID", std::process::id().to_string());
         let rules = self.read_rules(values)?;
+        // Below another root, the system may not find its tables.
+        let charset = self.text(values, Param::Charset).map(|name| charset::open(&name)).transpose();
+        let charset = charset.or_else(|line| {
+            self.log.put(&line);
+            refuse("invalid charset")
+        })?;
         let hooks = self.start_hooks(values, early_input)?;
         if let Some(root) = place.chroot.clone()
             && let Err(error) = sys::enter_root(&root)
@@ -108,7 +114,7 @@ impl Connection<'_> {
             self.log.put(&failed("openat2", &place.dir, &error));
             return refuse("chdir failed");
         }
-        Ok(ModulePlace { path: place, munges, rules, hooks })
+        Ok(ModulePlace { path: place, munges, rules, hooks, charset })
     }
 
     /// Returns the user and the groups that serve the module; `None` if this process is not privileged.

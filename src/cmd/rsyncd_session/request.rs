@@ -9,6 +9,7 @@ use crate::cmd::stock_server::{self, DaemonSide};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
+use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, StderrMode};
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
@@ -30,12 +31,16 @@ impl Connection<'_> {
     /// Reads the arguments, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
         let Accepted { module, peer, protocol, user, read_only, place } = accepted;
-        let ModulePlace { path, munges, rules, hooks } = place;
+        let ModulePlace { path, munges, rules, hooks, charset } = place;
         let (name, values) = (&module.name, &module.values);
         let mut words = decode_args(&mut self.input, args_end(protocol))?;
+        if server_args::has_charset(&words) {
+            charset.into_iter().for_each(charset::install);
+        }
         if server_args::is_secluded(&words) {
             server_args::take_secluded(&mut words);
-            words.extend(decode_secluded_args(&mut self.input)?);
+            words.extend(decode_secluded_args(&mut self.input)?.into_iter().map(charset::line_from_wire));
+            charset::of_names().into_iter().for_each(NameCharset::convert_lists);
         }
         let words = Arguments::of(words, name, values.number(Param::MaxVerbosity));
         let line: Vec<_> = words.options.iter().chain([&b".".to_vec()]).cloned().map(OsString::from_vec).collect();
