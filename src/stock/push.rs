@@ -497,9 +497,9 @@ impl PushEncoder {
     /// Reports how long the lists are.
     fn report_listed(&self) {
         if self.wants.progress || self.wants.whole_list {
-            let shared = self.shared.lock();
-            let entries = shared.entries();
-            let (bytes, complete) = (self.progress.listed_bytes, shared.has_all_lists);
+            let entries = self.shared.lock().entries();
+            // The end of the lists may follow content.
+            let (bytes, complete) = (self.progress.listed_bytes, self.dirs.is_empty());
             self.events.push(Event::Listed { entries, bytes, complete }, 0);
         }
     }
