@@ -295,7 +295,11 @@ impl StockClient<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
-        let options = &Options { dry_run: options.dry_run || is_left, ..options.clone() };
+        let mut options = Options { dry_run: options.dry_run || is_left, ..options.clone() };
+        if stock.protocol >= 30 {
+            options.check.sums = Checksums { transfer: stock.sums.checksum, listed: stock.listed };
+        }
+        let options = &options;
         let (terms, mut wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));

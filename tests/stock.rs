@@ -166,6 +166,14 @@ synctest!(formats_of_transferred_files, with stock, |w: World| {
     w.restore_dest().agree(&["-a", "--out-format=%n %b %l"]).exits(0);
 });
 
+synctest!(formats_of_a_recorded_copy, with stock, |w: World| {
+    w.source(TREE).dest(OLD).no_dry_run().keep_dest();
+    for options in [&["-a"][..], &["-ac"], &["-a", "--protocol=30"], &["-aX"]] {
+        let recorded = [options, &["--write-batch=../batch", "--out-format=%n %c %C"]].concat();
+        w.restore_dest().agree(&recorded).exits(0);
+    }
+});
+
 synctest!(access_control_lists, with stock, |w: World| {
     acls(&w);
     w.agree(&["-aiA"]).exits(0);

@@ -142,6 +142,8 @@ fn bring(
     }
     if let Some(mut item) = item {
         let is_received = context.reports_when_open || context.is_reported_by_peer();
+        // The peer got it before the transfer.
+        item.file = item.file.filter(|_| !context.reports_when_open);
         item.moved_bytes = moved_bytes(content_counts.literal_bytes, is_received);
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);

@@ -114,6 +114,9 @@ impl<'a> Outbox<'a> {
                             self.request_content_of(job)?;
                             rest.push(step);
                         } else {
+                            if self.lines_wait() && !rest.is_empty() {
+                                self.queue(std::mem::take(&mut rest))?;
+                            }
                             self.request_xattrs_of(&job, &mut rest)?;
                             self.do_now(step)?;
                         }
@@ -181,8 +184,26 @@ impl<'a> Outbox<'a> {
         self.context.await_xattrs(dir, source)
     }
 
-    /// Reports the pending events at once.
+    /// Returns whether lines are printed in list order, those of files after their transfer, although the peer gets items
+    /// before.
+    fn lines_wait(&self) -> bool {
+        self.context.reports_when_open && self.context.wants.after_transfer && self.context.is_reported_by_peer()
+    }
+
+    /// Reports the pending events at once, or their items only to the peer.
     fn report_head(&mut self) -> Result<(), Error> {
+        if let Some(wire) = self.context.wire.filter(|_| self.lines_wait()) {
+            for event in &mut self.head {
+                if let Event::Item(item) = event
+                    && let Some(file) = item.file
+                {
+                    wire.await_number(file)?;
+                    wire.announce(item.clone())?;
+                    item.file = None;
+                }
+            }
+            return Ok(());
+        }
         report(self.context, &self.appliers, std::mem::take(&mut self.head))
     }
 
@@ -241,7 +262,7 @@ impl<'a> Outbox<'a> {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
             let (item, warning) = file::announced(context, &job, changes);
             self.head.extend(warning);
-            if context.reports_when_open {
+            if context.reports_when_open && !self.lines_wait() {
                 // The client reports it both here and to the peer.
                 self.head.push(Event::Item(item));
                 self.report_head()?;
