@@ -1012,6 +1012,7 @@ impl Listening {
             .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
             .arg(format!("--config={}", config.display()))
             .args(more)
+            .env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -1096,6 +1097,47 @@ fn connections_end_at_a_signal_and_leave_the_daemon() {
     until(|| daemon.connections().is_empty());
     assert!(scene.path("pid").exists());
     daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+}
+
+#[test]
+fn server_status_shows_daemons() {
+    let scene = Scene::new();
+    let status = |json: bool| {
+        let mut command = Command::new(oracle::under_test());
+        command
+            .args(["server", "status"])
+            .args(json.then_some("--json"))
+            .env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let daemons = [(); 2].map(|()| Listening::start(&scene, ("", PLAIN), &[]));
+    let _client = daemons[0].connect();
+    let shown = |daemon: &Listening, counts: &str| {
+        let (pid, port) = (daemon.daemon.id(), daemon.port);
+        format!("daemon for rsync clients: process {pid}, 127.0.0.1:{port}, up 0 s, {counts}\n")
+    };
+    let is_shown = |line: &str| {
+        status(false)
+            .replace(|c: char| c.is_ascii_digit(), "#")
+            .contains(&line.replace(|c: char| c.is_ascii_digit(), "#"))
+    };
+    let text = status(false);
+    assert!(is_shown(&format!("{}  127.0.0.1, 0 s\n", shown(&daemons[0], "1 connected, 1 in total"))), "{text}");
+    assert!(text.contains(&format!("127.0.0.1:{}, up ", daemons[1].port)), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&status(true)).unwrap();
+    assert_eq!(json["daemons"].as_array().unwrap().len(), 2, "{json}");
+    // One ends, and the other one is killed.
+    let [first, second] = daemons;
+    let mut first = first;
+    rustix::process::kill_process(rustix::process::Pid::from_child(&first.daemon), rustix::process::Signal::TERM)
+        .unwrap();
+    first.daemon.wait().unwrap();
+    assert!(status(false).contains(&format!("127.0.0.1:{}, up ", second.port)));
+    drop(second);
+    assert!(!status(false).contains("daemon for"), "{}", status(false));
+    assert_eq!(std::fs::read_dir(scene.path("sparsync/state")).unwrap().count(), 0);
 }
 
 #[test]

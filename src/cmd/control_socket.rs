@@ -17,6 +17,10 @@ use std::path::Path;
 use std::time::Duration;
 
 const SOCKET: &str = "control";
+/// The beginning of the names of the sockets of daemons for stock clients. Their process id follows.
+const DAEMON_SOCKET: &str = "rsyncd-";
+/// The most daemons whose status is requested.
+const DAEMONS_MAX: usize = 64;
 /// The longest request.
 const QUESTION_MAX_BYTES: u64 = 64;
 /// The longest answer.
@@ -110,6 +114,9 @@ pub struct Status {
     /// The last rejected client, then the last errors, the newest last.
     #[serde(default)]
     pub errors: Vec<String>,
+    /// The running daemons for stock clients. Only `server status` knows them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub daemons: Vec<Status>,
 }
 
 impl Status {
@@ -135,6 +142,7 @@ impl Status {
             errors_total: None,
             rejected_total: None,
             errors: Vec::new(),
+            daemons: Vec::new(),
         }
     }
 }
@@ -205,8 +213,8 @@ impl Errors {
 }
 
 /// Returns a path of the socket that fits the length limit of socket addresses. Valid while `dir` is open.
-fn socket_path(dir: &OwnedFd) -> std::path::PathBuf {
-    Path::new(std::ffi::OsStr::from_bytes(&sys::proc_fd(dir.as_fd()))).join(SOCKET)
+fn socket_path(dir: &OwnedFd, name: &str) -> std::path::PathBuf {
+    Path::new(std::ffi::OsStr::from_bytes(&sys::proc_fd(dir.as_fd()))).join(name)
 }
 
 /// Opens the state directory. Fails if another user could change it, and so stop the server or answer in its place.
@@ -217,16 +225,81 @@ pub fn state_dir(places: &Places) -> Result<OwnedFd> {
 /// Creates the socket, for its owner alone. The caller must hold the lock of the state directory: an existing socket is
 /// then stale. No other thread may create files meanwhile, because the umask changes; it is set to `umask` afterwards.
 pub fn listen(places: &Places, umask: u32) -> Result<UnixListener> {
-    let failed = |error: io::Error| files::failed("listen on", &places.state.join(SOCKET), &error);
+    listen_at(places, SOCKET, umask).map(|(_, listener)| listener)
+}
+
+fn listen_at(places: &Places, name: &str, umask: u32) -> Result<(OwnedFd, UnixListener)> {
+    let failed = |error: io::Error| files::failed("listen on", &places.state.join(name), &error);
     let dir = state_dir(places)?;
-    match sys::unlink(dir.as_fd(), SOCKET.as_bytes()) {
+    match sys::unlink(dir.as_fd(), name.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
     sys::set_umask(0o177);
-    let bound = UnixListener::bind(socket_path(&dir));
+    let bound = UnixListener::bind(socket_path(&dir, name));
     sys::set_umask(umask);
-    bound.map_err(failed)
+    Ok((dir, bound.map_err(failed)?))
+}
+
+/// The socket of a daemon for stock clients, which is removed at its end.
+pub struct ControlSocket {
+    listener: UnixListener,
+    /// The directory and the name; `None` in the process of a connection.
+    place: Option<(OwnedFd, String)>,
+}
+
+impl ControlSocket {
+    /// Creates the socket of this process, whose umask is 0.
+    pub fn of_daemon(places: &Places) -> Result<ControlSocket> {
+        let name = format!("{DAEMON_SOCKET}{}", std::process::id());
+        let (dir, listener) = listen_at(places, &name, 0)?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| files::failed("listen on", &places.state.join(&name), &error))?;
+        Ok(ControlSocket { listener, place: Some((dir, name)) })
+    }
+
+    /// Returns the listening socket.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// Leaves the socket to the daemon.
+    pub fn leave(mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if let Some((dir, name)) = &self.place {
+            // A socket that stays is removed by the next request for the status.
+            let _ = sys::unlink(dir.as_fd(), name.as_bytes());
+        }
+    }
+}
+
+/// Returns the status of the daemons for stock clients that this user runs, and removes the sockets of those that were
+/// killed.
+pub fn daemons(places: &Places) -> Vec<Status> {
+    let mut names = Vec::new();
+    let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else { return Vec::new() };
+    // What cannot be listed has no daemons.
+    let _ = sys::list(dir.as_fd(), |entry| {
+        let name = String::from_utf8_lossy(entry.name);
+        if name.starts_with(DAEMON_SOCKET) && names.len() < DAEMONS_MAX {
+            names.push(name.into_owned());
+        }
+    });
+    names.sort_unstable();
+    let statuses = names.iter().filter_map(|name| {
+        let status = status_at(places, name).ok()?;
+        if status.is_none() {
+            let _ = sys::unlink(dir.as_fd(), name.as_bytes());
+        }
+        status
+    });
+    statuses.collect()
 }
 
 /// Reads a request; `None` if it is not a valid one.
@@ -240,7 +313,11 @@ pub fn read_question(stream: &UnixStream) -> Option<Question> {
 /// Requests the status of this user's server; `None` if none runs. Fails with [`Exit::Ipc`] if the server does not
 /// answer, and with [`Exit::Protocol`] if the answer cannot be read.
 pub fn status(places: &Places) -> Result<Option<Status>> {
-    let Some(stream) = question(places, Question::Status)? else {
+    status_at(places, SOCKET)
+}
+
+fn status_at(places: &Places, name: &str) -> Result<Option<Status>> {
+    let Some(stream) = question(places, name, Question::Status)? else {
         return Ok(None);
     };
     let mut answer = Vec::new();
@@ -285,19 +362,19 @@ impl Ending {
 /// Requests the server of this user to end; `None` if none runs. The answer may be of any version. Fails if there is
 /// none.
 pub fn end(places: &Places, query: Question) -> Result<Option<Ending>> {
-    let Some(stream) = question(places, query)? else {
+    let Some(stream) = question(places, SOCKET, query)? else {
         return Ok(None);
     };
     let got = (&stream).read(&mut [0]).or_else(none_if_gone)?;
     Ok((got > 0).then_some(Ending(stream)))
 }
 
-/// Sends a request and returns the stream that will bring the answer; `None` if no server runs.
-fn question(places: &Places, question: Question) -> Result<Option<UnixStream>> {
+/// Sends a request to a socket and returns the stream that will bring the answer; `None` if no server runs.
+fn question(places: &Places, name: &str, question: Question) -> Result<Option<UnixStream>> {
     let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else {
         return Ok(None);
     };
-    let Ok(mut stream) = UnixStream::connect(socket_path(&dir)) else {
+    let Ok(mut stream) = UnixStream::connect(socket_path(&dir, name)) else {
         return Ok(None);
     };
     let word = format!("{}\n", question.word());

@@ -25,6 +25,7 @@ mod remote;
 mod remote_copy;
 mod route;
 mod rsyncd;
+mod rsyncd_connections;
 mod rsyncd_hooks;
 mod rsyncd_log;
 mod rsyncd_session;

@@ -4,6 +4,7 @@
 //! input, as if inetd had started it.
 
 use super::command_end::{fail, write_text};
+use super::rsyncd_connections::Connections;
 use super::rsyncd_log::{DaemonLog, facility_of};
 use super::rsyncd_session;
 use crate::cli::daemon_args::{DaemonArgs, HELP};
@@ -157,8 +158,13 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         // The user may have closed standard output.
         let _ = writeln!(env.stdout, "sparsync: listening on port {port}").and_then(|()| env.stdout.flush());
     }
-    if let Some(stream) = serve(env, &listeners, &log) {
+    let mut connections = Connections::new(ports);
+    if let Err(error) = connections.listen(env) {
+        log.put(&error.text());
+    }
+    if let Some(stream) = serve(env, &listeners, &mut connections, &log) {
         drop(listeners);
+        connections.leave();
         pid_file.into_iter().for_each(PidFile::leave);
         return Ok(run_connection(env, args, stream));
     }
@@ -267,23 +273,23 @@ impl Drop for PidFile {
 }
 
 /// Accepts connections until the daemon is stopped. Returns `None` then, and the connection in the process for one.
-fn serve(env: &Env, listeners: &[TcpListener], log: &DaemonLog) -> Option<TcpStream> {
-    let mut connections = 0;
+fn serve(env: &Env, listeners: &[TcpListener], connections: &mut Connections, log: &DaemonLog) -> Option<TcpStream> {
     listeners.iter().for_each(|listener| drop(listener.set_nonblocking(true)));
     while !env.stop.load(Ordering::Relaxed) {
-        connections -= sys::collect_ended().min(connections);
-        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+        connections.collect_ended();
+        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).chain(connections.fd()).collect();
         if !sys::wait_any_readable(&fds, LOOK_MS).unwrap_or(false) {
             continue;
         }
+        connections.answer();
         for listener in listeners {
-            let Ok((stream, _)) = listener.accept() else { continue };
-            if connections >= CONNECTIONS_MAX {
+            let Ok((stream, client)) = listener.accept() else { continue };
+            if connections.count() >= CONNECTIONS_MAX {
                 reject(&stream);
                 continue;
             }
             match sys::fork() {
-                Ok(Some(_)) => connections += 1,
+                Ok(Some(process)) => connections.add(process, client.ip()),
                 Ok(None) => return Some(stream),
                 Err(error) => log.put(
                     &[b"rsync: could not create child server process: ".as_slice(), &errno_words(&error)].concat(),

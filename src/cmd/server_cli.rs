@@ -115,7 +115,8 @@ fn pipe(places: &Places, address: &str, pin: &str) -> Result<Exit> {
 }
 
 fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
-    let status = control_socket::status(places)?.unwrap_or_else(Status::down);
+    let mut status = control_socket::status(places)?.unwrap_or_else(Status::down);
+    status.daemons = control_socket::daemons(places);
     let exit = if status.running { Exit::Ok } else { NOT_RUNNING };
     if json {
         print_line(env, &to_json(&status)?)?;
@@ -124,6 +125,7 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     if !status.running {
         print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
         print_line(env, "hint: start one with `sparsync server start`")?;
+        status.daemons.iter().try_for_each(|daemon| print_line(env, &daemon_lines(daemon)))?;
         return Ok(exit);
     }
     let mut lines = vec![
@@ -154,8 +156,19 @@ fn status(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
         lines.push("recent errors".into());
         lines.extend(status.errors.iter().map(|error| format!("  {error}")));
     }
+    lines.extend(status.daemons.iter().map(daemon_lines));
     print_line(env, &lines.join("\n"))?;
     Ok(exit)
+}
+
+/// Returns the lines about a daemon for stock clients.
+fn daemon_lines(daemon: &Status) -> String {
+    let (pid, addresses, up) = (daemon.pid, daemon.addresses.join(", "), lasted(daemon.uptime_secs));
+    let (running, total) = (daemon.sessions.len(), daemon.sessions_total);
+    let first =
+        format!("daemon for rsync clients: process {pid}, {addresses}, up {up}, {running} connected, {total} in total");
+    let sessions = daemon.sessions.iter().map(|session| format!("  {}, {}", session.address, lasted(session.secs)));
+    std::iter::once(first).chain(sessions).collect::<Vec<_>>().join("\n")
 }
 
 /// Prints metrics of the server, and exits like [`status`].

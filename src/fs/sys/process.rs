@@ -94,10 +94,10 @@ pub fn wait_for(pid: u32) -> io::Result<i32> {
     Ok(status.map_or(-1, |(_, status)| status.as_raw()))
 }
 
-/// Collects the child processes that have ended, and returns how many there were.
-pub fn collect_ended() -> usize {
+/// Collects the child processes that have ended.
+pub fn collect_ended() -> impl Iterator<Item = u32> {
     let ended = || rustix::process::wait(rustix::process::WaitOptions::NOHANG);
-    std::iter::from_fn(|| ended().ok().flatten()).count()
+    std::iter::from_fn(move || ended().ok().flatten()).map(|(pid, _)| pid.as_raw_nonzero().get().cast_unsigned())
 }
 
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
