@@ -5,20 +5,20 @@
 //! control requests.
 
 use super::control_socket::{self, Errors, Question, SessionStatus, Status};
+use super::grant_check::GrantCheck;
 use super::memory_limit::Budget;
 use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, thread};
-use super::{port_owner, sd_notify::Supervisor, server_log};
-use crate::cli::subcommand::{DEFAULT_PORT, Start};
+use super::server_listen::{StartFailure, open, port_of, remember_addresses, remember_port, take_lock, with_addresses};
+use super::{sd_notify::Supervisor, server_log};
+use crate::cli::subcommand::Start;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::fs::{errno, ids, sys};
-use crate::transport::link::Patience;
-use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, are_free, listen, supported};
+use crate::fs::{ids, sys};
+use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, supported};
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
-use crate::trust::files::{self, CachedList, List as _};
-use crate::trust::grants::{ENDED, Grant, Grants, KeyStatus};
+use crate::trust::grants::{ENDED, Grant};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Moment;
@@ -27,9 +27,9 @@ use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,16 +39,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Holds the lock of the one server of a state directory, and its process id.
-const PID_FILE: &str = "server.pid";
-/// Holds the port of the last start with `--port`, or the one that a server chose because its port was in use.
-const PORT_FILE: &str = "server.port";
-/// The addresses last given with `--listen`, one in each line, below the state directory.
-const LISTEN_FILE: &str = "server.listen";
-/// The maximum length of that file.
-const LISTEN_MAX_BYTES: usize = 4 << 10;
-/// How many ports are tried, the first one included, before the system chooses one.
-const NEXT_PORTS: u16 = 16;
 /// How often grants, memory and requests to end are checked.
 const TICK: Duration = Duration::from_millis(200);
 /// How long a server that a signal ends waits for running sessions.
@@ -66,20 +56,6 @@ pub const HELLO: &[u8] = b"sparsync server\n";
 const PROBE_MAX_BYTES: u64 = 64 << 10;
 /// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
-
-/// Why no server was started.
-pub enum StartFailure {
-    /// One is running already.
-    Runs,
-    /// Starting it failed.
-    Error(Error),
-}
-
-impl From<Error> for StartFailure {
-    fn from(error: Error) -> StartFailure {
-        StartFailure::Error(error)
-    }
-}
 
 /// Fails if this program cannot start a copy of itself.
 pub fn can_start_processes() -> Result<()> {
@@ -111,10 +87,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let identity = Identity::load_or_make(places)?;
     env.handle_end_signals()
         .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
-    let grants = CachedList::new(places);
-    // A list of grants that cannot be read must fail the start.
-    let last_good = Mutex::new(grants.get()?);
-    let door = Arc::new(GrantCheck { grants, last_good, own: identity.pin, rejected: Mutex::default() });
+    let door = Arc::new(GrantCheck::new(places, identity.pin)?);
     let admit = door.clone();
     let config = tls::server_config(&identity, Arc::new(move |pin: &Pin| admit.admits(pin)));
     let budget = Budget::of(start.memory).map_err(|error| cannot_share(&error))?;
@@ -180,241 +153,6 @@ fn notify_ready(env: &mut Env) {
     // If the starting process is gone, the server runs all the same.
     let _ = env.stdout.write_all(READY).and_then(|()| env.stdout.flush());
     env::leave_stdout();
-}
-
-fn take_lock(places: &Places) -> std::result::Result<OwnedFd, StartFailure> {
-    let path = places.state.join(PID_FILE);
-    let failed = |error: io::Error| files::failed("write", &path, &error);
-    let dir = control_socket::state_dir(places)?;
-    let file = sys::open_append_at(dir.as_fd(), PID_FILE.as_bytes(), 0o600).map_err(failed)?;
-    while !sys::try_lock(file.as_fd()).map_err(failed)? {
-        // A process in `pid` may hold a shared lock for a moment.
-        if !sys::try_share_lock(file.as_fd()).map_err(failed)? {
-            return Err(StartFailure::Runs);
-        }
-        std::thread::yield_now();
-    }
-    sys::truncate(file.as_fd(), 0)
-        .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))
-        .map_err(failed)?;
-    Ok(file)
-}
-
-/// Returns the process id of the server that holds the lock; `None` if no server runs.
-pub fn pid(places: &Places) -> Option<u32> {
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes()).ok()?;
-    let file = sys::open_write(dir.as_fd(), PID_FILE.as_bytes()).ok()?;
-    if sys::try_share_lock(file.as_fd()).ok()? {
-        return None;
-    }
-    String::from_utf8(sys::read_to_end(file.as_fd(), 64).ok()?).ok()?.trim().parse().ok()
-}
-
-/// Listens on the given addresses, or on all addresses of this machine.
-fn open(config: &tls::ServerTls, lasting: Lasting, (start, port): (&Start, u16), limits: &Limits) -> Result<Listener> {
-    // Sessions have no read timeout; a [`HangUp`] ends them.
-    let patience = Patience::default();
-    let at = |port| listen(&places_of(start, port), config.clone(), lasting, limits, &patience);
-    // The next ports first: the system would choose one that outgoing connections use, too.
-    let next = (1..NEXT_PORTS).filter_map(|step| port.checked_add(step)).chain([0]);
-    let mut listened = at(port);
-    for other in next.filter(|_| start.or_other_port) {
-        if !listened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-            break;
-        }
-        listened = at(other);
-    }
-    listened.map_err(|error| cannot_listen(port, &error))
-}
-
-/// Returns where a server with these options listens.
-fn places_of(start: &Start, port: u16) -> Vec<SocketAddr> {
-    let given = start.listen.iter().filter_map(|address| address.parse().ok());
-    let all = start.listen.is_empty().then_some(EVERYWHERE);
-    given.chain(all).map(|ip: IpAddr| SocketAddr::new(supported(ip), port)).collect()
-}
-
-/// Returns the port of a server started with these options: `--port`, else the last port given, which clients know,
-/// else [`DEFAULT_PORT`]. 0: the system chooses a free one.
-pub fn port_of(places: &Places, start: &Start) -> u16 {
-    let remembered = || {
-        let text = sys::read_path(places.state.join(PORT_FILE).as_os_str().as_bytes(), 16).ok()?;
-        String::from_utf8(text).ok()?.trim().parse().ok().filter(|&port| port > 0)
-    };
-    start.port.or_else(remembered).unwrap_or(DEFAULT_PORT)
-}
-
-/// Adds the addresses that were given last, unless others are given now.
-fn with_addresses(places: &Places, start: &Start) -> Result<Start> {
-    let path = places.state.join(LISTEN_FILE);
-    if !start.listen.is_empty() {
-        return Ok(start.clone());
-    }
-    let read = errno::if_there(sys::read_path(path.as_os_str().as_bytes(), LISTEN_MAX_BYTES));
-    let Some(text) = read.map_err(|error| files::failed("read", &path, &error))? else {
-        return Ok(start.clone());
-    };
-    let listen = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
-    // A damaged file must not open the server to all addresses.
-    match !listen.is_empty() && listen.iter().all(|line| line.parse::<IpAddr>().is_ok()) {
-        false => Err(files::failed("read", &path, &io::ErrorKind::InvalidData.into())),
-        true => Ok(Start { listen, ..start.clone() }),
-    }
-}
-
-/// Stores the addresses of the server. Fails if that is not possible: the next start would open it to all.
-fn remember_addresses(places: &Places, start: &Start) -> Result<()> {
-    let text: String = start.listen.iter().map(|address| format!("{address}\n")).collect();
-    if start.listen.is_empty() {
-        return Ok(());
-    }
-    remember(places, LISTEN_FILE, &text)
-        .map_err(|error| files::failed("write", &places.state.join(LISTEN_FILE), &error))
-}
-
-/// Stores the port of the server, even if the system chose it: enrolled clients know no other.
-fn remember_port(places: &Places, start: &Start, addresses: &[SocketAddr]) {
-    let Some(port) = addresses.first().map(SocketAddr::port) else { return };
-    if start.port.is_none() && port == port_of(places, start) {
-        return;
-    }
-    if let Err(error) = remember(places, PORT_FILE, &format!("{port}\n")) {
-        warn!("cannot store the port for the next start: {error}");
-    }
-}
-
-fn remember(places: &Places, name: &str, text: &str) -> io::Result<()> {
-    let dir = sys::open_dir_path(places.state.as_os_str().as_bytes())?;
-    files::put(dir.as_fd(), name, text.as_bytes(), 0o600)
-}
-
-/// Returns the process that owns a port which is in use.
-pub fn holder_of(port: u16) -> String {
-    port_owner::of_port(port).unwrap_or_else(|| "a process of another user".into())
-}
-
-fn cannot_listen(port: u16, error: &io::Error) -> Error {
-    let words = format!("sparsync: cannot listen on port {port}: {error}");
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            let words = format!("{words} by {}", holder_of(port));
-            Error::new(Exit::SocketIo, words).with_hint("choose another port with --port=PORT")
-        }
-        io::ErrorKind::PermissionDenied => {
-            Error::new(Exit::SocketIo, words).with_hint("choose a port from 1024 up with --port=PORT")
-        }
-        io::ErrorKind::AddrNotAvailable => Error::new(Exit::SocketIo, words)
-            .with_hint("choose other addresses with --listen=ADDRESS; --listen=:: means all"),
-        _ => Error::new(Exit::SocketIo, words),
-    }
-}
-
-/// Fails if a new server would not start: its key or its grants cannot be read, or an address that the running server
-/// (`running`, empty: none runs) does not listen at is not free.
-pub fn could_start(places: &Places, start: &Start, running: &[SocketAddr]) -> Result<()> {
-    Identity::load_or_make(places)?;
-    Grants::load(places)?;
-    let start = &with_addresses(places, start)?;
-    let port = port_of(places, start);
-    let on_port = || running.iter().filter(|at| at.port() == port);
-    // An IPv6 socket for all addresses also takes the IPv4 ones.
-    let covers = |all: &SocketAddr, at: &SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || at.is_ipv4());
-    let mut wanted = places_of(start, port);
-    let is_everywhere = start.listen.is_empty();
-    wanted.retain(|at| !on_port().any(|own| own == at || covers(own, at)));
-    let is_held = if is_everywhere { on_port().next().is_some() } else { wanted.is_empty() };
-    if running.is_empty() || is_held {
-        return Ok(());
-    }
-    are_free(&wanted).map_err(|error| cannot_listen(port, &error))
-}
-
-/// Decides which clients are admitted.
-struct GrantCheck {
-    grants: CachedList<Grants>,
-    /// The last list that could be read.
-    last_good: Mutex<Arc<Grants>>,
-    own: Pin,
-    rejected: Mutex<RejectedClients>,
-}
-
-impl GrantCheck {
-    /// Returns whether a key is admitted. Called for every connection, so a new grant takes effect at once.
-    fn admits(&self, pin: &Pin) -> bool {
-        if *pin == self.own {
-            return true;
-        }
-        let (grants, mistake) = self.grants();
-        // One client counts once against the limit of the log.
-        let mut unlogged = None;
-        if let Some(mistake) = mistake
-            && unlogged.insert(self.log_unknown_client()).is_some()
-        {
-            error!(
-                "grants not reloaded, the previous ones stay in force: {}",
-                String::from_utf8_lossy(&mistake.message)
-            );
-        }
-        let words = match grants.standing(pin, now()) {
-            KeyStatus::Granted(_) => return true,
-            KeyStatus::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
-            KeyStatus::Unknown => format!("client rejected: unknown key {pin}"),
-        };
-        match unlogged.unwrap_or_else(|| self.log_unknown_client()) {
-            Some(0) => warn!(target: server_log::REJECTED_CLIENTS, "{words}"),
-            Some(unlogged_before) => {
-                warn!(target: server_log::REJECTED_CLIENTS, "{words} ({unlogged_before} more rejected before)")
-            }
-            None => {}
-        }
-        false
-    }
-
-    /// Returns the grants in force, and the error if the file cannot be read. In that case the last readable list stays
-    /// in force, with its revocations and expiry dates.
-    fn grants(&self) -> (Arc<Grants>, Option<Error>) {
-        let mut last_good = self.last_good.lock();
-        let mistake = match self.grants.get() {
-            Ok(grants) => {
-                *last_good = grants;
-                None
-            }
-            Err(error) => Some(error),
-        };
-        (last_good.clone(), mistake)
-    }
-
-    fn log_unknown_client(&self) -> Option<u64> {
-        self.rejected.lock().one_more()
-    }
-}
-
-/// Limits the log lines about rejected clients: anyone can connect.
-#[derive(Default)]
-struct RejectedClients {
-    since: Option<Since>,
-    logged: u32,
-    unlogged: u64,
-}
-
-impl RejectedClients {
-    /// How many are logged one by one within [`RejectedClients::WHILE`].
-    const LOGGED_MAX: u32 = 16;
-    const WHILE: Duration = Duration::from_secs(60);
-
-    /// Counts a rejected client. Returns how many before it were not logged; `None` if this one must not be logged
-    /// either.
-    fn one_more(&mut self) -> Option<u64> {
-        if self.since.is_none_or(|since| since.elapsed() >= RejectedClients::WHILE) {
-            (self.since, self.logged) = (Some(Since::now()), 0);
-        }
-        if self.logged == RejectedClients::LOGGED_MAX {
-            self.unlogged += 1;
-            return None;
-        }
-        self.logged += 1;
-        Some(std::mem::take(&mut self.unlogged))
-    }
 }
 
 /// Converts an IPv4 address of an IPv6 socket to its IPv4 form.
@@ -798,46 +536,5 @@ impl Daemon {
             // The client reads to the end of the stream, which comes when this process ends.
             self.held.lock().push(stream);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A child that a test beside this one starts inherits the lock until it runs its program.
-    #[test]
-    fn lookup_of_a_server_does_not_block_its_lock() {
-        if !crate::cmd::is_test_alone("cmd::daemon::tests::lookup_of_a_server_does_not_block_its_lock") {
-            return;
-        }
-        let top = tempfile::tempdir().unwrap();
-        let places = Places { config: top.path().into(), state: top.path().join("state") };
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_done.load(Ordering::Relaxed) {
-                    pid(&places);
-                }
-            });
-            for _ in 0..2000 {
-                let lock = take_lock(&places).ok();
-                is_done.fetch_or(lock.is_none(), Ordering::Relaxed);
-                assert!(lock.is_some(), "no server runs");
-                assert_eq!(pid(&places), Some(std::process::id()));
-                assert!(matches!(take_lock(&places), Err(StartFailure::Runs)));
-            }
-            is_done.store(true, Ordering::Relaxed);
-        });
-    }
-
-    #[test]
-    fn log_lines_about_unknown_clients_are_limited() {
-        let mut rejected = RejectedClients::default();
-        let logged = (0..1000).filter(|_| rejected.one_more().is_some()).count();
-        assert_eq!(logged, RejectedClients::LOGGED_MAX as usize);
-        rejected.since = None;
-        assert_eq!(rejected.one_more(), Some(1000 - u64::from(RejectedClients::LOGGED_MAX)));
-        assert_eq!(rejected.one_more(), Some(0));
     }
 }

@@ -4,7 +4,7 @@
 use super::command_end::write_text;
 use super::exec_rsync::RsyncSearch;
 use super::route::{self, RoutePlan};
-use super::{control_socket, daemon, enroll, input_files, port_owner, via_server};
+use super::{control_socket, enroll, input_files, port_owner, server_listen, via_server};
 use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;
@@ -271,7 +271,7 @@ fn server(places: &Places) -> Vec<Check> {
                 false => Check::warn("server", facts).with_hint("`sparsync server restart` starts this version"),
             }
         }
-        Ok(None) => match daemon::pid(places) {
+        Ok(None) => match server_listen::pid(places) {
             Some(pid) => Check::fail("server", format!("process {pid} runs but has no control socket"))
                 .with_hint("`sparsync server stop --now` kills it"),
             None if has_grants => Check::warn("server", "not running, but keys have grants")
@@ -284,12 +284,12 @@ fn server(places: &Places) -> Vec<Check> {
         Ok(grants) if grants.grants.is_empty() => vec![Check::ok("grants", "none")],
         Ok(grants) => grants.grants.iter().map(|grant| granted("grant", grant, &grant.name)).collect(),
     };
-    let port = daemon::port_of(places, &Start::default());
+    let port = server_listen::port_of(places, &Start::default());
     let port = match port_owner::is_in_use(port) {
         _ if is_up || port == 0 => None,
         false => Some(Check::ok("port", format!("{port} is free"))),
         true => Some(
-            Check::warn("port", format!("{port} is in use by {}", daemon::holder_of(port)))
+            Check::warn("port", format!("{port} is in use by {}", server_listen::holder_of(port)))
                 .with_hint("choose another one with `sparsync server start --port=PORT`"),
         ),
     };

@@ -2,7 +2,7 @@
 
 use super::command_end::{print_line, to_json};
 use super::control_socket::{self, Status};
-use super::daemon;
+use super::server_listen;
 use super::server_process::{ensure, given_addresses};
 use super::server_session;
 use crate::cli::subcommand::{NewGrant, Rights, Start};
@@ -177,7 +177,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     }
     let identity = Identity::load_or_make(places)?;
     // Start the server first: it may run with other settings, and then nothing has changed.
-    let wanted_port = daemon::port_of(places, start.as_ref().unwrap_or(&Start::default()));
+    let wanted_port = server_listen::port_of(places, start.as_ref().unwrap_or(&Start::default()));
     let (status, started) = match &start {
         // Only a port that the user names must be that one: the answer contains the port.
         Some(start) => ensure(env, places, &Start { or_other_port: start.port.is_none(), ..start.clone() })?,
@@ -185,7 +185,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         None => (control_socket::status(places).ok().flatten().unwrap_or_else(Status::down), false),
     };
     if started && ![0, status.port].contains(&wanted_port) {
-        let (holder, port) = (daemon::holder_of(wanted_port), status.port);
+        let (holder, port) = (server_listen::holder_of(wanted_port), status.port);
         let words =
             format!("sparsync: warning: port {wanted_port} is in use by {holder}; the server uses port {port}\n");
         // A lost warning does not affect the command.

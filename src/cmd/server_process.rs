@@ -2,8 +2,9 @@
 
 use super::command_end::{print_line, write_text};
 use super::control_socket::{self, Question, Status};
-use super::daemon::{self, READY, StartFailure};
+use super::daemon::{self, READY};
 use super::sd_notify::Supervisor;
+use super::server_listen::{self, StartFailure};
 use super::{port_owner, server_log};
 use crate::cli::subcommand::{ServerAction, Start};
 use crate::env::{self, Env};
@@ -245,7 +246,7 @@ fn own_addresses(address: SocketAddr) -> Vec<SocketAddr> {
 /// Stops the server: at once with the request `now`, or when its sessions have ended if that is `None`.
 pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exit> {
     // Only the server with this process id is meant, not one that replaces it meanwhile.
-    let Some(pid) = daemon::pid(places) else {
+    let Some(pid) = server_listen::pid(places) else {
         print_line(env, &format!("sparsync: no server is running{}", at_its_port(places)))?;
         return Ok(Exit::Ok);
     };
@@ -290,7 +291,7 @@ pub fn stop(env: &mut Env, places: &Places, now: Option<Question>) -> Result<Exi
 /// Returns a note about the process that owns the port of a server that does not run: without its state directory a
 /// running server cannot be asked.
 pub fn at_its_port(places: &Places) -> String {
-    let port = daemon::port_of(places, &Start::default());
+    let port = server_listen::port_of(places, &Start::default());
     let hint = |holder| format!(" with its state in {}; port {port} is in use by {holder}", places.state.display());
     port_owner::of_port(port).map_or_else(String::new, hint)
 }
@@ -315,11 +316,11 @@ fn print_waiting(env: &mut Env, status: &Status) {
 }
 
 fn kill_server(places: &Places, pid: u32, now: bool) -> Result<()> {
-    if daemon::pid(places) != Some(pid) {
+    if server_listen::pid(places) != Some(pid) {
         return Ok(());
     }
     match env::end_process(pid, now) {
-        Err(error) if daemon::pid(places) == Some(pid) => {
+        Err(error) if server_listen::pid(places) == Some(pid) => {
             Err(Error::new(Exit::Ipc, format!("sparsync: cannot stop the server (process {pid}): {error}")))
         }
         _ => Ok(()),
@@ -329,7 +330,7 @@ fn kill_server(places: &Places, pid: u32, now: bool) -> Result<()> {
 /// Waits until the server with this process id has released its lock. Fails after [`LET_GO_MAX`].
 fn wait_until_gone(places: &Places, pid: u32) -> Result<()> {
     let waits = Since::now();
-    while daemon::pid(places) == Some(pid) {
+    while server_listen::pid(places) == Some(pid) {
         if waits.elapsed() > LET_GO_MAX {
             let words = format!("sparsync: cannot stop the server (process {pid}): it still runs");
             return Err(Error::new(Exit::Ipc, words).with_hint("`sparsync server stop --now` kills it"));
@@ -368,14 +369,14 @@ pub fn restart(env: &mut Env, places: &Places, mut wanted: Start, now: bool) -> 
         Err(_) => {
             let line = format!(
                 "sparsync: cannot read the address of the running server; the new one uses port {}\n",
-                daemon::port_of(places, &wanted)
+                server_listen::port_of(places, &wanted)
             );
             // A lost notice must not prevent the restart.
             let _ = env.stderr.write_all(line.as_bytes());
         }
     }
     // Check first: the running server must stay if a new one could not start.
-    daemon::could_start(places, &wanted, &running)?;
+    server_listen::could_start(places, &wanted, &running)?;
     stop(env, places, now.then_some(Question::GiveWay))?;
     start(env, places, &wanted)
 }
