@@ -1078,12 +1078,38 @@ fn connections_share_the_memory_of_the_daemon() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
     let _client = daemon.connect();
-    let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", daemon.connections()[0])).unwrap();
-    let kib = |name: &str| -> u64 {
-        let line = memory.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
-    assert!(kib("Private_Dirty:") * 2 < kib("Anonymous:"), "{memory}");
+    let kib = |name: &str| memory_kib(daemon.connections()[0], name);
+    assert!(kib("Private_Dirty:") * 2 < kib("Anonymous:"));
+}
+
+/// Returns a value of the memory of a process.
+fn memory_kib(process: i32, name: &str) -> u64 {
+    let memory = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
+    let line = memory.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn half_open_connections_take_little() {
+    /// The most memory of each, in KiB.
+    const EACH_MAX_KIB: u64 = 400;
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let held: Vec<_> = (0..200)
+        .map(|index| {
+            let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+            stream.write_all([&b""[..], b"@RSYN", b"@RSYNCD: 31.0\n"][index % 3]).unwrap();
+            stream
+        })
+        .collect();
+    until(|| daemon.connections().len() == held.len());
+    // Each has sent its greeting when it waits.
+    held.iter().for_each(|stream| assert_eq!((&*stream).read(&mut [0]).unwrap(), 1));
+    let kib: u64 = daemon.connections().iter().map(|&process| memory_kib(process, "Private_Dirty:")).sum();
+    assert!(kib < held.len() as u64 * EACH_MAX_KIB, "{kib} KiB");
+    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+    drop(held);
+    until(|| daemon.connections().is_empty());
 }
 
 #[test]
