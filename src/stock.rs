@@ -305,7 +305,7 @@ impl StockClient<'_> {
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
         let opening = match is_batch {
             true => Vec::new(),
-            false => opening(&self.rules_of_server(stock.protocol)?, self.client.setup.listed.as_deref(), &stock)?,
+            false => self.opening(self.client.setup.listed.as_deref(), &stock)?,
         };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
@@ -383,7 +383,7 @@ impl StockClient<'_> {
         let deletes_all = stock.protocol < 29 && options.delete.excluded;
         let needs_rules = options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs;
         let opening = match needs_rules {
-            true => opening(&self.rules_of_server(stock.protocol)?, None, &stock)?,
+            true => self.opening(None, &stock)?,
             false => Vec::new(),
         };
         let io_error = Arc::<AtomicI32>::default();
@@ -428,59 +428,58 @@ impl StockClient<'_> {
         ended
     }
 
-    /// Returns the rules that the server needs. From protocol 29 on, a server that sends adds those of `-C` itself.
-    fn rules_of_server(&self, protocol: u8) -> Result<Vec<WireRule>, Error> {
-        let mut rules: Vec<&Parsed> = Vec::new();
+    /// Returns what a client sends before all else: the filter rules that the server needs, and then the names of
+    /// `--files-from` in `listed`. From protocol 29 on, a server that sends adds the rules of `-C` itself.
+    fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
+        let (protocol, framing) = (terms.protocol, Framing::of_client(terms));
         let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.client.setup;
         let of_cvs = match self.client.options.select.cvs_exclude && self.client.setup.server_sends && protocol >= 29 {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
-        for parsed in &parsed[..parsed.len() - of_cvs] {
-            match parsed {
-                Parsed::Clear => rules.clear(),
-                Parsed::Nothing => {}
-                parsed => rules.push(parsed),
-            }
-        }
+        let rules = parsed[..parsed.len() - of_cvs].rsplit(|parsed| matches!(parsed, Parsed::Clear)).next();
+        let rules = rules.unwrap_or_default().iter().filter(|parsed| !matches!(parsed, Parsed::Nothing));
         let deletes_excluded = self.client.options.delete.excluded;
         let text_of = |rule: &Parsed| match self.client.setup.server_sends {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
-        let rules =
-            rules.into_iter().filter_map(text_of).map(|text| WireRule::parse(&text, *handshake::VERSIONS.end()));
-        let mut rules = rules.collect::<std::result::Result<Vec<_>, DecodeError>>().map_err(failed)?;
-        if protocol < 29 {
-            // The files of `-C` are read by the client alone.
-            rules.retain(|rule| rule.kind != RuleKind::DirMerge || !rule.modifiers.contains(&b'C'));
-        }
         // A sender need not know whether a rule is perishable.
         let has_modern = |rule: &WireRule| {
             let is_perishable = rule.modifiers.contains(&b'p') && protocol < 30;
             is_perishable && !self.client.setup.server_sends || rule.text(protocol).is_err()
         };
-        if rules.iter().any(has_modern) {
-            return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));
+        // There may be millions of rules, so they are held only once more.
+        let (mut out, mut data) = (Vec::new(), Vec::new());
+        for text in rules.filter_map(text_of) {
+            let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
+            // Before protocol 29, the files of `-C` are read by the client alone.
+            if protocol < 29 && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
+                continue;
+            }
+            if has_modern(&rule) {
+                return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));
+            }
+            filter_list::encode_rule(&rule, protocol, &mut data).map_err(failed)?;
+            if data.len() >= RULES_PIECE_BYTES {
+                framing.data(&data, &mut out);
+                data.clear();
+            }
         }
-        Ok(rules)
+        filter_list::encode_rules_end(&mut data);
+        framing.data(&data, &mut out);
+        let mut names = Vec::new();
+        if let Some(listed) = listed {
+            listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut names));
+            filter_list::encode_names_end(&mut names);
+        }
+        framing.names(&names, &mut out);
+        Ok(out)
     }
 }
 
-/// Returns what a client sends before all else: the filter rules, and the names of `--files-from` if it has them.
-fn opening(rules: &[WireRule], listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
-    let mut data = Vec::new();
-    filter_list::encode(rules, terms.protocol, &mut data).map_err(failed)?;
-    let (mut out, mut names) = (Vec::new(), Vec::new());
-    if let Some(listed) = listed {
-        listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut names));
-        filter_list::encode_names_end(&mut names);
-    }
-    let framing = Framing::of_client(terms);
-    framing.data(&data, &mut out);
-    framing.names(&names, &mut out);
-    Ok(out)
-}
+/// How many bytes of rules are put into frames at a time.
+const RULES_PIECE_BYTES: usize = 32 << 10;
 
 /// Returns the error in rsync's words if it reports a connection that was closed too early.
 fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str) -> Error {

@@ -174,6 +174,26 @@ synctest!(formats_of_a_recorded_copy, with stock, |w: World| {
     }
 });
 
+#[test]
+fn rules_are_held_once() {
+    const RULES: usize = 300_000;
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let rules: String = (0..RULES).map(|number| format!("/name-{number:07}\n")).collect();
+    std::fs::write(top.path().join("rules"), &rules).unwrap();
+    // The shell ends before the client does.
+    let shell = "#!/bin/sh\nshift\nsh -c \"$*\"\ncode=$?\ngrep VmHWM /proc/$PPID/status > peak\nexit $code\n";
+    write_script(&top.path().join("shell"), shell);
+    let mut client = Command::new(oracle::under_test());
+    client.args(["-a", "-e", "./shell", "--rsync-path=rsync", "--include-from=rules", "h:rules", "copy"]);
+    let output = client.current_dir(top.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let peak = std::fs::read_to_string(top.path().join("peak")).unwrap();
+    let peak_kib: usize = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+    // The text, the rules, their compiled form, and what is sent; the program itself.
+    let most_kib = (4 * rules.len() + RULES * 64) / 1024 + 16_000;
+    assert!(peak_kib < most_kib, "{peak_kib} KiB of {most_kib}");
+}
+
 synctest!(access_control_lists, with stock, |w: World| {
     acls(&w);
     w.agree(&["-aiA"]).exits(0);

@@ -150,7 +150,7 @@ synctest!(backup_dir_of_deletions_behind_an_untrusted_link, as root, |w: World| 
 });
 
 synctest!(partial_dir_behind_an_untrusted_link_is_ignored, as root, |w: World| {
-    w.not_with_stock("rsync reports the link, too");
+    w.not_with_stock("rsync reports the link, too").not_served_pull("rsync receives, and fails");
     w.source("a").tree("t", "a=a_part").dest("");
     planted(&w, "link", "t");
     // rsync finds the file there, does not open it, and fails ("got a block match with no basis file", exit 2).

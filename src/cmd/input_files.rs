@@ -31,7 +31,7 @@ pub fn popt_files(env: &Env) -> Vec<u8> {
 #[derive(Clone)]
 pub struct InputFiles {
     /// The rules in order, including those in the files that they name.
-    pub parsed: Vec<Parsed>,
+    pub parsed: Arc<Vec<Parsed>>,
     /// The text of `~/.cvsignore`.
     pub cvs_home: Option<Vec<u8>>,
     /// The value of `CVSIGNORE`.
@@ -63,7 +63,7 @@ pub fn rules(env: &Env, options: &Options) -> Result<InputFiles, Error> {
     if options.select.cvs_exclude {
         parsed.extend(filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()));
     }
-    Ok(InputFiles { parsed, cvs_home, cvs_env, module: None })
+    Ok(InputFiles { parsed: Arc::new(parsed), cvs_home, cvs_env, module: None })
 }
 
 /// Reads the rules of a module and the files that they name.

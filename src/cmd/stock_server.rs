@@ -197,9 +197,9 @@ pub(super) fn serve_over(
     let complete_rules = |parsed: Vec<_>| {
         let own = own.clone();
         // A client that sends has completed them.
-        let of_this_end = own.parsed.into_iter().filter(|_| request.serve.sends);
-        let parsed = parsed.into_iter().chain(of_this_end).collect();
-        input_files::InputFiles { parsed, ..own }.rules(options)
+        let of_this_end = own.parsed.iter().filter(|_| request.serve.sends).cloned();
+        let parsed: Vec<_> = parsed.into_iter().chain(of_this_end).collect();
+        input_files::InputFiles { parsed: parsed.into(), ..own }.rules(options)
     };
     let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {
         Some(listed) => SERVER_SUMS.iter().copied().filter(|sum| listed.contains(sum)).collect(),

@@ -25,7 +25,7 @@ pub struct Match {
 #[derive(Debug)]
 pub struct Rules {
     /// Empty if there is a shared chain.
-    parsed: Vec<Parsed>,
+    parsed: Arc<Vec<Parsed>>,
     options: ChainOptions,
     /// One chain for all trees and both sides, if no rule depends on the path of the root. This avoids copying the
     /// rules, of which there may be millions.
@@ -34,7 +34,8 @@ pub struct Rules {
 
 impl Rules {
     /// Creates the rules of a run. `parsed` is as for [`Chain::new`]; `options` omit the root and the side.
-    pub fn new(parsed: Vec<Parsed>, options: ChainOptions) -> Rules {
+    pub fn new(parsed: impl Into<Arc<Vec<Parsed>>>, options: ChainOptions) -> Rules {
+        let parsed = parsed.into();
         let looks_up = parsed.iter().any(|parsed| match parsed {
             Parsed::Rule(rule) => rule.absolute,
             Parsed::Merge(_) => true,
@@ -43,7 +44,10 @@ impl Rules {
         });
         match looks_up || options.module.is_some() {
             true => Rules { parsed, options, shared: None },
-            false => Rules { parsed: Vec::new(), shared: Some(Chain::new(parsed, options.clone())), options },
+            false => {
+                let shared = Some(Chain::new(parsed.iter().cloned(), options.clone()));
+                Rules { parsed: Arc::default(), shared, options }
+            }
         }
     }
 
@@ -61,7 +65,7 @@ impl Rules {
         let end = self.parsed.iter().position(depends).unwrap_or(self.parsed.len());
         let (fixed, rest) = self.parsed.split_at(end);
         let fixed = if rest.iter().any(|parsed| matches!(parsed, Parsed::Clear)) { &[] } else { fixed };
-        Chain::new(fixed.to_vec(), ChainOptions { side: Some(side), ..self.options.clone() })
+        Chain::new(fixed.iter().cloned(), ChainOptions { side: Some(side), ..self.options.clone() })
     }
 
     /// Returns the chain of the tree at `root_abs`, before any directory is entered.
@@ -70,7 +74,7 @@ impl Rules {
             return shared.clone();
         }
         let options = ChainOptions { root_abs: clean(root_abs), side: Some(side), ..self.options.clone() };
-        Chain::new(self.parsed.clone(), options)
+        Chain::new(self.parsed.iter().cloned(), options)
     }
 }
 
@@ -96,7 +100,7 @@ impl Chain {
     /// Creates the chain of a whole transfer, before any directory is entered.
     ///
     /// `rules` must not contain a merge file that is read once: the caller inserts its rules in its place.
-    pub fn new(rules: Vec<Parsed>, mut options: ChainOptions) -> Chain {
+    pub fn new(rules: impl IntoIterator<Item = Parsed>, mut options: ChainOptions) -> Chain {
         while options.root_abs.last() == Some(&b'/') {
             options.root_abs.pop();
         }
@@ -312,7 +316,7 @@ mod tests {
     }
 
     fn with_options(rules: &[&str], options: ChainOptions) -> Chain {
-        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap()).collect();
+        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap());
         Chain::new(rules, options)
     }
 

@@ -22,7 +22,7 @@ impl ModuleRules {
             Parsed::Cvs(_) | Parsed::Clear => true,
             Parsed::Merge(_) | Parsed::Nothing => false,
         };
-        let parsed = parsed.into_iter().filter(applies).collect();
+        let parsed = parsed.into_iter().filter(applies);
         let dir = clean(dir);
         let chain = Chain::new(parsed, ChainOptions { root_abs: dir.clone(), ..ChainOptions::default() });
         (!chain.is_empty()).then_some(ModuleRules { chain, dir })

@@ -100,7 +100,7 @@ mod tests {
     use crate::filter::{ChainOptions, parse_filter};
 
     fn chain(rules: &[&str]) -> Chain {
-        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap()).collect();
+        let rules = rules.iter().map(|rule| parse_filter(rule.as_bytes()).unwrap());
         Chain::new(rules, ChainOptions::default())
     }
 

@@ -56,7 +56,7 @@ pub(super) fn get_setup(r: &mut Reader) -> Result<Setup> {
         wants: get_wants(r)?,
         words: r.strings("words", WORDS_MAX, WORD_MAX_BYTES)?,
         remote_words: r.strings("remote words", WORDS_MAX, WORD_MAX_BYTES)?,
-        rules: get_rules(r)?,
+        rules: get_rules(r)?.into(),
         cvs_home: r.when(has_cvs_home, |r| r.owned(".cvsignore", CVS_MAX_BYTES))?,
         cvs_env: r.when(has_cvs_env, |r| r.owned("CVSIGNORE", CVS_MAX_BYTES))?,
         listed: r.when(has_listed, |r| r.strings("listed names", WORDS_MAX, PATH_MAX_BYTES))?,

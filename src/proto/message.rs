@@ -11,6 +11,7 @@ use crate::path::RelPath;
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The first message of each side, right after the magic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +66,8 @@ pub struct Setup {
     pub words: Vec<Vec<u8>>,
     /// The words of `--remote-option`. They come after the others and apply only to the server.
     pub remote_words: Vec<Vec<u8>>,
-    /// The filter rules of the command line, including the content of the files that it names.
-    pub rules: Vec<Parsed>,
+    /// The filter rules of the command line, including the content of the files that it names. There may be millions.
+    pub rules: Arc<Vec<Parsed>>,
     /// The content of the client's `~/.cvsignore`, under `-C`.
     pub cvs_home: Option<Vec<u8>>,
     /// The client's `CVSIGNORE` variable, under `-C`.

@@ -792,6 +792,8 @@ impl Encoder for PushEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let mut data = std::mem::take(&mut self.scratch);
         match message {
+            // It can be long, and is not copied.
+            Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
             Message::Setup(_) => out.append(&mut self.opening),
             Message::Roots(roots) => {
                 self.learn(&roots.ids);

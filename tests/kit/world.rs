@@ -248,6 +248,14 @@ impl World {
         self
     }
 
+    /// Skips the case if the program under test serves the pull of an rsync, for this reason.
+    pub fn not_served_pull(&self, reason: &str) -> &Self {
+        if self.route.is_served() && self.is_pulled() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Skips the case if a stock rsync is the peer of both programs, for this reason.
     pub fn not_with_stock(&self, reason: &str) -> &Self {
         if self.route.is_stock() {

@@ -87,18 +87,20 @@ impl WireRule {
     }
 }
 
-/// Appends a filter list. Fails for a rule that the protocol does not have, or that is too long.
-pub fn encode(rules: &[WireRule], protocol: u8, out: &mut Vec<u8>) -> Result<()> {
-    for rule in rules {
-        let text = rule.text(protocol)?;
-        let len = checked(text.len() as i64, RULE_MAX_BYTES, "the length of a filter rule")?;
-        if len > 0 {
-            out.put_int(len as i32);
-            out.put(&text);
-        }
+/// Appends a rule of a filter list. Fails if the protocol does not have it, or if it is too long.
+pub fn encode_rule(rule: &WireRule, protocol: u8, out: &mut Vec<u8>) -> Result<()> {
+    let text = rule.text(protocol)?;
+    let len = checked(text.len() as i64, RULE_MAX_BYTES, "the length of a filter rule")?;
+    if len > 0 {
+        out.put_int(len as i32);
+        out.put(&text);
     }
-    out.put_int(0);
     Ok(())
+}
+
+/// Appends the end of a filter list.
+pub fn encode_rules_end(out: &mut Vec<u8>) {
+    out.put_int(0);
 }
 
 /// Reads a filter list.
@@ -253,7 +255,8 @@ mod tests {
                 kind: kinds[kind], modifiers, pattern: pattern.into_bytes(),
             }).collect();
             let mut out = Vec::new();
-            encode(&rules, 32, &mut out).unwrap();
+            rules.iter().for_each(|rule| encode_rule(rule, 32, &mut out).unwrap());
+            encode_rules_end(&mut out);
             prop_assert_eq!(decode(&mut &out[..], 32).unwrap(), rules);
         }
 

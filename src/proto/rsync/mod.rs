@@ -13,7 +13,7 @@
 //! 1. [`daemon`] for a daemon: greeting, module, authentication, arguments.
 //! 2. [`handshake`]: version, [`handshake::CompatFlags`], algorithm lists, an int for the seed. Then
 //!    [`mux::Demultiplexer::set_frames`].
-//! 3. [`filter_list::encode`] and [`filter_list::decode`].
+//! 3. [`filter_list::encode_rule`] and [`filter_list::decode`].
 //! 4. Lists: [`file_list::ListDecoder::next`] until [`file_list::ListItem::End`]; [`sort::sorted`] gives the indices.
 //!    Further lists follow [`number::Ndx::List`].
 //! 5. Items: [`number::Ndx`], [`item::ItemHead`], values of extended attributes ([`attributes`]), [`item::SumHead`], and

@@ -229,7 +229,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             server_sends,
             words,
             remote_words,
-            rules,
+            rules: rules.into(),
             cvs_home,
             cvs_env,
             listed,

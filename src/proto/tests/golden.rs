@@ -143,7 +143,7 @@ pub fn setup() -> Setup {
         server_sends: true,
         words: vec![b"-a".to_vec(), b"x".to_vec()],
         remote_words: vec![b"--b".to_vec()],
-        rules,
+        rules: rules.into(),
         cvs_home: Some(b"*.a".to_vec()),
         cvs_env: None,
         listed: Some(vec![b"d/f".to_vec()]),

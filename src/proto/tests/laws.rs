@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[test]
 fn many_rules_round_trip() {
     let rule = |n: u32| Parsed::Rule(Rule { pattern: n.to_string().into_bytes().into(), ..Rule::default() });
-    let setup = Setup { rules: (0..2_500).map(rule).collect(), ..golden::setup() };
+    let setup = Setup { rules: (0..2_500).map(rule).collect::<Vec<_>>().into(), ..golden::setup() };
     let message = Message::Setup(Box::new(setup));
     assert!(same(&decoded(&encoded(&message)).expect("it is valid"), &message));
 }

@@ -365,7 +365,7 @@ pub fn setup(server_sends: bool) -> Setup {
         server_sends,
         words: Vec::new(),
         remote_words: Vec::new(),
-        rules: Vec::new(),
+        rules: Arc::default(),
         cvs_home: None,
         cvs_env: None,
         listed: None,

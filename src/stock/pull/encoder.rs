@@ -219,6 +219,8 @@ impl Encoder for PullEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
         let mut data = Vec::new();
         match message {
+            // It can be long, and is not copied.
+            Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
             Message::Setup(_) => out.append(&mut self.opening),
             Message::Want { file, basis: Basis::Xattrs { list, numbers }, .. } => {
                 self.request_xattrs(*file, *list, numbers, &mut data)?;

@@ -532,7 +532,8 @@ fn converse(
     if (server_sends || command.has_word("--delete")) && !client.is_at_end(client_frames) {
         let rules = filter_list::decode(&mut client, protocol).unwrap();
         let mut out = Vec::new();
-        filter_list::encode(&rules, protocol, &mut out).unwrap();
+        rules.iter().for_each(|rule| filter_list::encode_rule(rule, protocol, &mut out).unwrap());
+        filter_list::encode_rules_end(&mut out);
         client.agree(&out, "the filter list");
     }
     if command.has_word("--files-from=-") {
