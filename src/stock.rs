@@ -12,6 +12,7 @@ pub mod batch_player;
 pub mod batch_recorder;
 mod controls;
 pub mod daemon;
+mod early;
 mod framing;
 mod older;
 pub mod pull;
@@ -23,11 +24,12 @@ mod support;
 
 use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
+use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::pull::UnchangedDest;
 use self::push::PushRecorder;
-pub use self::support::{needs_whole_list, unsupported};
+pub use self::support::needs_whole_list;
 
 use crate::apply::BlockSums;
 use crate::digest::Comparison;
@@ -36,7 +38,7 @@ use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, CheckMode, Checksum, Checksums, Compression, Options, RemoveSource};
+use crate::options::{Batch, CheckMode, Checksum, Checksums, Compression, FilesFrom, Options, RemoveSource};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::decode_error::DecodeError;
@@ -370,7 +372,7 @@ impl StockClient<'_> {
     fn push(
         &self,
         (stock, options): (StockTerms, &Options),
-        link: Link,
+        mut link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
@@ -385,6 +387,15 @@ impl StockClient<'_> {
         let opening = match needs_rules {
             true => self.opening(None, &stock)?,
             false => Vec::new(),
+        };
+        let (opening, link, listed) = match options.select.files_from {
+            Some(FilesFrom::Sent(_)) => {
+                // The server may wait for the rules before it sends the names.
+                send(&mut link, &opening)?;
+                let (listed, link) = names_of_server(link, &stock, reporter)?;
+                (Vec::new(), link, Some(listed))
+            }
+            _ => (opening, link, self.client.listed.clone()),
         };
         let io_error = Arc::<AtomicI32>::default();
         let queue = Arc::new(EventQueue::of(self.client.is_local));
@@ -417,7 +428,7 @@ impl StockClient<'_> {
                     connection.send(&Message::Setup(Box::new(self.client.setup.clone()))).and_then(
                         |()| match &looking {
                             Some(looking) => sender.run_on(looking, None, tally),
-                            None => sender.run(&self.client.sources, self.client.listed.as_deref(), tally),
+                            None => sender.run(&self.client.sources, listed.as_deref(), tally),
                         },
                     );
                 queue.end();

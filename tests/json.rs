@@ -239,6 +239,6 @@ fn run_for_the_installed_rsync_is_refused() {
     let dir = trees();
     let output = run(oracle::under_test(), dir.path(), &["--json", "-a", "--protocol=26", "src/", "host::module"]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("sparsync: --protocol=26 is not supported yet\n"), "{errors}");
+    assert!(errors.contains("sparsync: --protocol=26 is not supported\n"), "{errors}");
     assert_eq!(output.status.code(), Some(4));
 }

@@ -309,54 +309,70 @@ fn hard_links_succeed_with_few_open_files() {
     }
 }
 
-/// An unsupported run goes to the installed rsync even if wrappers of sparsync come first in PATH, and fails if there
-/// is no other rsync.
+/// Only `SPARSYNC_RSYNC` makes sparsync execute an rsync, and only for a run that it cannot do.
 #[test]
-fn hand_over_skips_wrappers_of_sparsync() {
-    const LINE: &str = "-a --protocol=26 src/ got/";
+fn installed_rsync_is_never_executed() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    let ours = oracle::under_test().display();
-    for name in ["called", "started", "installed"] {
-        std::fs::create_dir(dir.path().join(name)).unwrap();
-    }
-    script(dir.path(), "called/rsync", &format!("exec {ours} \"$@\""));
-    script(dir.path(), "started/rsync", &format!("{ours} \"$@\"; exit $?"));
-    script(dir.path(), "installed/rsync", "echo \"rsync $*\"");
-    let run = |path: &str| {
-        let path = path.replace("TOP", dir.path().to_str().unwrap());
+    let (top, ours, theirs) = (dir.path(), oracle::under_test().display(), crate::recipes::in_path(oracle::rsync()));
+    let theirs = theirs.display();
+    std::fs::create_dir(top.join("bin")).unwrap();
+    std::fs::create_dir(top.join("src")).unwrap();
+    std::fs::write(top.join("src/f"), "text").unwrap();
+    std::fs::write(top.join("list"), "f\n").unwrap();
+    let ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let module = format!("uid = {}\ngid = {}\nuse chroot = no\nread only = no\n[m]\npath = ", ids.0, ids.1);
+    let module = format!("{module}{}\n", top.display());
+    std::fs::write(top.join("conf"), module).unwrap();
+    script(top, "bin/rsync", &format!("echo \"$*\" >>{}/called; exit 99", top.display()));
+    script(top, "sh", "shift; exec sh -c \"$*\"");
+    let path = format!("{}/bin:{}", top.display(), std::env::var("PATH").unwrap());
+    let run = |program: &dyn std::fmt::Display, line: &str, vars: &[(&str, &str)]| {
         let mut run = Command::new("/usr/bin/timeout");
-        run.args(["-s", "KILL", "60"]).arg(oracle::under_test()).args(LINE.split(' ')).env("PATH", path);
-        run.env_remove("SPARSYNC_RSYNC").output().expect("timeout is installed")
+        run.args(["-s", "KILL", "60", &program.to_string()]).args(line.split(' ')).current_dir(top).env("PATH", &path);
+        run.env_remove("SPARSYNC_RSYNC").env_remove("SPARSYNC_HANDED_OVER").envs(vars.iter().copied()).output().unwrap()
     };
-    for path in ["TOP/called:TOP/installed", "TOP/started:TOP/called:TOP/installed"] {
-        let output = run(path);
-        assert_eq!(text(&output.stdout), format!("rsync {LINE}\n"), "{path}: {output:?}");
-    }
-    let output = run("TOP/called:TOP/started");
-    let message = "--protocol=26 is not supported yet\nhint: install the package rsync";
-    assert!(output.status.code() == Some(4) && text(&output.stderr).contains(message), "{output:?}");
-}
-
-/// The installed rsync carries out unsupported options, also in local copies.
-#[test]
-fn local_copy_with_unsupported_options_is_handed_over() {
-    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
-    std::fs::create_dir(dir.path().join("s")).unwrap();
-    std::fs::write(dir.path().join("s/f"), "text").unwrap();
-    script(dir.path(), "rsync", "echo \"rsync $*\"");
-    let run = |line: &str, rsync: &str| {
-        let mut run = Command::new(oracle::under_test());
-        run.args(line.split(' ')).current_dir(dir.path()).env("PATH", dir.path()).env("SPARSYNC_RSYNC", rsync);
-        run.output().unwrap()
+    let far = |peer: &dyn std::fmt::Display, line: &str| format!("-e ./sh --rsync-path={peer} {line}");
+    let daemon = |peer: &dyn std::fmt::Display| format!("{peer} --daemon --config={}/conf", top.display());
+    let connects = |program: &'static str, peer: &dyn std::fmt::Display, line: &str, exit| {
+        (program, line.to_owned(), Some(daemon(peer)), exit)
     };
-    for line in ["-a --protocol=25 s/ d/", "-a --protocol=26 s/ d/"] {
-        let output = run(line, "");
-        assert_eq!(text(&output.stdout), format!("rsync {line}\n"), "{output:?}");
-        let output = run(line, "/none/rsync");
-        assert_eq!(output.status.code(), Some(4), "{output:?}");
-        assert!(text(&output.stderr).contains(" is not supported yet"), "{output:?}");
-        assert!(!dir.path().join("d").exists(), "{line}");
+    let mut cases =
+        vec![connects("ours", &theirs, "-a src/ h::m/a", 0), connects("ours", &theirs, "-a h::m/src/ b", 0)];
+    cases.extend([connects("theirs", &ours, "-a src/ h::m/c", 0), connects("theirs", &ours, "-a h::m/src/ e", 0)]);
+    cases.push(connects("theirs", &ours, "-a --protocol=28 src/ h::m/g", 0));
+    for line in [
+        "-a src/ l1",
+        "-a --protocol=27 src/ l2",
+        "-a --protocol=28 --delete src/ l3",
+        "-a --iconv=utf8,latin1 src/ l4",
+        "-a --write-batch=batch src/ l5",
+        "-a --read-batch=batch l6",
+        "-a -M--fake-super src/ l7",
+        "--list-only src/",
+    ] {
+        cases.push(("ours", line.to_owned(), None, 0));
     }
+    for line in ["-a src/ h:DST", "-a h:src/ DST", "-as src/ h:DST", "-a --files-from=:list src/ h:DST"] {
+        for version in ["27", "29", "32"] {
+            let line = line.replace("DST", &format!("to{}", cases.len()));
+            cases.push(("ours", far(&theirs, &format!("--protocol={version} {line}")), None, 0));
+            cases.push(("theirs", far(&ours, &format!("--protocol={version} {line}")), None, 0));
+        }
+    }
+    cases.push(("ours", "-a --protocol=26 src/ n1".to_owned(), None, 4));
+    cases.push(("ours", far(&theirs, "-a --protocol=26 src/ h:n2"), None, 4));
+    cases.push(("ours", far(&theirs, "-a --bogus src/ h:n3"), None, 1));
+    for (program, line, connects, exit) in &cases {
+        let program: &dyn std::fmt::Display = if *program == "ours" { &ours } else { &theirs };
+        let vars = connects.as_deref().map(|connects| ("RSYNC_CONNECT_PROG", connects));
+        let output = run(program, line, vars.as_slice());
+        assert_eq!(output.status.code(), Some(*exit), "{line}: {output:?}");
+        assert!(!top.join("called").exists(), "{line}: an rsync was called");
+    }
+    let named = top.join("bin/rsync");
+    let output = run(&ours, "-a --protocol=26 src/ n1", &[("SPARSYNC_RSYNC", named.to_str().unwrap())]);
+    assert_eq!(output.status.code(), Some(99), "{output:?}");
+    assert_eq!(std::fs::read_to_string(top.join("called")).unwrap(), "-a --protocol=26 src/ n1\n");
 }
 
 /// With a low limit on processes, a copy uses the threads that it can start.

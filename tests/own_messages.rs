@@ -209,8 +209,10 @@ fn messages_of_command_lines() {
 }
 
 #[test]
-fn messages_of_runs_that_need_rsync() {
-    let mut book = Book::new("3. Runs that need the installed rsync");
+fn messages_of_runs_that_are_not_supported() {
+    let mut book = Book::new("3. Runs that are not supported");
+    book.client("-a --protocol=26 src/ got/");
+    book.client("-a --bogus src/ host::module");
     book.run("client", "-a --protocol=26 src/ got/", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);
     book.run("client", "-a --bogus --metrics-file=m src/ host::module", &[("SPARSYNC_RSYNC", "/none/rsync")]);

@@ -30,6 +30,7 @@ macro_rules! versions {
             appending: [concat!("-a", $letters), "--append-verify"],
             relative: [concat!("-aR", $letters), "--delete"],
             listed_names: [concat!("-a", $letters), "--files-from=list", "--stats"],
+            names_listed_there: [concat!("-a", $letters), "--files-from=:list", "--delete"],
         ]);)+
     };
 }

@@ -36,7 +36,7 @@ impl Scene {
         write_script(&self.path(name), text);
     }
 
-    /// Runs a program in the scene. sparsync handles remote runs itself, not through the installed rsync.
+    /// Runs a program in the scene.
     fn run(&self, program: &Path, args: &[Vec<u8>], vars: &[(&str, &str)]) -> Output {
         let args = args.iter().map(|arg| OsStr::from_bytes(arg));
         let mut command = Command::new("timeout");
@@ -447,7 +447,7 @@ impl Scene {
             std::fs::create_dir(self.path(&format!("src/d{n}"))).unwrap();
             std::fs::write(self.path(&format!("src/d{n}/f")), format!("{n}")).unwrap();
         }
-        // `looked` marks that this has happened: the installed rsync, if it takes over, opens fewer files.
+        // `looked` marks that this has happened: a further remote shell finds fewer open files.
         let looked = "until [ -e looked ] || [ $(ls /proc/$PPID/fd | wc -l) -gt 100 ]; do :; done; : >looked";
         self.shell(&format!("{looked}\n{script}"), line, &[])
     }
@@ -505,7 +505,7 @@ fn failed_shell_ends_the_source_prefetch() {
 }
 
 #[test]
-fn hand_over_leaves_stdin_to_the_installed_rsync() {
+fn standard_input_is_read_in_a_run_with_a_stock_rsync() {
     let scene = Scene::new();
     scene.script("shell", &[FAKE, "exec sh -c \"$*\"\n"].concat());
     for (option, lets_through) in [("--files-from=-", true), ("--exclude-from=-", false), ("--filter=._-", false)] {
@@ -547,10 +547,10 @@ fn hand_over_never_calls_sparsync_itself() {
     let path = scene.path("bin");
     let path = ("PATH", path.to_str().unwrap());
     let called = |args: &str, vars: &[(&str, &str)]| scene.run(&scene.path("bin/rsync"), &words(args), vars);
-    // Called as `rsync`, sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
+    // sparsync does not call itself endlessly, even if `SPARSYNC_RSYNC` names it.
     let ours = ("SPARSYNC_RSYNC", oracle::under_test().to_str().unwrap());
-    for vars in [&[path][..], &[path, ours]] {
-        assert_ended(&called("-a --protocol=26 src/ got/", vars), 4, &["install the package rsync"]);
+    for (vars, hint) in [(&[path][..], "runs that rsync instead"), (&[path, ours], "it is another sparsync")] {
+        assert_ended(&called("-a --protocol=26 src/ got/", vars), 4, &[hint]);
     }
     // The program that `SPARSYNC_RSYNC` names gets the original arguments.
     let named = scene.path("rec");

@@ -66,7 +66,7 @@ pub enum Request {
     Print(String),
     /// A daemon for stock clients.
     Daemon(Result<Box<daemon_args::DaemonArgs>>),
-    /// A run that is not supported, for this reason. The installed rsync, if there is one, gets the original arguments.
+    /// A run that is not supported, for this reason. The rsync that `SPARSYNC_RSYNC` names gets the original arguments.
     Unsupported(Error),
     /// The operands make no copy: [`overview`] on standard error, exit 1 with the closing line of a usage error.
     NoArgs {
@@ -118,8 +118,6 @@ pub struct ServeStock {
     pub serve: Serve,
     /// The settled options, or the error for which the client's options are rejected.
     pub options: Result<Options>,
-    /// The error that names the first option that is not supported at all.
-    pub unsupported: Option<Error>,
     /// The capabilities of the client: the text after `e` in the short options.
     pub capabilities: Vec<u8>,
     /// `--confine-root`: the directory that limits all paths but the operands.
@@ -222,7 +220,11 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let Some(resolved) = resolve::resolve(&walked.args, operands, call.vars)? else {
         return Ok(Request::NoArgs { role });
     };
-    let resolve::Resolved { options, sums, sources, dest, peer } = resolved;
+    let resolve::Resolved { mut options, sums, sources, dest, peer } = resolved;
+    options.select.files_from = options.select.files_from.map(|from| match (from, &peer) {
+        (FilesFrom::Far(path), Some(peer)) if !peer.server_sends => FilesFrom::Sent(path),
+        (from, _) => from,
+    });
     let server_sends = walked.args.read_batch;
     let child = remote_args::RemoteOperand { server_sends, ..remote_args::RemoteOperand::default() };
     let peer = peer.or_else(|| is_child.then_some(child));
@@ -237,13 +239,6 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         remote_words: walked.args.remote_options.clone(),
         server_words: server_args::words(&walked.args, &options, !server_sends),
     });
-    // In a push the server receives, so it would have to read the list and send it to the client.
-    let lists_there = matches!(options.select.files_from, Some(FilesFrom::Far(_)));
-    if lists_there && far.as_ref().is_some_and(|far| !far.server_sends) {
-        let words = "sparsync: --files-from with a list on the receiving machine is not supported";
-        let error = Error::new(Exit::Unsupported, words);
-        return if is_ours { Err(error) } else { Ok(Request::Unsupported(error)) };
-    }
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }
 
@@ -402,7 +397,6 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         serve,
         options,
         confine_root,
-        unsupported: resolve::unsupported(&walked.args),
         capabilities: walked.args.rsh.unwrap_or_default(),
         checksum_seed: walked.args.checksum_seed.unwrap_or(0),
     }

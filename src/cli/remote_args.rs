@@ -212,7 +212,7 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
     }
     let mut add = |word: &[u8], value: &[u8]| words.push([word, value].concat());
     match &options.select.files_from {
-        Some(FilesFrom::Far(path)) => add(b"--files-from=", path),
+        Some(FilesFrom::Far(path) | FilesFrom::Sent(path)) => add(b"--files-from=", path),
         Some(FilesFrom::File(_) | FilesFrom::Stdin) => add(b"--files-from=-", b""),
         None => {}
     }
@@ -481,7 +481,7 @@ mod tests {
         }
         let refusal = request("--protocol=26 a sparsync://h/b", &[]).unwrap_err();
         assert_eq!(refusal.exit, crate::exit::Exit::Unsupported);
-        assert_eq!(refusal.message, b"sparsync: --protocol=26 is not supported yet");
+        assert_eq!(refusal.message, b"sparsync: --protocol=26 is not supported");
         assert!(matches!(request("-M--log-file-format=%n a h:b", &[]), Ok(Request::Copy(_))));
     }
 

@@ -117,7 +117,8 @@ pub fn lacks_items(args: &Args) -> bool {
 /// Returns the error that names the first unsupported option.
 pub fn unsupported(args: &Args) -> Option<Error> {
     let option = contradictions::unsupported(args)?;
-    Some(Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported yet")))
+    let error = Error::new(Exit::Unsupported, format!("sparsync: {option} is not supported"));
+    Some(error.with_hint("SPARSYNC_RSYNC=PROGRAM runs that rsync instead"))
 }
 
 /// Settles what rsync checks before it looks at the operands.

@@ -4,7 +4,7 @@ use super::args::{Args, Dirs};
 use super::flags::delta::alt_name;
 use super::value::words;
 use crate::options::select::MissingArgs;
-use crate::options::{Append, ArgStyle, Batch, Compression, Options, Recurse, StderrMode};
+use crate::options::{Append, ArgStyle, Batch, Compression, FilesFrom, Options, Recurse, StderrMode};
 use crate::report::format::Format;
 
 /// The letter of the capability string by which sparsync recognizes sparsync. rsync looks only for letters that it
@@ -420,7 +420,7 @@ impl WordList<'_> {
             None => self.word(self.options.place.inplace, "--inplace"),
         }
         match &select.files_from {
-            Some(crate::options::FilesFrom::Far(path)) => {
+            Some(FilesFrom::Far(path) | FilesFrom::Sent(path)) => {
                 self.path("--files-from", path);
                 self.word(args.from0, "--from0");
             }

@@ -64,7 +64,7 @@ pub fn set_charset(options: &Options, role: &'static str) -> Result<(), Error> {
 /// are.
 pub fn prepare(env: &Env, options: &Options, far_sends: bool) -> Result<Prepared, Error> {
     let listed = match &options.select.files_from {
-        None | Some(FilesFrom::Far(_)) => None,
+        None | Some(FilesFrom::Far(_) | FilesFrom::Sent(_)) => None,
         Some(from) => Some(listed_names(
             &input_files::files_from(env, from, options.preserve.link_owners)?,
             options.select.from0,

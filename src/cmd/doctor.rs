@@ -2,7 +2,7 @@
 //! nothing.
 
 use super::command_end::write_text;
-use super::exec_rsync::RsyncSearch;
+use super::exec_rsync;
 use super::route::{self, RoutePlan};
 use super::{control_socket, enroll, input_files, port_owner, server_listen, via_server};
 use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
@@ -185,15 +185,13 @@ fn programs(env: &Env) -> Vec<Check> {
     let called = env.program.to_string_lossy();
     let version = env!("CARGO_PKG_VERSION");
     let program = Check::ok("program", format!("sparsync {version} at {own}, called as {called}"));
-    let rsync = match RsyncSearch::of(env).find() {
-        None => Check::ok("rsync", "not installed: runs with options that sparsync lacks fail"),
-        Some(path) => match ask(env, &words_of(&[path.as_os_str().as_bytes(), b"--version"])) {
-            Ok((ShellExit::Code(0), text)) => {
-                Check::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), path.display()))
-            }
-            _ => Check::warn("rsync", format!("version unknown: {} --version failed", path.display())),
-        },
-    };
+    // Without a name, none is used.
+    let rsync = exec_rsync::named(env).map(|named| match ask(env, &words_of(&[named.as_bytes(), b"--version"])) {
+        Ok((ShellExit::Code(0), text)) => {
+            Check::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), named.display()))
+        }
+        _ => Check::warn("rsync", format!("version unknown: {} --version failed", named.display())),
+    });
     let script = b"p=$(command -v ssh) || exit 0; echo \"$p\"; exec ssh -V 2>&1";
     let ssh = match ask(env, &words_of(&[b"sh", b"-c", script])) {
         Ok((ShellExit::Code(0), text)) if text.is_empty() => {
@@ -206,7 +204,7 @@ fn programs(env: &Env) -> Vec<Check> {
         }
         _ => Check::warn("ssh", "version unknown: `ssh -V` failed"),
     };
-    vec![program, rsync, ssh]
+    [Some(program), rsync, Some(ssh)].into_iter().flatten().collect()
 }
 
 /// Checks who can change a directory of keys and state.

@@ -1,35 +1,36 @@
-//! Hands a run over to the installed rsync, with the original arguments.
+//! Replaces this process with the rsync that `SPARSYNC_RSYNC` names, for a run that sparsync cannot do.
 
 use super::{command_end, metrics_file};
 use crate::env::Env;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::transport::shell::{self, RunOptions};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use crate::report::event::errno_words;
+use std::ffi::OsString;
 
-/// Replaces this process with the installed rsync. Returns only on failure.
-pub fn run(env: &mut Env) -> Result<(), Error> {
-    if command_end::prints_json(env) {
-        let message = "sparsync: cannot hand this run over to rsync: rsync has no --json";
-        return Err(Error::new(Exit::Unsupported, message));
-    }
-    metrics_file::refuse_handover(env)?;
-    let search = RsyncSearch::of(env);
-    let Some(rsync) = search.find() else {
-        let message = match search.named {
-            Some(named) => {
-                let start = b"sparsync: cannot run the rsync that SPARSYNC_RSYNC names: ".as_slice();
-                [start, named.as_bytes(), b": not an executable file, or another sparsync"].concat()
-            }
-            None => b"sparsync: cannot hand this run over to rsync: no rsync in PATH".to_vec(),
-        };
-        let hint = "install the package rsync, or set SPARSYNC_RSYNC to the path of the program";
-        return Err(Error::new(Exit::Ipc, message).with_hint(hint));
+/// The variable that names an rsync. Without it, no installed rsync is executed.
+const NAMED: &str = "SPARSYNC_RSYNC";
+/// Set for the rsync that takes a run over. A sparsync that finds it was started, directly or not, by another sparsync.
+const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
+
+/// Returns the rsync that the user has named for runs that sparsync cannot do.
+pub fn named(env: &Env) -> Option<OsString> {
+    env.var(NAMED).filter(|named| !named.is_empty())
+}
+
+/// Replaces this process with the named rsync, which gets the original arguments. Returns the error of the run if that
+/// fails, or if none is named.
+pub fn run_instead(env: &Env, error: Error) -> Error {
+    let Some(named) = named(env) else { return error };
+    let why = if command_end::prints_json(env) {
+        "rsync has no --json".to_owned()
+    } else if metrics_file::is_requested(env) {
+        "rsync has no --metrics-file".to_owned()
+    } else if env.var(HANDED_OVER).is_some() {
+        "it is another sparsync".to_owned()
+    } else {
+        let error = env.become_program(&named, &rsyncs_own(&env.args), (HANDED_OVER, "1"));
+        String::from_utf8_lossy(&errno_words(&error)).into_owned()
     };
-    let error = env.become_program(rsync.as_os_str(), &rsyncs_own(&env.args), (HANDED_OVER, "1"));
-    Err(Error::new(Exit::Ipc, format!("sparsync: cannot start {}: {error}", rsync.display())))
+    error.with_hint(format!("cannot run the rsync that {NAMED} names: {}: {why}", named.display()))
 }
 
 /// Removes `--transport` and `--ui`, which rsync does not know. rsync reaches the peer in its own way.
@@ -50,67 +51,6 @@ fn rsyncs_own(args: &[OsString]) -> Vec<OsString> {
         }
     }
     own
-}
-
-/// Set for the rsync that takes a run over. A sparsync that finds it was started, directly or not, by another sparsync.
-const HANDED_OVER: &str = "SPARSYNC_HANDED_OVER";
-
-/// Where to look for an installed rsync.
-pub struct RsyncSearch {
-    named: Option<OsString>,
-    path: OsString,
-    own_path: Option<PathBuf>,
-    may_lead_back: bool,
-    umask: u32,
-}
-
-impl RsyncSearch {
-    /// Notes where to look. Nothing is looked at yet.
-    pub fn of(env: &Env) -> RsyncSearch {
-        RsyncSearch {
-            named: env.var("SPARSYNC_RSYNC").filter(|named| !named.is_empty()),
-            path: env.var("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin")),
-            own_path: env.own_path(),
-            // Another copy of this program, or a script that calls it, would hand the run over again, endlessly.
-            may_lead_back: env.var(HANDED_OVER).is_some(),
-            umask: env.umask,
-        }
-    }
-
-    /// Returns whether no rsync is installed. If `SPARSYNC_RSYNC` names one, it must be there: otherwise a run that needs
-    /// it fails.
-    pub fn finds_none(&self) -> bool {
-        self.named.is_none() && self.find().is_none()
-    }
-
-    /// Returns the rsync that `SPARSYNC_RSYNC` names, or the first one in `PATH` that is not this program under another
-    /// name.
-    pub fn find(&self) -> Option<PathBuf> {
-        let itself = self.own_path.as_ref().and_then(|path| crate::fs::sys::identity(path.as_os_str()));
-        let other = |path: &Path| {
-            let identity = crate::fs::sys::identity(path.as_os_str())?;
-            let is_other = Some(identity) != itself && crate::fs::sys::is_executable(path.as_os_str());
-            (is_other && !(self.may_lead_back && leads_back(path, self.umask))).then(|| path.to_path_buf())
-        };
-        if let Some(named) = &self.named {
-            return other(Path::new(named));
-        }
-        std::env::split_paths(&self.path)
-            .filter(|dir| !dir.as_os_str().is_empty())
-            .find_map(|dir| other(&dir.join(OsStr::new("rsync"))))
-    }
-}
-
-/// Appears in the output of `--version` of sparsync, and of no rsync.
-const OWN_NAME: &[u8] = b"sparsync";
-/// The most output of `--version` that is read.
-const VERSION_MAX_BYTES: usize = 64 << 10;
-
-/// Returns whether a program is a sparsync, or a script that calls one.
-fn leads_back(path: &Path, umask: u32) -> bool {
-    let options = RunOptions { umask, input: None, is_quiet: true, most_bytes: VERSION_MAX_BYTES };
-    let version = shell::run_to_end(&[path.as_os_str().as_bytes().to_vec(), b"--version".to_vec()], options);
-    version.is_ok_and(|(_, version)| version.windows(OWN_NAME.len()).any(|word| word == OWN_NAME))
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub fn module_rules(env: &Env, rules: &[RuleArg]) -> Result<Vec<Parsed>, Error> 
 }
 
 /// Returns whether the rules name files, other than per-directory merge files. Such a file may be standard input or a
-/// fifo, which the installed rsync could not read again if the run were handed over to it.
+/// fifo, which cannot be read again.
 pub fn name_files(options: &Options) -> bool {
     let is_read = |parsed: &Parsed| matches!(parsed, Parsed::Merge(merge) if !merge.per_dir);
     options.select.rules.iter().any(|arg| match arg {
@@ -174,8 +174,10 @@ fn bad(rule: BadRule) -> Error {
 pub fn files_from(env: &Env, from: &FilesFrom, owners: LinkOwners) -> Result<Vec<u8>, Error> {
     let (text, name): (_, &[u8]) = match from {
         FilesFrom::Stdin => (env.read_stdin(), b"-"),
-        // The client never reads a `Far` list. For the server the list is a local `File`.
-        FilesFrom::File(file) | FilesFrom::Far(file) => (trusted_path::read_path(file, TEXT_MAX_BYTES, owners), file),
+        // The client never reads a remote list. For the server the list is a local `File`.
+        FilesFrom::File(file) | FilesFrom::Far(file) | FilesFrom::Sent(file) => {
+            (trusted_path::read_path(file, TEXT_MAX_BYTES, owners), file)
+        }
     };
     text.map_err(|error| {
         // rsync omits the errno number here.

@@ -1,7 +1,6 @@
 //! `--metrics-file`: writes the metrics of a run at its end.
 
 use crate::env::Env;
-use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::trusted_path;
 use crate::options::LinkOwners;
@@ -48,16 +47,8 @@ pub fn put(path: &[u8], owners: LinkOwners, text: &[u8], umask: u32) -> io::Resu
     files::put(dir.as_fd(), name, text, 0o666 & !umask)
 }
 
-/// Fails if a run with `--metrics-file` would be handed over to the installed rsync. Looks at the words, because the command
-/// line was not understood.
-pub fn refuse_handover(env: &Env) -> Result<()> {
+/// Returns whether a run has `--metrics-file`. Looks at the words, because the command line was not understood.
+pub fn is_requested(env: &Env) -> bool {
     let is_option = |word: &[u8]| word == b"--metrics-file" || word.starts_with(b"--metrics-file=");
-    let mut words = env.args.iter().take_while(|word| *word != "--");
-    match words.any(|word| is_option(word.as_bytes())) {
-        true => {
-            let message = "sparsync: cannot hand this run over to rsync: rsync has no --metrics-file";
-            Err(Error::new(Exit::Unsupported, message))
-        }
-        false => Ok(()),
-    }
+    env.args.iter().take_while(|word| *word != "--").any(|word| is_option(word.as_bytes()))
 }

@@ -107,7 +107,7 @@ pub fn run(env: &mut Env) -> Exit {
         Ok(Request::Serve(serve)) => return server_session::run(env, serve),
         Ok(Request::ServeStock(request)) => return stock_server::run(env, *request),
         Ok(Request::Daemon(args)) => return rsyncd::run(env, args),
-        Ok(Request::Unsupported(error)) => exec_rsync::run(env).map_err(|none| Error { hint: none.hint, ..error }),
+        Ok(Request::Unsupported(error)) => Err(exec_rsync::run_instead(env, error)),
         Ok(Request::NoArgs { role }) => {
             // The exit code reports the error as well.
             let _ = env.stderr.write_all(cli::overview().as_bytes());

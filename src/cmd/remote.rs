@@ -1,12 +1,12 @@
 //! A copy between this machine and another one: the client's end.
 //!
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
-//! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol; with an
-//! option that it does not support there, the installed rsync starts the run over.
+//! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol.
 
 use super::batch;
 use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
+use super::input_files;
 use super::live_display::{self, LiveDisplay, LiveRoute};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
@@ -16,7 +16,6 @@ use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
-use super::{exec_rsync, input_files};
 use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
@@ -163,8 +162,6 @@ enum ReachedProgram {
     Native(Carrier, Link, Option<Box<FirstWords>>),
     /// A stock rsync, with which this program runs the session.
     Stock(Carrier, Link),
-    /// A stock rsync, in a run for which the installed rsync takes over.
-    Rsync,
 }
 
 impl From<RemoteProgram> for ReachedProgram {
@@ -172,7 +169,6 @@ impl From<RemoteProgram> for ReachedProgram {
         match found {
             RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
             RemoteProgram::Stock(shell, link) => ReachedProgram::Stock(Carrier::Shell(shell), link),
-            RemoteProgram::Rsync => ReachedProgram::Rsync,
         }
     }
 }
@@ -198,7 +194,8 @@ impl RemoteCopy {
     /// Returns the rules for a prefetch of the local tree, done while the client still connects; `None` if there must
     /// be none.
     ///
-    /// The installed rsync may have to start the run over. So the prefetch must not read standard input or a fifo. Under `-c` it would read an unbounded amount of content.
+    /// The files that the rules name are read again for the session, so none may be standard input or a fifo. Under `-c` the
+    /// prefetch would read an unbounded amount of content.
     fn prefetch_rules(&self, env: &Env) -> Option<Rules> {
         let select = &self.options.select;
         let may_look = select.files_from.is_none()
@@ -240,59 +237,42 @@ impl RemoteCopy {
         let mut prepared = None;
         let reached = self.reach(env, &mut prepared, early.as_ref());
         match reached.and_then(|reached| self.begin(env, reached, prepared, early.as_ref())) {
-            Ok(Some(begun)) => self.converse(env, begun, early, since),
-            Ok(None) => {
-                // Nothing was changed, and no input that the installed rsync may need was read.
-                let error = self.hand_over(env);
-                fail(env, &error)
-            }
+            Ok(begun) => self.converse(env, begun, early, since),
             Err(error) => fail(env, &error),
         }
     }
 
-    /// Opens the session with the program that was reached; `None` if that is a stock rsync. If a server rejects the
-    /// request and ssh is allowed, the session is opened over ssh instead.
+    /// Opens the session with the program that was reached. If a server rejects the request and ssh is allowed, the session
+    /// is opened over ssh instead.
     fn begin(
         &self,
         env: &mut Env,
         reached: ReachedProgram,
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
-    ) -> Result<Option<OpenedSession>, Error> {
-        let may_have_taken = prepared.is_none();
-        let prepare = || copy::prepare(env, &self.options, self.far.server_sends);
+    ) -> Result<OpenedSession, Error> {
+        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
         let (carrier, link, first_words) = match reached {
             ReachedProgram::Native(carrier, link, first_words) => (carrier, link, first_words),
             ReachedProgram::Stock(carrier, link) => {
-                let prepared = prepared.map_or_else(prepare, Ok)?;
-                return Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) }));
+                return Ok(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) });
             }
-            ReachedProgram::Rsync => return Ok(None),
         };
-        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
         let (why, peer) = match (self.open(env, (&carrier, link, first_words), &prepared, early), &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
             (opened, _) => {
                 let opened = Opened::Native(opened.map(Box::new));
-                return Ok(Some(OpenedSession { carrier, prepared, opened }));
+                return Ok(OpenedSession { carrier, prepared, opened });
             }
         };
-        match self.fall_back_to_shell(env, &why, peer)? {
+        let (carrier, opened) = match self.fall_back_to_shell(env, &why, peer)? {
             ReachedProgram::Native(carrier, link, first_words) => {
                 let opened = self.open(env, (&carrier, link, first_words), &prepared, early);
-                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Native(opened.map(Box::new)) }))
+                (carrier, Opened::Native(opened.map(Box::new)))
             }
-            ReachedProgram::Stock(carrier, link) => {
-                Ok(Some(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) }))
-            }
-            // Standard input may have been read already, so the installed rsync could not read it.
-            ReachedProgram::Rsync if may_have_taken => {
-                let words = b"\nsparsync: cannot continue over ssh: the remote program is rsync, and the input was already read";
-                let why = Error { message: [&why.message[..], words].concat(), ..why };
-                Err(why.by(self.role()).with_hint("use --transport=ssh"))
-            }
-            ReachedProgram::Rsync => Ok(None),
-        }
+            ReachedProgram::Stock(carrier, link) => (carrier, Opened::Stock(link, None)),
+        };
+        Ok(OpenedSession { carrier, prepared, opened })
     }
 
     fn open(
@@ -403,8 +383,7 @@ impl RemoteCopy {
         (paths, features): (Paths, u64),
     ) -> FirstWords {
         let select = &self.options.select;
-        // A remote shell may win the race and reach a stock rsync, and the installed rsync may have to start the run over.
-        // So input that can be read only once (standard input, a fifo) stays unread.
+        // Input that can be read only once (standard input, a fifo) stays unread, as it is read again after an error.
         let may_read =
             matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
         // Errors are reported when the files are read again for the session.
@@ -466,10 +445,6 @@ impl RemoteCopy {
 
     /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
-        if self.lacking_for_stock().is_some() {
-            let error = self.hand_over(env);
-            return fail(env, &error);
-        }
         let prepared = copy::start_deadline(env, &self.options)
             .and_then(|()| copy::prepare(env, &self.options, self.far.server_sends));
         let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
@@ -503,22 +478,6 @@ impl RemoteCopy {
             }
             Err(error) => fail(env, &error.by(self.role())),
         }
-    }
-
-    /// Hands the run over to the installed rsync. Returns only if that fails, with the error of the run.
-    fn hand_over(&self, env: &mut Env) -> Error {
-        let why = exec_rsync::run(env).err();
-        let Some(lacking) = self.lacking_for_stock() else {
-            return why.unwrap_or_else(|| Error::new(Exit::Ipc, "")).by(self.role());
-        };
-        let host = String::from_utf8_lossy(&self.far.host);
-        let (with, hint) = match self.far.daemon.is_some() {
-            true => (format!("the rsync daemon of {host}"), "install rsync here"),
-            false => (format!("{host}: it has rsync but no sparsync"), "install rsync here or sparsync there"),
-        };
-        let words = format!("sparsync: {lacking} is not supported with {with}").into_bytes();
-        let words = std::iter::once(words).chain(why.map(|why| why.message)).collect::<Vec<_>>();
-        Error::new(Exit::Unsupported, words.join(&b'\n')).by(self.role()).with_hint(hint)
     }
 
     /// Runs the session, repeats it after a lost connection if that is safe, and waits for the remote side to exit.
@@ -585,7 +544,7 @@ impl RemoteCopy {
                         ended
                     }
                     // It would start the run over and print everything a second time.
-                    Ok(ReachedProgram::Rsync | ReachedProgram::Stock(..)) => Err(error),
+                    Ok(ReachedProgram::Stock(..)) => Err(error),
                     Err(error) => Err(error),
                 }
             }

@@ -84,11 +84,6 @@ impl RemoteCopy {
         }
     }
 
-    /// Returns what of this run only an installed rsync can do with a stock rsync.
-    pub fn lacking_for_stock(&self) -> Option<&'static str> {
-        stock::unsupported(&self.options, self.far.server_sends)
-    }
-
     /// Returns the options of the server for a session in rsync's protocol.
     pub fn stock_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.far.server_words.clone();

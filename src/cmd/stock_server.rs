@@ -1,7 +1,6 @@
 //! The server's end of a copy whose client is a stock rsync.
 
 use super::command_end::fail;
-use super::exec_rsync::{self, RsyncSearch};
 use super::{copy, input_files};
 use crate::cli::{self, server_args};
 use crate::env::Env;
@@ -33,26 +32,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Serves a stock rsync. With options that are not supported, the installed rsync does, if there is one.
+/// Serves a stock rsync.
 pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
-    // Arguments that are read here cannot be read again by another program.
-    let is_secluded = server_args::is_secluded(&request.serve.words);
-    if !is_secluded && lacking(&request).is_some() && !RsyncSearch::of(env).finds_none() {
-        return exec_rsync::run(env).map_or_else(|error| fail(env, &error), |()| Exit::Ok);
-    }
     // It is not among the arguments that are read here.
     let charset_is_set = match &request.options {
         Ok(options) => copy::set_charset(options, role_of(&request)),
         Err(_) => Ok(()),
     };
-    let served = charset_is_set.and_then(|()| link(env, &request)).and_then(|link| match is_secluded {
-        true => with_secluded_args(env, &request.serve, link),
-        false => Ok((request, link)),
+    let served = charset_is_set.and_then(|()| link(env, &request)).and_then(|link| {
+        // Arguments that are read here cannot be read again.
+        match server_args::is_secluded(&request.serve.words) {
+            true => with_secluded_args(env, &request.serve, link),
+            false => Ok((request, link)),
+        }
     });
     let served = served.and_then(|(request, link)| {
-        if let Some(error) = lacking(&request) {
-            return Err(error.with_hint("install rsync here, or sparsync on the client"));
-        }
         let options = request.options.clone()?;
         Ok((request, options, link))
     });
@@ -106,11 +100,6 @@ fn idle(timeout_secs: u32) -> Option<Duration> {
 struct ClientLink {
     link: Link,
     requested: Arc<OnceLock<Duration>>,
-}
-
-/// Returns the error that names the first unsupported option of a valid request.
-pub(super) fn lacking(request: &cli::ServeStock) -> Option<Error> {
-    request.options.as_ref().ok().and(request.unsupported.clone())
 }
 
 fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: ClientLink) -> Exit {

@@ -67,7 +67,7 @@ pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(Ep
     };
     let (mut shell, link) = match found {
         Ok(RemoteProgram::Native(shell, link)) => (shell, link),
-        Ok(RemoteProgram::Rsync | RemoteProgram::Stock(..)) => {
+        Ok(RemoteProgram::Stock(..)) => {
             return Err(lacking(Exit::StartClient, "it has rsync but no sparsync"));
         }
         Err(error) if error.exit == Exit::CmdNotFound => {

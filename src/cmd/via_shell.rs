@@ -29,8 +29,6 @@ pub enum RemoteProgram {
     Native(Shell, Link),
     /// A stock rsync, with which this program runs the session.
     Stock(Shell, Link),
-    /// A stock rsync, in a run for which the installed rsync takes over.
-    Rsync,
 }
 
 /// Output that is held back until it is certain that this route is taken.
@@ -71,8 +69,6 @@ pub struct ByShell<'a> {
     charset: Charset,
     umask: u32,
     patience: Patience,
-    /// This program runs the session if a stock rsync answers; otherwise the installed rsync does the run.
-    speaks_stock: bool,
 }
 
 impl<'a> ByShell<'a> {
@@ -84,15 +80,7 @@ impl<'a> ByShell<'a> {
         let connect = &side.options.connect;
         let is_open = known.is_none() && connect.program.is_none() && connect.shell.is_empty();
         let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
-        ByShell {
-            side,
-            programs,
-            memory,
-            charset,
-            umask: env.umask,
-            patience,
-            speaks_stock: side.lacking_for_stock().is_none(),
-        }
+        ByShell { side, programs, memory, charset, umask: env.umask, patience }
     }
 
     /// Tries sparsync's own name first, whatever name this program was started with. The answer is not cached.
@@ -115,9 +103,6 @@ impl<'a> ByShell<'a> {
         let side = self.side;
         // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
         let must_be_stock = side.options.requires_stock().is_some();
-        if must_be_stock && !self.speaks_stock {
-            return Ok(RemoteProgram::Rsync);
-        }
         let now = Moment(clock::now_unix().0);
         let memory = self.memory.as_ref().filter(|_| !must_be_stock);
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
@@ -131,18 +116,16 @@ impl<'a> ByShell<'a> {
         let skipped = match recalled {
             _ if must_be_stock => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
-            Some(Answers::Rsync | Answers::RsyncByName) if !self.speaks_stock => return Ok(RemoteProgram::Rsync),
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
             None => 0,
         };
-        // An attempt that leads to another program or to the installed rsync must print nothing, also not what the stock
-        // rsync prints when its connection ends. A program that --rsync-path names gets the standard error of this process.
-        let is_named = side.options.connect.program.is_some();
-        let is_only = self.programs.len() - skipped == 1 && (is_named || self.speaks_stock);
+        // An attempt that leads to another program must print nothing, also not what the stock rsync prints when its
+        // connection ends.
+        let is_only = self.programs.len() - skipped == 1;
         let is_held = !is_only || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
-        let words = self.server_words();
+        let words = side.stock_words();
         while let Some(program) = programs.next() {
             let is_last = programs.peek().is_none();
             let call = ShellCall {
@@ -171,10 +154,7 @@ impl<'a> ByShell<'a> {
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
                 held.stderr.append(&mut noise);
             }
-            // The installed rsync prints its own command.
-            if !matches!(answer, Ok(ShellAnswer::Rsync(_))) || self.speaks_stock {
-                self.log_command(&argv, held);
-            }
+            self.log_command(&argv, held);
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
                     let is_forced = program == RSYNC && (!is_by_name || recalled == Some(Answers::ForcedCommand));
@@ -185,9 +165,6 @@ impl<'a> ByShell<'a> {
                 Ok(ShellAnswer::Rsync(link)) => {
                     let is_all = !is_by_name || recalled == Some(Answers::Rsync);
                     remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
-                    if !self.speaks_stock {
-                        return Ok(RemoteProgram::Rsync);
-                    }
                     shell.show_stderr();
                     return Ok(RemoteProgram::Stock(shell, link));
                 }
@@ -215,11 +192,6 @@ impl<'a> ByShell<'a> {
             }
         }
         Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
-    }
-
-    /// Returns the options of the server.
-    fn server_words(&self) -> Vec<Vec<u8>> {
-        if self.speaks_stock { self.side.stock_words() } else { self.side.far.server_words.clone() }
     }
 
     fn log_command(&self, argv: &[Vec<u8>], held: &mut HeldOutput) {

@@ -21,6 +21,8 @@ pub enum FilesFrom {
     File(Vec<u8>),
     /// `:FILE`, `host:FILE`: a file on the machine of the remote operands.
     Far(Vec<u8>),
+    /// The same in a push: the server sends the names.
+    Sent(Vec<u8>),
 }
 
 /// One filter argument, in command-line order. `cmd::copy` reads the files that it names.

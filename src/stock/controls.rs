@@ -210,13 +210,17 @@ const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
 /// Passes on a line of the peer.
 fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
     let len_bytes = line.len();
+    report(event_of(tag, line), len_bytes, to)
+}
+
+/// Returns the event that reports a line of the peer.
+pub fn event_of(tag: Tag, line: Vec<u8>) -> Event {
     let line = charset::line_from_wire(line);
-    let event = match tag {
+    match tag {
         Tag::Info => Event::Note(line),
         Tag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),
         _ => Event::Problem(Problem::new(line, Weight::Warning)),
-    };
-    report(event, len_bytes, to)
+    }
 }
 
 /// Returns whether a stock peer learns the exit code with which this end gives up.

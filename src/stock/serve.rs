@@ -1,22 +1,20 @@
 //! The server's end of a session with a stock rsync: the client has started this process, and reports for both.
 
 use super::controls::is_reported;
+use super::early::{read_early, read_names};
 use super::framing::{Framing, text_of};
 use super::push::{self, ServingSender};
 use super::support::needs_whole_list;
-use super::{
-    Offer, READ_BYTES, StockTerms, failed, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
-};
+use super::{Offer, READ_BYTES, StockTerms, in_words_of_rsync, io_error_of, negotiate, older, read_version, send};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
-use crate::fs::{charset, sys};
 use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
 use crate::proto::Message;
-use crate::proto::rsync::decode_error::{self, broken_stream, violation};
+use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{self, Control, Tag};
 use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::{Reporter as _, Tally, TextReporter, final_error, totals_line};
@@ -421,28 +419,13 @@ const ALL_FLAGS: u32 = 0x1ff;
 /// Reads the filter rules, and the names of `--files-from` if the client has them. Returns the reader at the place
 /// behind.
 fn read_opening(
-    mut reader: Box<dyn Read + Send>,
+    reader: Box<dyn Read + Send>,
     (protocol, has_frames): (u8, bool),
     reads_names: bool,
 ) -> Result<(Opening, Box<dyn Read + Send>), Error> {
-    let mut gave_up = None;
-    let mut handle = |control: Control| match control {
-        Control::KeepAlive | Control::Noop => Ok(()),
-        Control::ErrorExit(code) => {
-            let exit = code.and_then(|code| u8::try_from(code).ok()).and_then(Exit::of_code);
-            gave_up = Some(Error::new(exit.unwrap_or(Exit::Stream), "").by(""));
-            Err(broken_stream("the client gave up"))
-        }
-        Control::Text(..)
-        | Control::IoError(_)
-        | Control::IoTimeout(_)
-        | Control::Success(_)
-        | Control::Deleted { .. }
-        | Control::NoSend(_) => Err(violation("message before the file list")),
-    };
-    let mut input = Demultiplexer::new(&mut reader, &mut handle);
-    input.set_frames(has_frames);
-    let read = decode_rules(&mut input, protocol).and_then(|rules| {
+    let mut no_text = |_, _| Err(violation("message before the file list"));
+    read_early(reader, has_frames, &mut no_text, |input| {
+        let rules = decode_rules(input, protocol)?;
         if !reads_names {
             return Ok(Opening { rules, listed: None });
         }
@@ -453,20 +436,12 @@ fn read_opening(
         if protocol <= 30 {
             input.set_frames(false);
         }
-        let listed = filter_list::decode_names(&mut input)?;
-        let listed = listed.into_iter().map(charset::listed_from_wire).collect();
+        let listed = Some(read_names(input)?);
         if protocol <= 30 {
             input.set_frames(has_frames);
         }
-        Ok(Opening { rules, listed: Some(listed) })
-    });
-    let rest_bytes = input.rest_bytes();
-    let opening = read.map_err(|error| gave_up.unwrap_or_else(|| failed(error)))?;
-    sys::note_work();
-    if rest_bytes > 0 {
-        reader = Box::new(io::Cursor::new(mux::data_header(rest_bytes)).chain(reader));
-    }
-    Ok((opening, reader))
+        Ok(Opening { rules, listed })
+    })
 }
 
 fn decode_rules(input: &mut impl Read, protocol: u8) -> decode_error::Result<Vec<Parsed>> {
@@ -518,6 +493,7 @@ impl Intake for EndingIntake<'_> {
 mod tests {
     use super::*;
     use crate::proto::rsync::filter_list::encode_name;
+    use crate::proto::rsync::mux::Demultiplexer;
     use crate::proto::rsync::number::ReadWire as _;
 
     /// Returns what a client sends first, as one frame that ends with the first bytes of what follows.

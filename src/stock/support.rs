@@ -1,7 +1,7 @@
-//! What options require of a run with a stock rsync: a whole list, or the installed rsync.
+//! Which options require a whole list of a run with a stock rsync.
 
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, FilesFrom, Options, Select};
+use crate::options::{Batch, Options, Select};
 
 /// Returns whether a list must not be sent piecewise, although the protocol permits it. `receives`: this end receives.
 pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
@@ -13,11 +13,4 @@ pub fn needs_whole_list(options: &Options, receives: bool) -> bool {
     let converts = receives && options.connect.iconv.is_some();
     // What is deleted must be known at the beginning, also below the first list.
     looks_ahead || converts || *missing_args == MissingArgs::Delete && *relative
-}
-
-/// Returns the option that requires the installed rsync in a run with a stock rsync; `None` if there is none. All others
-/// are handled on this side, or are on the command line of the remote rsync, or both.
-pub fn unsupported(options: &Options, server_sends: bool) -> Option<&'static str> {
-    let lists_there = !server_sends && matches!(options.select.files_from, Some(FilesFrom::Far(_)));
-    lists_there.then_some("--files-from on the remote host")
 }

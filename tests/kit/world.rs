@@ -489,10 +489,6 @@ impl World {
             finds_differences: options.iter().any(|option| option == b"--no-whole-file" || option == b"--no-W"),
             own: self.own_mask.get(),
         };
-        let may_refuse = i == 1 && self.route.is_stock() && !self.name.contains("::stock::");
-        if may_refuse && String::from_utf8_lossy(&stderr).contains("it has rsync but no sparsync") {
-            skip("only the installed rsync can do this with a stock rsync");
-        }
         let mut stderr = mask.text(&stderr);
         let mut exit = exit;
         if self.route.is_far() {

@@ -57,8 +57,7 @@ const DESCRIPTION: [&str; 3] = [
      disk, the same output and the same exit codes, in less time. It can be installed under the name `rsync`.",
     "If both trees are on this machine, sparsync copies between them. If one of them is on another machine that has \
      sparsync, the copy uses ssh, or QUIC or TLS if the host was enrolled with sparsync-enroll(1). If that machine \
-     has only rsync, or is an rsync daemon, sparsync speaks rsync's protocol. An installed rsync does runs with the few \
-     options that sparsync does not implement.",
+     has only rsync, or is an rsync daemon, sparsync speaks rsync's protocol.",
     "`src/` means the content of the directory, `src` the directory itself. rsync(1) describes patterns, filter rules \
      and formats in full.",
 ];
@@ -75,7 +74,7 @@ const EXAMPLES: [&str; 6] = [
 const ENVIRONMENT: [(&str, &str); 11] = [
     ("SPARSYNC_TRANSPORT", "The value of --transport for all runs."),
     ("SPARSYNC_UI", "If 1, every run on a terminal has a live display, as with --ui."),
-    ("SPARSYNC_RSYNC", "The installed rsync."),
+    ("SPARSYNC_RSYNC", "The rsync that does a run which sparsync cannot do; without it, such a run fails."),
     ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),
     ("RSYNC_RSH", "The remote shell, as with -e."),
     ("RSYNC_PARTIAL_DIR", "The directory for partial files with --partial."),

@@ -260,7 +260,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "use an older version of rsync's protocol",
         man: "31 and 32 have the same effect. With a version before 31, only rsync's protocol is used, over a remote shell or \
-              with a daemon. With a version before 27, the installed rsync does the run.",
+              with a daemon. A version before 27 is not supported.",
         set: |args, given| {
             args.protocol = Some(number::int(given)?);
             Ok(())

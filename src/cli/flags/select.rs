@@ -118,8 +118,8 @@ pub const FLAGS: &[Flag] = &[
         long: "files-from",
         arity: Arity::Value("FILE"),
         help: "read the list of source files from FILE (-: standard input)",
-        man: "Implies -R and -d; -a no longer implies -r. If the list is on the receiving machine, the installed \
-              rsync does the run.",
+        man: "Implies -R and -d; -a no longer implies -r. If the list is on the receiving machine, only rsync's protocol is \
+              used.",
         set: |args, given| {
             args.files_from = Some(given.value.to_vec());
             Ok(())

@@ -81,9 +81,7 @@ impl Connection<'_> {
         if let Some(converter) = hooks.name_converter.filter(|_| !options.preserve.numeric_ids) {
             self.begin_conversion(converter, &hook_vars)?;
         }
-        let refusal = refusal
-            .or_else(|| access_error(values, read_only, sends, &options))
-            .or_else(|| stock_server::lacking(&request));
+        let refusal = refusal.or_else(|| access_error(values, read_only, sends, &options));
         let begins = refusal.is_none();
         let refusal = refusal
             .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
@@ -203,7 +201,7 @@ fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
     let backup = place.backup.as_mut().and_then(|backup| backup.dir.as_mut());
     let listed = match &mut options.select.files_from {
         Some(FilesFrom::File(path)) => Some(path),
-        Some(FilesFrom::Far(_) | FilesFrom::Stdin) | None => None,
+        Some(FilesFrom::Far(_) | FilesFrom::Sent(_) | FilesFrom::Stdin) | None => None,
     };
     for path in [backup, place.temp_dir.as_mut(), place.partial_dir.as_mut(), listed].into_iter().flatten() {
         *path = module_path::option_path(path, dir, 0);

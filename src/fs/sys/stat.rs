@@ -186,13 +186,3 @@ pub fn identity(path: &std::ffi::OsStr) -> Option<(u64, u64)> {
     use std::os::unix::ffi::OsStrExt;
     stat_path(path.as_bytes(), true).ok().map(|stat| (stat.dev, stat.ino))
 }
-
-/// Returns whether this process may execute a file.
-pub fn is_executable(path: &std::ffi::OsStr) -> bool {
-    fs::access(path, fs::Access::EXEC_OK).is_ok() && stat_is_file(path)
-}
-
-fn stat_is_file(path: &std::ffi::OsStr) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    stat_path(path.as_bytes(), true).is_ok_and(|stat| stat.mode & 0o170000 == 0o100000)
-}
