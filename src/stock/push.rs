@@ -989,7 +989,10 @@ impl<'a> PushIntake<'a> {
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
-        self.shared.lock().items.entry(file).or_default().push_back(PendingItem { index, head, sums, xattrs, event });
+        let item = PendingItem { index, head, sums, xattrs, event };
+        // Thousands of files can be requested, most of them once.
+        let of_one = || VecDeque::with_capacity(1);
+        self.shared.lock().items.entry(file).or_insert_with(of_one).push_back(item);
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
