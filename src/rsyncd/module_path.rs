@@ -54,13 +54,19 @@ fn elements(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Returns the path in a module that a client's path argument names. It is relative to the module, and cannot leave it
 /// by `..`. A slash at the end stays, as it has a meaning, and so does the marker `/./` of `-R`.
-pub fn path_in_module(arg: &[u8], module: &[u8]) -> Vec<u8> {
+///
+/// `is_relative`: with `-R`, if the module is not the root of this process. A marker at the beginning then means that the
+/// module's directory takes part.
+pub fn path_in_module(arg: &[u8], module: &[u8], is_relative: bool) -> Vec<u8> {
     let rest = match arg.strip_prefix(module) {
         Some(b"") => b"/",
         Some(rest) if rest.starts_with(b"/") => rest,
         _ => arg,
     };
-    sanitized(rest)
+    let inner = sanitized(rest);
+    let begin = rest.iter().position(|&byte| byte != b'/').unwrap_or(0);
+    let is_marked = is_relative && rest[begin..].starts_with(b"./") && !inner.starts_with(b".");
+    if is_marked { [b"./", &inner[..]].concat() } else { inner }
 }
 
 /// Returns a path without the elements that lead above its start. It is relative.
@@ -131,7 +137,7 @@ mod tests {
 
     #[test]
     fn arguments_stay_in_the_module() {
-        let inside = |arg: &str| String::from_utf8(path_in_module(arg.as_bytes(), b"m")).unwrap();
+        let inside = |arg: &str| String::from_utf8(path_in_module(arg.as_bytes(), b"m", false)).unwrap();
         for (arg, path) in [
             ("m", "./"),
             ("m/", "./"),
@@ -149,6 +155,11 @@ mod tests {
             ("mm/f", "mm/f"),
         ] {
             assert_eq!(inside(arg), path, "{arg}");
+        }
+        for (arg, path) in
+            [("m/./f", "./f"), ("m/.//./d/./f", "./d/./f"), ("m/.", "."), ("m/./", "./"), ("m/a/./b", "a/./b")]
+        {
+            assert_eq!(path_in_module(arg.as_bytes(), b"m", true), path.as_bytes(), "{arg}");
         }
         assert_eq!(option_path(b"/x/../../y", b"/mod", 2), b"/mod/y");
         assert_eq!(option_path(b"../y", b"/mod", 0), b"y");

@@ -12,6 +12,7 @@ use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
+use crate::fs::{errno, sandbox};
 use crate::options::select::MissingArgs;
 use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
@@ -597,6 +598,7 @@ impl<'a> Gatherer<'a> {
             looked => looked.map(|stat| (stat, false)),
         };
         let looked = match RelPath::parse(&parent) {
+            Ok(_) if sandbox::is_hidden(&base.root.full(&whole)) => Err(errno::gone()),
             Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| look(&dir, last, follow)),
             Err(_) => Err(io::ErrorKind::InvalidInput.into()),
         };

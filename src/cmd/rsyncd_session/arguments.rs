@@ -31,9 +31,9 @@ impl Arguments {
         Arguments { options, paths }
     }
 
-    /// Returns the paths relative to the module.
-    pub(super) fn paths_in(&self, module: &[u8]) -> Vec<Vec<u8>> {
-        self.paths.iter().map(|path| module_path::path_in_module(path, module)).collect()
+    /// Returns the paths relative to the module. `is_relative`: with `-R`.
+    pub(super) fn paths_in(&self, module: &[u8], is_relative: bool) -> Vec<Vec<u8>> {
+        self.paths.iter().map(|path| module_path::path_in_module(path, module, is_relative)).collect()
     }
 }
 

@@ -51,7 +51,9 @@ impl Connection<'_> {
         let direction: &[u8] = if sends { b"on" } else { b"to" };
         let requested = words.paths.join(&b' ');
         self.log.put(&[b"rsync ", direction, b" ", &requested, b" from ", &by, &peer.shown()].concat());
-        request.serve.operands = words.paths_in(name);
+        let is_relative =
+            sends && !path.is_whole_root() && request.options.as_ref().is_ok_and(|options| options.select.relative);
+        request.serve.operands = words.paths_in(name, is_relative);
         let refused = RefusedOptions::parse(
             &self.text(values, Param::RefuseOptions).unwrap_or_default(),
             sends,
