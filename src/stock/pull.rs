@@ -54,6 +54,7 @@ struct Shared {
     /// By number of the listing.
     listings: Vec<ListingIndex>,
     lists: Vec<List>,
+    has_all_lists: bool,
     /// For how many lists the sender was informed that nothing more of them is needed.
     ended: usize,
     /// How many phases after the lists were ended.
@@ -416,6 +417,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let is_incremental = self.intake.is_incremental();
         let is_empty = self.first_list()?;
         let mut has_all_lists = !is_incremental;
+        self.intake.shared.lock().has_all_lists = has_all_lists;
         if has_all_lists {
             self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
         }
@@ -433,6 +435,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 Ndx::List(dir) if !has_all_lists => self.list_of(dir)?,
                 Ndx::ListsEnd if !has_all_lists => {
                     has_all_lists = true;
+                    self.intake.shared.lock().has_all_lists = true;
                     let mut held = std::mem::take(&mut self.held);
                     let path = |listing: &Listing| listing.message.path.as_bytes().to_vec();
                     held.sort_by(|(a, _), (b, _)| compare_paths((&path(a), true), (&path(b), true)));
@@ -1025,10 +1028,10 @@ fn id_name(is_group: bool, id: u32, name: Vec<u8>) -> Option<IdName> {
 mod tests {
     use super::*;
     use crate::options::Checksum;
-    use crate::proto::Native;
     use crate::proto::rsync::block_sums::Sums;
     use crate::proto::rsync::file_list::{ListEncoder, ListOptions};
     use crate::proto::rsync::mux;
+    use crate::proto::{Encoder as _, Native};
 
     /// A receiver that gets listings and, unless it hangs, consumes them at once.
     struct Getter<'a> {
@@ -1047,20 +1050,43 @@ mod tests {
         fn handle_end(&self, _: Error) {}
     }
 
-    #[test]
-    fn lists_ahead_of_the_receiver_are_bounded() {
-        const PROTOCOL: u8 = 32;
-        let flags = CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0);
-        let sums = Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false };
-        let terms = StockTerms {
+    const PROTOCOL: u8 = 32;
+
+    fn terms() -> StockTerms {
+        StockTerms {
             protocol: PROTOCOL,
-            flags,
-            sums,
+            flags: CompatFlags(CompatFlags::INC_RECURSE.0 | CompatFlags::VARINT_FLIST_FLAGS.0),
+            sums: Sums { checksum: Checksum::Md5, seed: 0, is_seed_first: true, is_implied: false },
             listed: Checksum::Md5,
             compression: Compression::No,
             client_has_frames: true,
             numeric_ids: false,
+        }
+    }
+
+    /// A sender that has listed no more would answer with the end of all lists.
+    #[test]
+    fn end_of_the_last_known_list_waits_for_the_next() {
+        let (options, inbox) = (Options::default(), ReceiverInbox::default());
+        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
+        let mut sent = |is_last: bool| {
+            let mut shared = intake.shared.lock();
+            shared.has_all_lists = is_last;
+            let (first, dir) = (shared.lists.len() as i32, shared.listings.len());
+            shared.lists.push(List { first, is_done: false });
+            shared.listings.push(ListingIndex { first, places: None, list: Some(dir), dirs: (0, Vec::new()) });
+            drop(shared);
+            let mut out = Vec::new();
+            encoder.encode(&Message::Done(dir as DirId), &mut out).unwrap();
+            out.iter().skip(4).filter(|byte| **byte == 0).count()
         };
+        assert_eq!([false, false, true].map(&mut sent), [0, 1, 2]);
+    }
+
+    #[test]
+    fn lists_ahead_of_the_receiver_are_bounded() {
+        let terms = terms();
+        let flags = terms.flags;
         let mut options = Options::default();
         options.select.recurse = Recurse::Full;
         options.connect.max_alloc_bytes = Some(1 << 18);

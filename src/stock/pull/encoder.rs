@@ -75,10 +75,12 @@ impl UnchangedDest {
 }
 
 impl PullEncoder {
-    /// Appends the ends of the lists of which nothing more is needed, in order.
+    /// Appends the ends of the lists of which nothing more is needed, in order. The end of the last list also ends the first
+    /// phase, so it must be known to be the last.
     fn end_lists(&mut self, out: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
-        while shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
+        let may_end = |shared: &Shared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
+        while may_end(&shared) && shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
             self.indices.encode(Ndx::Done, out);
             shared.ended += 1;
             shared.note(Sent::End, self.protocol);
