@@ -175,6 +175,33 @@ synctest!(formats_of_a_recorded_copy, with stock, |w: World| {
 });
 
 #[test]
+fn root_of_the_file_system_with_its_path() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let src = top.path().join("src");
+    std::fs::create_dir(&src).unwrap();
+    std::fs::write(src.join("file"), "text").unwrap();
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let above = top.path().ancestors().filter(|dir| dir.parent().is_some());
+    let mut rules: Vec<_> = above.map(|dir| format!("--include={}/", dir.display())).collect();
+    rules.extend([format!("--include={}/***", src.display()), "--exclude=*".to_owned()]);
+    let copy = top.path().join("copy");
+    let (there, far) = (copy.join(src.strip_prefix("/").unwrap()).join("file"), format!("h:{}", copy.display()));
+    for (client, server) in [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())] {
+        for operands in [["/", &far], ["h:/", "copy"]] {
+            for protocol in [32, 30, 29] {
+                let mut run = Command::new(client);
+                run.args(["-aR", "-e", "./shell", &format!("--rsync-path={}", server.display())]).args(&rules);
+                run.arg(format!("--protocol={protocol}")).args(operands).current_dir(top.path());
+                let output = run.output().unwrap();
+                assert_eq!(output.status.code(), Some(0), "{client:?} {operands:?} {protocol}: {output:?}");
+                assert_eq!(std::fs::read(&there).unwrap(), b"text");
+                std::fs::remove_dir_all(&copy).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn rules_are_held_once() {
     const RULES: usize = 300_000;
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();

@@ -717,7 +717,10 @@ impl ListDecoder {
             path => path,
         };
         let is_component = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
-        if path == b"." || path == b"/" && self.options.relative || relative.split(|&b| b == b'/').all(is_component) {
+        // `/.` is the root of the file system.
+        if matches!((path, self.options.relative), (b".", _) | (b"/" | b"/.", true))
+            || relative.split(|&b| b == b'/').all(is_component)
+        {
             return Ok(());
         }
         Err(violation(format!("invalid path in a file list: {}", path.escape_ascii())))
