@@ -17,11 +17,11 @@ use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::daemon::decode_args;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::errno_words;
-use crate::session;
+use crate::session::Refusal;
 use crate::session::compression_choice;
 use crate::session::handshake;
 use crate::session::handshake::Opening;
-use crate::session::{Refusal, SettledSetup};
+use crate::session::server::{Server, SettledSetup};
 use crate::transport::link::{Link, Patience};
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
@@ -168,15 +168,15 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     let support = ProtocolSupport::ours(
         compression_choice::features(cli::supported_compressions(listed.as_bytes()).as_deref()) | asks_first,
     );
-    let serve = |link| session::serve(link, &support, &env.cwd, env.umask, &env.stop, copy::threads(), &settle);
+    let server = Server { cwd: &env.cwd, umask: env.umask, stop: &env.stop, threads: copy::threads(), settle: &settle };
     if !matches!(authority, Authority::CommandLine(_)) {
-        return serve(link);
+        return server.serve(link, &support);
     }
     let played = handshake::greet(link, &support).and_then(|opening| match opening {
-        Opening::Session(begun) => Ok(session::play(*begun, &env.cwd, env.umask, &env.stop, copy::threads(), &settle)),
+        Opening::Session(begun) => Ok(server.play(*begun)),
         Opening::Meeting(client) => {
             let (once, link) = AcceptedEphemeral::open(env, client, &patience)?;
-            let exit = serve(link);
+            let exit = server.serve(link, &support);
             once.leave();
             Ok(exit)
         }

@@ -1,4 +1,4 @@
-//! The two ends of a session between two machines: the client and the server.
+//! A session between two machines: the client's end, and what both ends share.
 
 pub mod flow_control;
 
@@ -32,10 +32,12 @@ pub mod event_relay;
 
 pub mod io_threads;
 
+pub mod server;
+
 #[cfg(test)]
 mod tests;
 
-use self::event_relay::{EventQueue, RemoteReporter, SenderHandler, SharedReporter};
+use self::event_relay::{EventQueue, SenderHandler, SharedReporter};
 use self::io_threads::{SessionIo, counted, dress};
 use crate::apply::BlockSums;
 use crate::apply::pipeline::EventSink;
@@ -52,7 +54,7 @@ use crate::report::{Gauge, Reporter, Tally, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
-use crate::session::handshake::{Begun, Opening, lost, receive_greeting, receive_verdict, send_verdict};
+use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SentRoots};
@@ -61,7 +63,6 @@ use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
-use crate::transport::window_limit::Ceiling;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
@@ -575,154 +576,6 @@ impl FirstWords {
         let flight = self.flight.clone();
         move || flight.spelled()
     }
-}
-
-/// A client's request, checked and parsed.
-pub struct SettledSetup {
-    /// The options.
-    pub options: Options,
-    /// The rules.
-    pub rules: Rules,
-    /// The paths on this machine.
-    pub operands: Vec<Vec<u8>>,
-    /// The names listed by `--files-from`.
-    pub listed: Option<Vec<Vec<u8>>>,
-    /// See [`Terms::repeats`].
-    pub repeats: bool,
-    /// Set when the run stops because the server is stopped. The client then gets this as the reason.
-    pub server_stops: Arc<AtomicBool>,
-    /// How far windows may grow.
-    pub ceiling: Ceiling,
-    /// The error if the request goes beyond the grant. A client that has no other route is served as far as the grant
-    /// goes.
-    pub beyond: Option<Error>,
-}
-
-/// Parses and checks a client's request, or rejects it.
-pub type Settle<'s> = dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 's;
-
-/// Runs the server's end of a session. `settle` parses and checks the request. `support` must include
-/// [`compression_choice::features`].
-pub fn serve(
-    link: Link,
-    support: &ProtocolSupport,
-    cwd: &[u8],
-    umask: u32,
-    stop: &AtomicBool,
-    threads: usize,
-    settle: &Settle<'_>,
-) -> Exit {
-    match handshake::greet(link, support) {
-        Ok(Opening::Session(begun)) => play(*begun, cwd, umask, stop, threads, settle),
-        // This server has only this one session.
-        Ok(Opening::Meeting(_)) => Exit::Protocol,
-        // Without a common version, the error cannot be sent.
-        Err(error) => error.exit,
-    }
-}
-
-/// Runs the server's end of a session after the handshake; see [`serve`].
-pub fn play(begun: Begun, cwd: &[u8], umask: u32, stop: &AtomicBool, threads: usize, settle: &Settle<'_>) -> Exit {
-    let Begun { setup, theirs, version, support, mut link } = begun;
-    let compared_by = Comparison::keyed(&theirs.key);
-    let settled = settle(&setup);
-    if support.features & theirs.features & ASKS_FIRST != 0 {
-        let refused = match &settled {
-            Ok(settled) => settled.beyond.as_ref(),
-            Err(Refusal::NotGranted(error)) => Some(error),
-            Err(Refusal::Failed(_)) => None,
-        };
-        let why = refused.map(Error::text);
-        let sent = send_verdict(&mut link, &mut *(support.dialect)(version), why);
-        if let Some(error) = sent.as_ref().err().or(refused) {
-            return error.exit;
-        }
-    }
-    let settled = settled.map_err(Refusal::into_error);
-    let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
-    let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-    let connection = connection_of(&support, version).below(ceiling).timing_out(timeout_secs);
-    let connection = Arc::new(connection);
-    let when = settled.as_ref().map_or(CompressionPolicy::Never, |settled| {
-        let compress = &settled.options.delta.compress;
-        compression_choice::compression_policy(compress.choice, compress.level, theirs.features)
-    });
-    let (link, traffic) = counted(link);
-    let link = dress(link, setup.server_sends, when, &connection);
-    let session_io = SessionIo {
-        connection: &connection,
-        intake: Box::new((support.dialect)(version)),
-        timeout_secs,
-        link,
-        traffic,
-    };
-    let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
-        Ok(settled) => settled,
-        Err(error) => {
-            let exit = error.exit;
-            let inbox = sender::SenderInbox::default();
-            // Sends the error, which this end has as well.
-            let _ = session_io.hold(&inbox, || Err(error));
-            return exit;
-        }
-    };
-    let interrupted = &AtomicBool::new(false);
-    let gauge = None;
-    let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted, gauge };
-    let mut tally = Tally::default();
-    let with_cause = |error: Error| match error.exit {
-        Exit::Signal if server_stops.load(Ordering::Relaxed) => {
-            Error::new(Exit::Terminated, "sparsync: the server was stopped")
-        }
-        _ => error,
-    };
-    let ended = if setup.server_sends {
-        let inbox = sender::SenderInbox::default();
-        let report = |event: Event| connection.send(&Message::Event(event));
-        let sender = Sender {
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: theirs.key,
-            guess: theirs.guess,
-            plain_by: By::Xxh3,
-            block_sums: BlockSums::Native,
-            compared_by,
-            receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
-            wants: setup.wants,
-            throttle: throttle(&terms),
-            profile: setup.profile,
-            report: &report,
-        };
-        session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
-    } else {
-        let inbox = receiver::ReceiverInbox::default();
-        let handler = receiver_handler(&terms, setup.wants, &inbox, &connection, false);
-        // Wildcards may have expanded to several names; rsync uses the first.
-        let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
-        let receiver = Receiver {
-            request: ResponseValidator::anything(&terms),
-            terms,
-            connection: &connection,
-            inbox: &inbox,
-            key: theirs.key,
-            plain_by: By::Xxh3,
-            blocks_by: By::Blake3,
-            compared_by,
-            block_sums: BlockSums::Native,
-            supports_large: true,
-            prescan: None,
-            dest,
-            wants: setup.wants,
-            is_client: false,
-            listing_client: None,
-            awaits_bye: false,
-            profile: setup.profile,
-        };
-        let mut listener = RemoteReporter { connection: &connection, lost: None };
-        session_io.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
-    };
-    ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
 }
 
 /// Creates the line of a session with this version.

@@ -4,7 +4,6 @@ use super::*;
 use crate::options::Compression;
 use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
-use crate::session::Refusal;
 use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{Early, PrefetchParams};
 use crate::session::tests::no_room::{Trees, all};
@@ -98,7 +97,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
         first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
-            scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
             near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
         })
     });
@@ -158,7 +157,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         let (ours, theirs) = pipe::pair(ROOM_BYTES);
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
-            scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+            scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
             near.run(ours, (None, Some(Early::Dest(prescan))), &mut reporter(&options), &mut Tally::default())
         })
     });
@@ -217,7 +216,7 @@ impl Guessing<'_> {
             first_words.iter().for_each(|first| ours.writer.write_all(&first.words()).unwrap());
             std::thread::scope(|scope| {
                 let support = ProtocolSupport::ours(compression_choice::features(None));
-                scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+                scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
                 near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
             })
         });
@@ -323,7 +322,7 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let has_setup = words.len() > greeting.len();
     let support = ProtocolSupport::ours(compression_choice::features(Some(takes)));
     let ended = std::thread::scope(|scope| {
-        scope.spawn(move || session::serve(theirs, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
         near.run(ours, (Some(first), None), &mut reporter(&options), &mut Tally::default())
     });
     let text = std::fs::read_to_string(top.path().join("dst/d/file"));
@@ -365,7 +364,7 @@ fn copy_with_partial_grant([ours, theirs]: [u64; 2], is_pull: bool, sends_first:
     first_words.iter().for_each(|first| link.writer.write_all(&first.words()).unwrap());
     let support = ProtocolSupport::ours(compression_choice::features(None) | theirs);
     let is_refused = std::thread::scope(|scope| {
-        scope.spawn(move || session::serve(far, &support, cwd, 0o022, &AtomicBool::new(false), 2, &settle));
+        scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(far, &support));
         match near.open(link, first_words, None) {
             Err(Refusal::NotGranted(why)) => {
                 assert_eq!((why.exit, &why.message[..]), (Exit::FileSelect, &b"a part"[..]));

@@ -610,15 +610,8 @@ fn silent_peer_ends_with_the_timeout() {
             beyond: None,
         })
     };
-    let exit = session::serve(
-        link,
-        &ProtocolSupport::ours(compression_choice::features(None)),
-        b"/",
-        0o022,
-        &AtomicBool::new(false),
-        2,
-        &settle,
-    );
+    let support = ProtocolSupport::ours(compression_choice::features(None));
+    let exit = server_at(b"/", &AtomicBool::new(false), &settle).serve(link, &support);
     drop(writer);
     assert_eq!(exit, Exit::Timeout);
 }

@@ -19,9 +19,9 @@ use crate::proto::{Dialect, Encoder, Native, decode_greeting, encode_greeting};
 use crate::proto::{DirId, DirListing, FileId, Greeting, Lane, Message, ProtocolSupport, Roots, Setup, SubdirFlags};
 use crate::report::event::Wants;
 use crate::report::{Banner, RunFacts, Tally, TextReporter};
-use crate::session;
 use crate::session::compression_choice;
-use crate::session::{Client, SettledSetup};
+use crate::session::server::{Server, SettledSetup};
+use crate::session::{Client, Refusal};
 use crate::transport::Link;
 use crate::transport::compression::{CHUNK_MAX_BYTES, Expander};
 use crate::transport::pipe;
@@ -37,6 +37,15 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(90);
 /// The capacity of the pipe between the two ends.
 const ROOM_BYTES: usize = 1 << 20;
+
+/// Returns a server in this directory.
+pub fn server_at<'a>(
+    cwd: &'a [u8],
+    stop: &'a AtomicBool,
+    settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
+) -> Server<'a> {
+    Server { cwd, umask: 0o022, stop, threads: 2, settle }
+}
 
 /// A directory with the tree of the honest end, and one that this end must not touch.
 pub struct Stage {
@@ -343,15 +352,8 @@ pub fn serve_by(
                 beyond: None,
             })
         };
-        let exit = session::serve(
-            link,
-            &ProtocolSupport::ours(compression_choice::features(None)),
-            home.as_os_str().as_bytes(),
-            0o022,
-            &AtomicBool::new(false),
-            2,
-            &settle,
-        );
+        let support = ProtocolSupport::ours(compression_choice::features(None));
+        let exit = server_at(home.as_os_str().as_bytes(), &AtomicBool::new(false), &settle).serve(link, &support);
         has_left.store(true, Ordering::SeqCst);
         exit
     };
