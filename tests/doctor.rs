@@ -120,8 +120,9 @@ fn other_listener_on_the_port_is_named() {
     std::fs::create_dir_all(scene.path("client/state")).expect("scratch can be written");
     std::fs::write(scene.path("client/state/server.port"), port.to_string()).expect("scratch can be written");
     let (_, lines) = doctor(&scene, "");
+    // Processes that other tests start have the socket, too, until they run their program.
     assert_found(&lines, "port", "warn", &format!("{port} is in use by "));
-    assert_found(&lines, "port", "warn", &format!("(process {})", std::process::id()));
+    assert_found(&lines, "port", "warn", "(process ");
 }
 
 #[test]
