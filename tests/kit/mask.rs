@@ -191,6 +191,16 @@ fn between_machines(line: &str) -> Option<String> {
     if let Some(masked) = without_number(line, &["opening connection using: "]) {
         return Some(masked);
     }
+    if line.starts_with("Running socket program: ") {
+        return Some("Running socket program: <program>".to_owned());
+    }
+    // In modules, rsync puts a slash before paths in directories that it has entered.
+    if let Some((start, rest)) = line.split_once("\"/").filter(|_| line.contains("\" (in m)")) {
+        return between_machines(&format!("{start}\"{rest}"));
+    }
+    if line.starts_with("sending daemon args: ") {
+        return Some(line.replace("CIvuZ ", "CIvu "));
+    }
     // `(code 23) at <file>(<line>) [sender=<version>]`: the two ends report the same end with different roles.
     match line.split_once(" at <file>(<line>) [") {
         Some((message, _)) => Some(format!("{message} at <file>(<line>)")),

@@ -17,6 +17,9 @@ use std::sync::OnceLock;
 /// - `once-push`, `once-pull`: through an ephemeral server that the script starts for each run;
 /// - `stock-push`, `stock-pull`: through the script, with rsync as the peer of both programs;
 /// - `served-push`, `served-pull`: through the script, with the program under test as the peer of an rsync;
+/// - `daemon-push`, `daemon-pull`: with a daemon of rsync as the peer of both programs;
+/// - `own-daemon-push`, `own-daemon-pull`: with a daemon of the same program as the peer;
+/// - `served-daemon-push`, `served-daemon-pull`: with the daemons of both programs as the peers of an rsync;
 /// - `sshd`: through a real sshd, for the few cases that use one.
 ///
 /// The default is `local,mixed,sshd`: options and decisions do not depend on the transport, so each case runs once in each
@@ -49,12 +52,25 @@ pub enum Shell {
     Stock,
     /// Like `Fake`, but rsync is the client of both programs.
     Served,
-    /// A daemon of rsync, which the client starts on a socket. Its module `m` is the world.
-    Daemon,
+    /// A daemon, which the client starts on a socket. Its module `m` is the world.
+    Module(Peer),
+    /// The same daemon. Its module `root` is the root directory.
+    Daemon(Peer),
+}
+
+/// The two ends of a copy with a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The daemon of both clients is an rsync.
+    Stock,
+    /// Both programs are their own daemons.
+    Own,
+    /// The client of both daemons is an rsync.
+    Served,
 }
 
 /// The words of `SPARSYNC_TEST_ROUTES`.
-const ROUTE_WORDS: [&str; 15] = [
+const ROUTE_WORDS: [&str; 21] = [
     "local",
     "push",
     "pull",
@@ -69,6 +85,12 @@ const ROUTE_WORDS: [&str; 15] = [
     "stock-pull",
     "served-push",
     "served-pull",
+    "daemon-push",
+    "daemon-pull",
+    "own-daemon-push",
+    "own-daemon-pull",
+    "served-daemon-push",
+    "served-daemon-pull",
     "sshd",
 ];
 
@@ -88,6 +110,12 @@ impl Route {
         Route::Pull(Shell::Stock),
         Route::Push(Shell::Served),
         Route::Pull(Shell::Served),
+        Route::Push(Shell::Daemon(Peer::Stock)),
+        Route::Pull(Shell::Daemon(Peer::Stock)),
+        Route::Push(Shell::Daemon(Peer::Own)),
+        Route::Pull(Shell::Daemon(Peer::Own)),
+        Route::Push(Shell::Daemon(Peer::Served)),
+        Route::Pull(Shell::Daemon(Peer::Served)),
     ];
     /// The routes of cases that need a peer.
     pub const FAR: &[Route] = &[Route::Push(Shell::Fake), Route::Pull(Shell::Fake)];
@@ -101,7 +129,12 @@ impl Route {
     pub const SERVED: &[Route] = &[Route::Push(Shell::Served), Route::Pull(Shell::Served)];
 
     /// The routes of the cases about daemons, which run whatever is chosen.
-    pub const DAEMON: &[Route] = &[Route::Push(Shell::Daemon), Route::Pull(Shell::Daemon)];
+    pub const DAEMON: &[Route] = &[
+        Route::Push(Shell::Module(Peer::Stock)),
+        Route::Pull(Shell::Module(Peer::Stock)),
+        Route::Push(Shell::Module(Peer::Own)),
+        Route::Pull(Shell::Module(Peer::Own)),
+    ];
 
     /// Returns whether `SPARSYNC_TEST_ROUTES` chooses the route for `case`, which can run on `routes`.
     pub fn is_chosen(self, case: &str, routes: &[Route]) -> bool {
@@ -128,7 +161,13 @@ impl Route {
             Route::Push(Shell::Served) => "served-push",
             Route::Pull(Shell::Served) => "served-pull",
             Route::Push(Shell::Real) | Route::Pull(Shell::Real) => "sshd",
-            Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon) => return true,
+            Route::Push(Shell::Module(_)) | Route::Pull(Shell::Module(_)) => return true,
+            Route::Push(Shell::Daemon(Peer::Stock)) => "daemon-push",
+            Route::Pull(Shell::Daemon(Peer::Stock)) => "daemon-pull",
+            Route::Push(Shell::Daemon(Peer::Own)) => "own-daemon-push",
+            Route::Pull(Shell::Daemon(Peer::Own)) => "own-daemon-pull",
+            Route::Push(Shell::Daemon(Peer::Served)) => "served-daemon-push",
+            Route::Pull(Shell::Daemon(Peer::Served)) => "served-daemon-pull",
         };
         let mix = if case.bytes().map(u32::from).sum::<u32>() % 2 == 0 {
             [Route::Push(Shell::Fake), Route::Pull(Shell::Quic)]
@@ -138,9 +177,9 @@ impl Route {
         let has_quic = routes.contains(&Route::Push(Shell::Quic));
         let is_in_mix = mix.contains(&self) || !has_quic && Route::FAR.contains(&self);
         let is_about_stock =
-            self.is_stock() && ["::stock::", "::protocols::"].iter().any(|module| case.contains(module));
-        let is_about_serving =
-            self.is_served() && ["::stock_server::", "::protocols::"].iter().any(|module| case.contains(module));
+            Route::STOCK.contains(&self) && ["::stock::", "::protocols::"].iter().any(|module| case.contains(module));
+        let is_about_serving = Route::SERVED.contains(&self)
+            && ["::stock_server::", "::protocols::"].iter().any(|module| case.contains(module));
         is_about_stock
             || is_about_serving
             || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
@@ -148,17 +187,31 @@ impl Route {
 
     /// Returns whether rsync is the peer of the program under test.
     pub fn is_stock(self) -> bool {
-        matches!(self, Route::Push(Shell::Stock) | Route::Pull(Shell::Stock)) || self.is_daemon()
+        self.shell() == Some(Shell::Stock) || self.peer() == Some(Peer::Stock)
     }
 
     /// Returns whether the program under test serves an rsync.
     pub fn is_served(self) -> bool {
-        Route::SERVED.contains(&self)
+        self.shell() == Some(Shell::Served) || self.peer() == Some(Peer::Served)
     }
 
-    /// Returns whether a daemon of rsync is the peer of both programs.
+    /// Returns whether a daemon is the peer.
     pub fn is_daemon(self) -> bool {
-        matches!(self, Route::Push(Shell::Daemon) | Route::Pull(Shell::Daemon))
+        self.peer().is_some()
+    }
+
+    fn shell(self) -> Option<Shell> {
+        match self {
+            Route::Local => None,
+            Route::Push(shell) | Route::Pull(shell) => Some(shell),
+        }
+    }
+
+    fn peer(self) -> Option<Peer> {
+        match self.shell()? {
+            Shell::Module(peer) | Shell::Daemon(peer) => Some(peer),
+            _ => None,
+        }
     }
 
     /// Returns whether the program under test needs a server.
@@ -185,28 +238,39 @@ impl Route {
             (_, Some(dest)) => vec![dest],
             (_, None) => skip("a listing has no push"),
         };
-        let host: &[u8] = if shell == Shell::Daemon { b"far::m/" } else { b"far:" };
-        far.into_iter().for_each(|path| *path = [host, &path[..]].concat());
-        if shell == Shell::Daemon {
+        let is_relative = options.iter().any(|option| {
+            option == b"--relative" || option.starts_with(b"-") && !option.starts_with(b"--") && option.contains(&b'R')
+        });
+        for path in far {
+            let is_marked = path.windows(3).any(|part| part == b"/./");
+            let before: &[u8] = match shell {
+                Shell::Module(_) => b"far::m/",
+                Shell::Daemon(_) if path.starts_with(b"/") || path.starts_with(b"{W}") => b"far::root",
+                // The directories of the world are no part of the name.
+                Shell::Daemon(_) if is_relative && !is_marked => b"far::root{W}/./",
+                Shell::Daemon(_) => b"far::root{W}/",
+                _ => b"far:",
+            };
+            *path = [before, &path[..]].concat();
+        }
+        if self.is_daemon() {
             return options.iter().cloned().chain(operands).collect();
         }
         let own = match shell {
             Shell::Quic | Shell::Once => Some("--transport=quic"),
             Shell::Tls => Some("--transport=tls"),
-            Shell::Fake | Shell::Real | Shell::Stock | Shell::Served | Shell::Daemon => None,
+            _ => None,
         };
         let own = own.filter(|_| program == super::oracle::under_test()).map(|own| own.as_bytes().to_vec());
         if shell != Shell::Once && own.is_some() {
             return own.into_iter().chain(options.iter().cloned()).chain(operands).collect();
         }
         let (command, before) = match shell {
-            Shell::Fake | Shell::Quic | Shell::Tls | Shell::Once | Shell::Stock | Shell::Served | Shell::Daemon => {
-                (place.fake_shell(), String::new())
-            }
             Shell::Real => {
                 let before = format!("cd {} && umask {:o} && exec ", place.world.display(), place.umask);
                 (sshd().command(), before)
             }
+            _ => (place.fake_shell(), String::new()),
         };
         let peer = if shell == Shell::Stock { super::oracle::rsync() } else { program };
         let route = [format!("--rsh={command}"), format!("--rsync-path={before}{}", peer.display())];
@@ -240,16 +304,22 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the variables that lead a client to a daemon, writing its configuration on first use. `owner`: lines about
-    /// the user that it becomes.
-    pub fn daemon(&self, owner: &str) -> [(String, String); 2] {
+    /// Returns the variables that lead a client to a daemon of `program`, writing its configuration on first use.
+    /// `is_root`: it serves as root.
+    pub fn daemon(&self, program: &Path, is_root: bool) -> [(String, String); 2] {
         const CONFIG: &str = "log file = /dev/null\nuse chroot = no\nmunge symlinks = no\n\
-            [m]\npath = %WORLD%\nread only = no\n";
+            read only = no\n[m]\npath = %WORLD%\n[root]\npath = /\n";
+        // As root, rsync 3.5.0 finds the files of --files-from only after chroot.
+        const ROOT: &str = "use chroot = yes\nnumeric ids = no\n";
         let path = self.scratch.join("rsyncd.conf");
+        let text = match is_root {
+            true => ["uid = 0\ngid = 0\n", CONFIG, ROOT].concat(),
+            false => CONFIG.to_owned(),
+        };
         if !path.exists() {
-            std::fs::write(&path, owner.to_owned() + CONFIG).expect("scratch can be written");
+            std::fs::write(&path, text).expect("scratch can be written");
         }
-        let daemon = format!("{} --config={} --daemon", super::oracle::rsync().display(), path.display());
+        let daemon = format!("{} --config={} --daemon", program.display(), path.display());
         let world = self.world.display().to_string();
         [("RSYNC_CONNECT_PROG".to_owned(), daemon), ("WORLD".to_owned(), world)]
     }

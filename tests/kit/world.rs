@@ -264,6 +264,14 @@ impl World {
         self
     }
 
+    /// Skips the case if the program under test pulls from its own daemon, for this reason.
+    pub fn not_pulled_from_own_daemon(&self, reason: &str) -> &Self {
+        if self.is_pulled() && self.route.is_daemon() && !self.route.is_stock() {
+            skip(&format!("{:?}: {reason}", self.route));
+        }
+        self
+    }
+
     /// Skips the case if a server is the peer, for this reason.
     pub fn not_with_server(&self, reason: &str) -> &Self {
         if self.route.has_server() {
@@ -473,7 +481,8 @@ impl World {
             let place = Place { world: twin, scratch: self.scratch_dir(), umask: before.umask };
             // Only root can become another user.
             let is_root = before.who != Who::User && rustix::process::geteuid().is_root();
-            before.env.extend(place.daemon(if is_root { "uid = 0\ngid = 0\n" } else { "" }));
+            let peer = if self.route.is_stock() { oracle::rsync() } else { program };
+            before.env.extend(place.daemon(peer, is_root));
         }
         if self.route.has_server() && i == 1 {
             before.env.push(self.server_variable(&before));
