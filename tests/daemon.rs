@@ -26,6 +26,7 @@ copies!(with daemon, relative_paths, TREE, "", ["-aiR"]);
 
 synctest!(listed_names, with daemon, |w: World| {
     w.source(TREE).dest("old").file("list", "a\nd/x\n");
+    w.not_pulled_from_own_daemon("rsync's daemon finds no listed files without chroot");
     w.agree(&["-ai", "--files-from=list"]);
 });
 
@@ -123,7 +124,8 @@ impl Scene {
         let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
+            // The letter by which a sparsync recognizes a sparsync.
+            let text = String::from_utf8_lossy(bytes).replace("CIvuZ ", "CIvu ");
             // rsync prints these only if the other end has closed the connection early enough.
             const MAYBE: [&str; 2] = ["read error: Connection reset by peer", "received SIGUSR1"];
             let lines = text.split('\n').filter(|line| !MAYBE.iter().any(|words| line.contains(words)));

@@ -22,6 +22,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// Returns this without what differs between the clients: the order of messages, roles, the letter by which a sparsync
+    /// recognizes a sparsync, the timeout of the server, which it keeps by itself, and its count of matches.
+    fn of_any_client(&self) -> String {
+        let mut seen = self.clone();
+        seen.stderr.sort();
+        seen.stdout
+            .retain(|line| !["Setting --timeout=", "total: matches="].iter().any(|start| line.starts_with(start)));
+        let text = format!("{seen:#?}").replace("CIvuZ ", "CIvu ");
+        text.replace("[generator=", "[Receiver=").replace("[receiver=", "[Receiver=")
+    }
+
     fn prints(&self, text: &str) -> &Seen {
         let is_there = self.stdout.iter().chain(&self.stderr).any(|line| line.contains(text));
         assert!(is_there, "missing {text:?} in {self:#?}");
@@ -85,7 +96,12 @@ impl Scene {
     }
 
     /// Runs a client against a daemon of a program. `globals` and `module`: lines of the configuration.
-    fn call(&self, program: &Path, (globals, module): (&str, &str), args: &[&str]) -> Seen {
+    fn call(&self, program: &Path, config: (&str, &str), args: &[&str]) -> Seen {
+        self.call_by(oracle::rsync(), program, config, args)
+    }
+
+    /// Runs a client against a daemon.
+    fn call_by(&self, client: &Path, daemon: &Path, (globals, module): (&str, &str), args: &[&str]) -> Seen {
         let config = self.config(globals, module);
         for old in ["dst", "log"] {
             let _ = std::fs::remove_dir_all(self.path(old));
@@ -95,8 +111,8 @@ impl Scene {
             let _ = std::fs::remove_dir_all(self.path("mod"));
             self.shell("cp -a orig mod");
         }
-        let connect = format!("{} --daemon --config={}", program.display(), config.display());
-        let output = Command::new(oracle::rsync())
+        let connect = format!("{} --daemon --config={}", daemon.display(), config.display());
+        let output = Command::new(client)
             .args(args)
             .current_dir(self.dir.path())
             .env("RSYNC_CONNECT_PROG", connect)
@@ -167,6 +183,8 @@ impl Scene {
         let theirs = self.call(oracle::rsync(), config, args);
         let ours = self.call(oracle::under_test(), config, args);
         assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"), "{config:?} {args:?}");
+        let native = self.call_by(oracle::under_test(), oracle::under_test(), config, args);
+        assert_eq!(native.of_any_client(), theirs.of_any_client(), "both sparsync, {config:?} {args:?}");
         ours
     }
 
@@ -493,9 +511,42 @@ fn refused_options_end_the_session() {
 #[test]
 fn directions_are_restricted() {
     let scene = Scene::new();
-    scene.agree(("", ""), &["a", "h::m/"]).exits(1).prints("ERROR: module is read only");
+    scene.agree(("", ""), &["out/secret", "h::m/"]).exits(1).prints("ERROR: module is read only");
     scene.agree(("", "write only = yes"), &["h::m/a", "dst"]).exits(1).prints("ERROR: module is write only");
     scene.agree(("", ""), &["-r", "--remove-source-files", "h::m/", "dst"]);
+}
+
+/// Only sparsync's own protocol compares digests of directories.
+#[test]
+fn two_sparsyncs_use_their_own_protocol() {
+    let scene = Scene::new();
+    for at in 0..300 {
+        scene.file(&format!("mod/sub/file {at}"), "", 0o644);
+    }
+    scene.shell("cp -a mod orig");
+    let received = |module: &str, args: &[&str]| {
+        let args = [&["-rt", "--links", "--stats", "h::m/", "orig"], args].concat();
+        let seen = scene.call_by(oracle::under_test(), oracle::under_test(), ("", module), &args);
+        seen.exits(0);
+        let line = seen.stdout.iter().find_map(|line| line.strip_prefix("Total bytes received: "));
+        line.expect("the totals are printed").replace(',', "").parse::<u64>().unwrap()
+    };
+    let most = received("", &[]);
+    assert!(most < 1000, "{most}");
+    for (module, args) in [
+        ("exclude = none", &[][..]),
+        ("fake super = yes", &[]),
+        ("incoming chmod = a+r", &[]),
+        ("outgoing chmod = a+r", &[]),
+        ("ignore nonreadable = yes", &[]),
+        ("refuse options = delete", &[]),
+        ("transfer logging = yes", &[]),
+        ("max verbosity = 0", &["-v"]),
+        ("", &["--protocol=30"]),
+    ] {
+        let least = received(module, args);
+        assert!(least > 2000, "{module} {args:?}: {least}");
+    }
 }
 
 #[test]

@@ -65,11 +65,6 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     words.list
 }
 
-/// Removes the capability by which sparsync recognizes sparsync.
-pub fn take_own_capability(letters: &mut Vec<u8>) {
-    letters.pop_if(|last| *last == CAPABILITY);
-}
-
 /// Removes the capability of piecewise file lists from the short options of [`words()`].
 pub fn take_list_whole(letters: &mut Vec<u8>) {
     let end = letters.windows(2).rposition(|pair| pair == b".i");

@@ -12,7 +12,7 @@ use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
 use super::via_child;
-use super::via_daemon::{self, ReachedDaemon};
+use super::via_daemon::{self, DaemonProgram, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
@@ -400,7 +400,9 @@ impl RemoteCopy {
 
     /// Returns how a remote side that a remote shell starts learns its paths.
     fn paths_by_shell(&self) -> Paths {
-        if self.options.connect.args == ArgStyle::Secluded { Paths::InSetup } else { Paths::OnCommandLine }
+        // A daemon has its arguments before the session.
+        let is_in_setup = self.options.connect.args == ArgStyle::Secluded && self.far.daemon.is_none();
+        if is_in_setup { Paths::InSetup } else { Paths::OnCommandLine }
     }
 
     fn paths_by(&self, carrier: &Carrier) -> Paths {
@@ -449,9 +451,14 @@ impl RemoteCopy {
             .and_then(|()| copy::prepare(env, &self.options, self.far.server_sends));
         let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
         match reached {
-            Ok((prepared, Some(ReachedDaemon { shell, link, protocol }))) => {
+            Ok((prepared, Some(ReachedDaemon { shell, link, program }))) => {
                 let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
-                let opened = Opened::Stock(link, Some(protocol));
+                let opened = match program {
+                    DaemonProgram::Stock(protocol) => Opened::Stock(link, Some(protocol)),
+                    DaemonProgram::Native => {
+                        Opened::Native(self.open(env, (&carrier, link, None), &prepared, None).map(Box::new))
+                    }
+                };
                 self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
             }
             Ok((_, None)) => {
@@ -593,10 +600,11 @@ impl RemoteCopy {
     fn live_route(&self, carrier: &Carrier, is_stock: bool) -> LiveRoute {
         let chosen = self.route.lock().clone();
         let reached = match carrier {
-            Carrier::Daemon => "an rsync daemon".to_owned(),
+            Carrier::Daemon if is_stock => "an rsync daemon".to_owned(),
+            Carrier::Daemon => "a daemon".to_owned(),
             Carrier::Batch => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
-            Carrier::Shell(_) if self.far.daemon.is_some() => "an rsync daemon started by a remote shell".to_owned(),
+            Carrier::Shell(_) if self.far.daemon.is_some() => "a daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
             Carrier::Net(redial) => return redial.live_route(self),
             Carrier::EphemeralServer(_) => chosen.unwrap_or_default(),

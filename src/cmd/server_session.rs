@@ -21,7 +21,7 @@ use crate::session::Refusal;
 use crate::session::compression_choice;
 use crate::session::handshake;
 use crate::session::handshake::Opening;
-use crate::session::server::{Server, SettledSetup};
+use crate::session::server::{ModuleLog, Server, SettledSetup};
 use crate::transport::link::{Link, Patience};
 use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
@@ -40,17 +40,38 @@ const SESSION_RESERVE_BYTES: u64 = 512 << 20;
 enum Authority<'a> {
     /// The command line of a remote shell. A forced command may have approved it.
     CommandLine(&'a cli::Serve),
+    /// The command line that the daemon of a module has accepted.
+    Module(&'a ServedModule<'a>),
     /// The grant of the client's key. All else comes from the client.
     Grant(&'a Session),
     /// Nothing can be served, for this reason.
     Nothing(Error),
 }
 
+/// A client of a module, whose command line was accepted.
+pub(super) struct ServedModule<'a> {
+    /// The command line, with paths in the module.
+    pub serve: &'a cli::Serve,
+    /// Applies the parameters of the module to the options of the client.
+    pub adapt: &'a dyn Fn(&mut Options),
+    /// The log of the daemon.
+    pub log: Arc<ModuleLog>,
+}
+
 impl Authority<'_> {
+    /// Returns the command line beyond which the client must not go.
+    fn command_line(&self) -> Option<&cli::Serve> {
+        match self {
+            Authority::CommandLine(serve) => Some(serve),
+            Authority::Module(module) => Some(module.serve),
+            Authority::Grant(_) | Authority::Nothing(_) => None,
+        }
+    }
+
     /// Returns whether the client may do less here than it could through a remote shell.
     fn is_limited(&self) -> bool {
         match self {
-            Authority::CommandLine(_) => false,
+            Authority::CommandLine(_) | Authority::Module(_) => false,
             Authority::Grant(granted) => {
                 granted.read_only || granted.owner.is_some() || !sandbox::are_everything(&granted.roots)
             }
@@ -151,10 +172,9 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     let link = Link { reader: Box::new(AfterArguments { inner: link.reader, is_first: true }), ..link };
     sys::share_memory_pools();
     sys::lift_open_files(sys::OPEN_FILES_MAX);
-    let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     let server_stops = match authority {
         Authority::Grant(_) => env.handle_server_stop().unwrap_or_default(),
-        Authority::CommandLine(_) | Authority::Nothing(_) => Arc::default(),
+        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => Arc::default(),
     };
     let settle = |setup: &Setup| {
         let settled = settle(setup, authority, env)?;
@@ -165,10 +185,15 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
         Ok(SettledSetup { server_stops: server_stops.clone(), ..settled })
     };
     let asks_first = if authority.is_limited() { ASKS_FIRST } else { 0 };
-    let support = ProtocolSupport::ours(
-        compression_choice::features(cli::supported_compressions(listed.as_bytes()).as_deref()) | asks_first,
-    );
-    let server = Server { cwd: &env.cwd, umask: env.umask, stop: &env.stop, threads: copy::threads(), settle: &settle };
+    let support = support(env, asks_first);
+    let server = Server {
+        cwd: &env.cwd,
+        umask: env.umask,
+        stop: &env.stop,
+        threads: copy::threads(),
+        settle: &settle,
+        daemon: None,
+    };
     if !matches!(authority, Authority::CommandLine(_)) {
         return server.serve(link, &support);
     }
@@ -183,6 +208,22 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     });
     // Without a common protocol version no message can be sent.
     played.unwrap_or_else(|error| error.exit)
+}
+
+/// Serves one client of a module. The link begins behind the arguments.
+pub(super) fn of_module(env: &Env, link: Link, module: &ServedModule<'_>) -> Exit {
+    let settle = |setup: &Setup| settle(setup, &Authority::Module(module), env);
+    let (cwd, umask, stop) = (&env.cwd, env.umask, &env.stop);
+    let server =
+        Server { cwd, umask, stop, threads: copy::threads(), settle: &settle, daemon: Some(module.log.clone()) };
+    server.serve(link, &support(env, 0))
+}
+
+/// Returns the protocol versions and features of this server. `asks_first`: [`ASKS_FIRST`] or 0.
+fn support(env: &Env, asks_first: u64) -> ProtocolSupport {
+    let listed = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
+    let compressions = cli::supported_compressions(listed.as_bytes());
+    ProtocolSupport::ours(compression_choice::features(compressions.as_deref()) | asks_first)
 }
 
 /// A stream without the arguments that a client with `--secluded-args` sends first, because a stock rsync would not
@@ -214,13 +255,21 @@ fn cannot_serve(error: &io::Error) -> Error {
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.
 fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<SettledSetup, Refusal> {
-    if let Authority::CommandLine(serve) = authority {
+    if let Some(serve) = authority.command_line() {
         same_as_approved(setup, serve)?;
+    }
+    if matches!(authority, Authority::Module(_)) && !setup.operands.is_empty() {
+        return Err(rejected_request("the paths come twice").into());
     }
     let words = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match authority {
         Authority::CommandLine(serve) => cli::settle_session(serve, words, setup.umask, now_unix_secs)?,
+        Authority::Module(module) => {
+            let mut options = cli::settle_session(module.serve, words, setup.umask, now_unix_secs)?;
+            (module.adapt)(&mut options);
+            options
+        }
         Authority::Grant(_) => cli::settle(words.0, words.1, setup.umask, now_unix_secs)?,
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
@@ -251,9 +300,9 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
-        [] => match authority {
-            Authority::CommandLine(serve) => serve.operands.clone(),
-            Authority::Grant(_) | Authority::Nothing(_) => return Err(rejected_request("no path given").into()),
+        [] => match authority.command_line() {
+            Some(serve) => serve.operands.clone(),
+            None => return Err(rejected_request("no path given").into()),
         },
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
@@ -274,7 +323,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         Authority::Grant(granted) => {
             granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()
         }
-        Authority::CommandLine(_) | Authority::Nothing(_) => Ceiling::default(),
+        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => Ceiling::default(),
     };
     if matches!(authority, Authority::CommandLine(_)) {
         copy::copy_as(&options, if setup.server_sends { "sender" } else { "Receiver" })?;

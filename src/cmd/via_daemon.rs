@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Connect, StderrMode};
+use crate::proto::greeting::MAGIC;
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
@@ -17,12 +18,14 @@ use crate::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, pa
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
 use crate::transport::shell::{self, Shell, ShellCall};
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt;
 
 /// The port if the user names none.
 const PORT: u16 = 873;
+/// The oldest protocol version of rsync behind which a sparsync begins a session in its own protocol.
+pub const NATIVE_OLDEST: u8 = 31;
 /// The program at the other end of a remote shell.
 const PROGRAM: &[u8] = b"rsync";
 /// The most bytes of a password file.
@@ -34,8 +37,16 @@ pub struct ReachedDaemon {
     pub shell: Option<Shell>,
     /// The stream, at the beginning of the session.
     pub link: Link,
-    /// The protocol version that was agreed on.
-    pub protocol: u8,
+    /// The program that runs the daemon.
+    pub program: DaemonProgram,
+}
+
+/// The program that runs a daemon.
+pub enum DaemonProgram {
+    /// A sparsync, which begins a session in its own protocol.
+    Native,
+    /// An rsync, or a sparsync that serves this run as one: the protocol version that was agreed on.
+    Stock(u8),
 }
 
 /// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
@@ -106,7 +117,12 @@ impl DaemonClient<'_> {
                     let secluded: Vec<_> = secluded.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
                     talk.send_secluded_args(&secluded)?;
                 }
-                Some(ReachedDaemon { shell, link, protocol })
+                let may_be_native = side.options.requires_stock().is_none() && protocol >= NATIVE_OLDEST;
+                let (program, link) = match may_be_native {
+                    true => recognize(link, protocol),
+                    false => (DaemonProgram::Stock(protocol), link),
+                };
+                Some(ReachedDaemon { shell, link, program })
             }
         })
     }
@@ -187,7 +203,6 @@ impl DaemonClient<'_> {
     fn args(&self, module: &[u8]) -> (Vec<Vec<u8>>, Option<Vec<Vec<u8>>>) {
         let side = self.side;
         let mut words = side.stock_words();
-        words.iter_mut().take(1).for_each(server_args::take_own_capability);
         words.extend_from_slice(&side.far.remote_words);
         let mode = side.far.server_sends.then(|| b"--sender".to_vec());
         let start = std::iter::once(b"--server".to_vec()).chain(mode);
@@ -285,6 +300,36 @@ impl DaemonClient<'_> {
         }
         // A lost line does not affect the copy.
         let _ = out.write_all(&text).and_then(|()| out.flush());
+    }
+}
+
+/// Finds out which program answers, from the first bytes after the arguments. The returned link begins with them.
+fn recognize(mut link: Link, protocol: u8) -> (DaemonProgram, Link) {
+    let mut first = [0; MAGIC.len()];
+    let mut len = 0;
+    let mut failure = None;
+    while len < first.len() && MAGIC.starts_with(&first[..len]) {
+        match link.reader.read(&mut first[len..]) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    let program = if first == MAGIC { DaemonProgram::Native } else { DaemonProgram::Stock(protocol) };
+    let seen = io::Cursor::new(first[..len].to_vec()).chain(FailedRead(failure));
+    (program, Link { reader: Box::new(seen.chain(link.reader)), ..link })
+}
+
+/// A stream that fails once with this error, if there is one.
+struct FailedRead(Option<io::Error>);
+
+impl Read for FailedRead {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
     }
 }
 

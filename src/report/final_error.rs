@@ -1,5 +1,6 @@
 //! The last line of a run that failed.
 
+use crate::error::Error;
 use crate::exit::Exit;
 
 /// The version of rsync that the messages come from; scripts match the form of the line.
@@ -18,6 +19,16 @@ pub fn error_line(exit: Exit, role: &str) -> Vec<u8> {
     };
     format!("rsync {kind}: {} (code {}) at {} [{role}={VERSION}]", exit.words(), exit.code(), place(exit, role))
         .into_bytes()
+}
+
+/// Returns the lines that report an error: its message, its hint, and the closing line. `role`: the one of this end.
+pub fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
+    // An error without a role is one of this end.
+    let role = if error.role == Error::new(error.exit, "").role { role } else { error.role };
+    let hint = error.hint_line().map(String::into_bytes);
+    let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+    let lines = lines.chain(hint).chain([error_line(error.exit, role)]);
+    lines.filter(|line| !line.is_empty()).collect()
 }
 
 fn place(exit: Exit, role: &str) -> &'static str {

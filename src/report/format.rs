@@ -403,6 +403,14 @@ pub fn put_name(out: &mut Vec<u8>, name: &[u8], kind: Kind) {
     }
 }
 
+/// Returns the name of an entry, with the target of a link.
+pub fn name_and_link(item: &Item) -> Vec<u8> {
+    let mut line = Vec::new();
+    put_name(&mut line, &item.name, item.kind);
+    put_link(&mut line, item);
+    line
+}
+
 /// Appends the value of `%L`: ` -> target`, ` => link`, or nothing.
 pub fn put_link(out: &mut Vec<u8>, item: &Item) {
     let (arrow, value) = link_of(item);

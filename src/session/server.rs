@@ -5,19 +5,22 @@ use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
-use crate::options::Options;
+use crate::flist::Kind;
+use crate::options::{Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Message, ProtocolSupport, Setup};
-use crate::report::Tally;
-use crate::report::event::Event;
+use crate::proto::{Encoder, Message, ProtocolSupport, Setup};
+use crate::report::event::{Event, Item, Problem, Update};
+use crate::report::line_filter::{Choice, LineKind};
+use crate::report::{PutLine, Tally, final_error, format, totals_line};
 use crate::session::compression_choice;
+use crate::session::connection::Connection;
 use crate::session::event_relay::RemoteReporter;
 use crate::session::handshake::{self, Begun, Opening, send_verdict};
 use crate::session::io_threads::{SessionIo, counted, dress};
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
-use crate::session::{Refusal, connection_of, receiver_handler, throttle};
+use crate::session::{Refusal, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
 use crate::transport::window_limit::Ceiling;
@@ -37,6 +40,8 @@ pub struct Server<'a> {
     pub threads: usize,
     /// Parses and checks the client's request, or rejects it.
     pub settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
+    /// The log, if a daemon serves the client.
+    pub daemon: Option<Arc<ModuleLog>>,
 }
 
 /// A client's request, checked and parsed.
@@ -58,6 +63,102 @@ pub struct SettledSetup {
     /// The error if the request goes beyond the grant. A client that has no other route is served as far as the grant
     /// goes.
     pub beyond: Option<Error>,
+}
+
+/// The log of a daemon that serves a module.
+pub struct ModuleLog {
+    /// Changes a line about files as a daemon prints it, with paths in the module.
+    pub in_module: Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>,
+    /// Adds a line to the log.
+    pub put: PutLine,
+}
+
+impl ModuleLog {
+    /// Logs a problem. Returns it as the client gets it.
+    pub fn problem(&self, problem: Problem) -> Problem {
+        let line = (self.in_module)(problem.line);
+        (self.put)(&line);
+        Problem { line, ..problem }
+    }
+
+    /// Logs the error that ends a session. `role`: the one of this end.
+    fn end(&self, error: &Error, role: &'static str) {
+        for line in final_error::error_lines(error, role) {
+            (self.put)(&(self.in_module)(line));
+        }
+    }
+}
+
+/// Returns the line about an entry in the log of a server that receives. As in rsync, `-v` of the client decides, and files
+/// are not logged. `output`: that of the server.
+pub fn logged_name(item: &Item, output: &Output) -> Option<Vec<u8>> {
+    // A format implies names, but not in the log.
+    let logs_names = output.info.name >= 1 && (output.verbose >= 1 || output.out_format.is_none());
+    let is_logged = logs_names
+        && (item.kind != Kind::File || item.update == Update::HardLink)
+        && Choice::of(output, false).line(item) == LineKind::Full;
+    is_logged.then(|| format::name_and_link(item))
+}
+
+/// Encodes the messages of a daemon: logs what they report, and changes paths into those in the module.
+struct ModuleEncoder {
+    inner: Box<dyn Encoder + Send>,
+    log: Arc<ModuleLog>,
+    output: Output,
+}
+
+impl Encoder for ModuleEncoder {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<(), Error> {
+        if !reports(message) {
+            return self.inner.encode(message, out);
+        }
+        let log = &self.log;
+        let mut message = message.clone();
+        let mut no_problems = [];
+        let (problems, notes) = match &mut message {
+            Message::Roots(roots) => (&mut roots.problems[..], &roots.notes[..]),
+            Message::Dir(listing) => (&mut listing.problems[..], &listing.notes[..]),
+            Message::More { problems, notes, .. } => (&mut problems[..], &notes[..]),
+            Message::Unsent { problem: Some(problem), .. } | Message::Event(Event::Problem(problem)) => {
+                (std::slice::from_mut(problem), &[][..])
+            }
+            Message::Event(Event::Note(note)) => (&mut no_problems[..], std::slice::from_ref(note)),
+            Message::Event(Event::Item(item)) => {
+                logged_name(item, &self.output).iter().for_each(|line| (log.put)(line));
+                (&mut no_problems[..], &[][..])
+            }
+            Message::Fail { message, .. } => {
+                let lines = message.split(|&byte| byte == b'\n').map(|line| (log.in_module)(line.to_vec()));
+                *message = lines.collect::<Vec<_>>().join(&b'\n');
+                (&mut no_problems[..], &[][..])
+            }
+            _ => (&mut no_problems[..], &[][..]),
+        };
+        for problem in problems {
+            *problem = log.problem(problem.clone());
+        }
+        notes.iter().for_each(|note| (log.put)(note));
+        self.inner.encode(&message, out)
+    }
+}
+
+/// Returns whether a message of a server reports what it has done or could not do.
+fn reports(message: &Message) -> bool {
+    match message {
+        Message::Roots(roots) => !(roots.problems.is_empty() && roots.notes.is_empty()),
+        Message::Dir(listing) => !(listing.problems.is_empty() && listing.notes.is_empty()),
+        Message::More { problems, notes, .. } => !(problems.is_empty() && notes.is_empty()),
+        Message::Unsent { problem, .. } => problem.is_some(),
+        Message::Event(event) => !is_of_sender(event),
+        Message::Fail { .. } => true,
+        _ => false,
+    }
+}
+
+/// Returns whether an event is a problem of the sender, which sends it in listings. As an event, it is one of the client.
+fn is_of_sender(event: &Event) -> bool {
+    let starts = [&b"rsync: [sender] "[..], b"file has vanished: ", b"symlink has no referent: "];
+    matches!(event, Event::Problem(problem) if starts.iter().any(|start| problem.line.starts_with(start)))
 }
 
 impl Server<'_> {
@@ -89,16 +190,26 @@ impl Server<'_> {
                 return error.exit;
             }
         }
+        let role = if setup.server_sends { "sender" } else { "receiver" };
         let settled = settled.map_err(Refusal::into_error);
         let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
         let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-        let connection = connection_of(&support, version).below(ceiling).timing_out(timeout_secs);
-        let connection = Arc::new(connection);
+        let dialect = (support.dialect)(version);
+        let encoder: Box<dyn Encoder + Send> = match self.daemon.clone() {
+            Some(log) => {
+                let output =
+                    settled.as_ref().map_or_else(|_| Output::default(), |settled| settled.options.output.clone());
+                Box::new(ModuleEncoder { inner: dialect, log, output })
+            }
+            None => dialect,
+        };
+        let connection = Arc::new(Connection::new(encoder).growing().below(ceiling).timing_out(timeout_secs));
         let when = settled.as_ref().map_or(CompressionPolicy::Never, |settled| {
             let compress = &settled.options.delta.compress;
             compression_choice::compression_policy(compress.choice, compress.level, theirs.features)
         });
         let (link, traffic) = counted(link);
+        let counts = traffic.clone();
         let link = dress(link, setup.server_sends, when, &connection);
         let session_io = SessionIo {
             connection: &connection,
@@ -111,6 +222,7 @@ impl Server<'_> {
             Ok(settled) => settled,
             Err(error) => {
                 let exit = error.exit;
+                self.daemon.iter().for_each(|log| log.end(&error, role));
                 let inbox = SenderInbox::default();
                 // Sends the error, which this end has as well.
                 let _ = session_io.hold(&inbox, || Err(error));
@@ -119,7 +231,7 @@ impl Server<'_> {
         };
         let interrupted = &AtomicBool::new(false);
         let gauge = None;
-        let Server { cwd, umask, stop, threads, settle: _ } = *self;
+        let Server { cwd, umask, stop, threads, .. } = *self;
         let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted, gauge };
         let mut tally = Tally::default();
         let with_cause = |error: Error| match error.exit {
@@ -171,9 +283,19 @@ impl Server<'_> {
                 awaits_bye: false,
                 profile: setup.profile,
             };
-            let mut listener = RemoteReporter { connection: &connection, lost: None };
-            session_io.hold(&handler, || receiver.run(&mut listener, &mut tally).map_err(with_cause))
+            let mut reporter = RemoteReporter { connection: &connection, lost: None };
+            session_io.hold(&handler, || receiver.run(&mut reporter, &mut tally).map_err(with_cause))
         };
-        ended.map_or_else(|error| error.exit, |()| tally.exit_of_server())
+        let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
+        if let Some(log) = &self.daemon {
+            if setup.server_sends || exit == Exit::Ok {
+                let [sent, received] = [0, 1].map(|way: usize| counts[way].load(Ordering::Relaxed));
+                (log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
+            }
+            if let Err(error) = &ended {
+                log.end(error, role);
+            }
+        }
+        exit
     }
 }

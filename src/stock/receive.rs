@@ -15,7 +15,7 @@ use crate::path;
 use crate::proto::Message;
 use crate::proto::rsync::filter_list;
 use crate::report::Tally;
-use crate::report::event::{Event, Item, Update, Wants};
+use crate::report::event::{Event, Item, Wants};
 use crate::report::format::{self, Format};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::list::{self, ListStyle};
@@ -25,6 +25,7 @@ use crate::session::io_threads::{SessionIo, counted};
 use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
+use crate::session::server::logged_name;
 use crate::transport::Link;
 use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
@@ -132,14 +133,6 @@ fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
     out
 }
 
-/// Returns the line that reports an entry by its name.
-fn line_of(item: &Item) -> Vec<u8> {
-    let mut line = Vec::new();
-    format::put_name(&mut line, &item.name, item.kind);
-    format::put_link(&mut line, item);
-    line
-}
-
 /// Passes the events of a receiver to its client.
 struct ReceiverReporter<'a, 's> {
     server: &'a StockServer<'s>,
@@ -206,7 +199,7 @@ impl ReceiverReporter<'_, '_> {
         let output = &self.server.options.output;
         let prints_names = output.info.name >= 1 && (output.verbose >= 1 || !self.itemizes());
         if prints_names && Choice::of(output, false).line(item) == LineKind::Full {
-            return self.server.print(Event::Note(line_of(item)), self.connection);
+            return self.server.print(Event::Note(format::name_and_link(item)), self.connection);
         }
         self.note_unchanged(item).map_or(Ok(()), |note| self.server.print(note, self.connection))
     }
@@ -234,15 +227,7 @@ impl ReceiverReporter<'_, '_> {
         if !is_logged || server.log.is_some_and(|log| log.lock().log_itemizes()) {
             return;
         }
-        let output = &server.options.output;
-        // A format implies names, but not in the log.
-        let logs_names = output.info.name >= 1 && (output.verbose >= 1 || output.out_format.is_none());
-        if logs_names
-            && (item.kind != Kind::File || item.update == Update::HardLink)
-            && Choice::of(output, false).line(item) == LineKind::Full
-        {
-            server.log_line(&line_of(item));
-        }
+        logged_name(item, &server.options.output).iter().for_each(|line| server.log_line(line));
     }
 
     /// Returns whether the format of the client itemizes.

@@ -17,11 +17,13 @@ use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
 use crate::proto::rsync::mux::{self, Control, Tag};
 use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
-use crate::report::{Reporter as _, Tally, TextReporter, final_error, totals_line};
+use crate::report::final_error::error_lines;
+use crate::report::{Reporter as _, Tally, TextReporter, totals_line};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::sender::SenderInbox;
+use crate::session::server::ModuleLog;
 use crate::transport::Link;
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -72,10 +74,8 @@ pub struct DaemonTerms<'a> {
     pub protocol: u8,
     /// The timeout that the client must not exceed; 0: none.
     pub timeout_secs: u32,
-    /// Changes a line about files as a daemon prints it, with paths in the module.
-    pub in_module: &'a (dyn Fn(Vec<u8>) -> Vec<u8> + Sync),
-    /// Adds a line to the log.
-    pub log: &'a (dyn Fn(&[u8]) + Sync),
+    /// The log of the daemon.
+    pub log: &'a ModuleLog,
 }
 
 /// What a client sends first.
@@ -126,7 +126,7 @@ impl StockServer<'_> {
     /// Adds a line to the log.
     pub(super) fn log_line(&self, line: &[u8]) {
         match &self.daemon {
-            Some(daemon) => (daemon.log)(line),
+            Some(daemon) => (daemon.log.put)(line),
             // A quiet reporter would leave out a note.
             None => self.log.iter().for_each(|log| log.lock().error(line)),
         }
@@ -155,7 +155,7 @@ impl StockServer<'_> {
     pub(super) fn log_totals(&self, traffic: &[AtomicU64; 2], tally: &Tally) {
         let Some(daemon) = &self.daemon else { return };
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
-        (daemon.log)(totals_line(sent, received, tally.total_bytes).as_bytes());
+        (daemon.log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
@@ -314,13 +314,9 @@ impl StockServer<'_> {
     /// lines to the client. The options can change both.
     pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
         let event = match (event, &self.daemon) {
-            (Event::Problem(problem), Some(daemon)) => {
-                let line = (daemon.in_module)(problem.line);
-                (daemon.log)(&line);
-                Event::Problem(Problem { line, ..problem })
-            }
+            (Event::Problem(problem), Some(daemon)) => Event::Problem(daemon.log.problem(problem)),
             (Event::Note(line), Some(daemon)) => {
-                (daemon.log)(&line);
+                (daemon.log.put)(&line);
                 Event::Note(line)
             }
             (event, None) => {
@@ -394,19 +390,9 @@ impl StockServer<'_> {
 impl DaemonTerms<'_> {
     /// Logs a line, and appends the frames that report it to the client.
     fn put(&self, line: &[u8], framing: Framing, frames: &mut Vec<u8>) {
-        (self.log)(line);
+        (self.log.put)(line);
         framing.control(Control::Text(Tag::Error, [line, b"\n"].concat()), frames);
     }
-}
-
-/// Returns the lines that report an error: its message, its hint, and the closing line. `role`: the one of this end.
-fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
-    // An error without a role is one of this end.
-    let role = if error.role == Error::new(error.exit, "").role { role } else { error.role };
-    let hint = error.hint_line().map(String::into_bytes);
-    let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
-    let lines = lines.chain(hint).chain([final_error::error_line(error.exit, role)]);
-    lines.filter(|line| !line.is_empty()).collect()
 }
 
 /// The checksums that a server supports. A client that names only "none" gets what it asks for.

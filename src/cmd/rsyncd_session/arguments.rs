@@ -11,6 +11,8 @@ pub(super) struct Arguments {
     pub(super) options: Vec<Vec<u8>>,
     /// The paths as the client wrote them, beginning with the module.
     pub(super) paths: Vec<Vec<u8>>,
+    /// The client requests more verbosity than the module permits.
+    pub(super) is_limited: bool,
 }
 
 impl Arguments {
@@ -25,10 +27,12 @@ impl Arguments {
                 *option = unescaped(option);
             }
         }
+        let requested = options.clone();
         server_args::limit_verbosity(&mut options, usize::try_from(max_verbosity).unwrap_or(0));
+        let is_limited = options != requested;
         // The first path is a dot.
         let paths = paths.iter().skip(1).flat_map(|path| module_path::split_arg(path, module)).collect();
-        Arguments { options, paths }
+        Arguments { options, paths, is_limited }
     }
 
     /// Returns the paths relative to the module. `is_relative`: with `-R`.

@@ -5,7 +5,9 @@ use super::hooks::request_vars;
 use super::{Accepted, Connection, ModulePlace, Refusal};
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
+use crate::cmd::server_session::{self, ServedModule};
 use crate::cmd::stock_server::{self, DaemonSide};
+use crate::cmd::via_daemon::NATIVE_OLDEST;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
@@ -18,12 +20,14 @@ use crate::report::format::Format;
 use crate::rsyncd::module_path::{self, ModulePath};
 use crate::rsyncd::params::{Param, Values};
 use crate::rsyncd::refuse::RefusedOptions;
+use crate::session::server::ModuleLog;
 use crate::stock::serve::DaemonTerms;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::work::clock;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -98,12 +102,28 @@ impl Connection<'_> {
         let link = Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
-        let in_module = |line: Vec<u8>| in_module(line, &path.dir, name);
-        let log = |line: &[u8]| self.log.put(line);
+        let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
+        let log = Arc::new(ModuleLog {
+            in_module: Box::new(move |line| in_module(line, &dir, &module_name)),
+            put: Box::new(move |line| sink.put(line)),
+        });
+        let is_native = refusal.is_none()
+            && protocol >= NATIVE_OLDEST
+            && server_args::means_us(&request.capabilities)
+            && rules.is_none()
+            && !words.is_limited
+            && can_be_native(values, &request, &options);
         if begins {
-            log(if sends { b"building file list" } else { b"receiving file list" });
+            (log.put)(if sends { b"building file list" } else { b"receiving file list" });
         }
-        let terms = DaemonTerms { protocol, timeout_secs: announced, in_module: &in_module, log: &log };
+        if is_native {
+            let adapt = |options: &mut Options| {
+                self.apply(values, (&path, &dest), munges, sends, options);
+            };
+            let module = ServedModule { serve: &request.serve, adapt: &adapt, log };
+            return Ok(server_session::of_module(self.env, link, &module));
+        }
+        let terms = DaemonTerms { protocol, timeout_secs: announced, log: &log };
         let format = self.text(values, Param::LogFormat).filter(|_| values.flag(Param::TransferLogging));
         let format = format.map(|format| Format::of_module(&format, &|letter| self.log_constant(letter)));
         let transfer_log = format.map(|format| {
@@ -196,6 +216,19 @@ fn verbosity(levels: i32) -> Vec<u8> {
 /// The most levels of verbosity.
 const VERBOSITY_MAX: usize = 9;
 
+/// Returns whether a sparsync can be served in sparsync's own protocol: nothing changes attributes at this end alone,
+/// every option is permitted, and nothing is needed that only sessions in rsync's protocol have.
+fn can_be_native(values: &Values, request: &cli::ServeStock, options: &Options) -> bool {
+    let flags = [Param::FakeSuper, Param::IgnoreNonreadable, Param::TransferLogging];
+    let texts =
+        [Param::IncomingChmod, Param::OutgoingChmod, Param::Charset, Param::RefuseOptions, Param::NameConverter];
+    !flags.into_iter().any(|param| values.flag(param))
+        && texts.into_iter().all(|param| values.raw(param).is_none())
+        && options.requires_stock().is_none()
+        && options.copy_as.is_none()
+        && request.confine_root.is_none()
+}
+
 /// Keeps the paths that options name in the module. `dest`: the destination, to which alternate directories are
 /// relative.
 fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
@@ -255,10 +288,11 @@ fn path_error(
 
 /// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them.
 fn in_module(line: Vec<u8>, dir: &[u8], module: &[u8]) -> Vec<u8> {
-    let is_about_file = line.starts_with(b"rsync: [") || line.starts_with(b"file has vanished: ");
+    let starts = [&b"rsync: ["[..], b"file has vanished: ", b"symlink has no referent: ", b"uid ", b"gid "];
+    let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
     let Some(begin) = line.iter().position(|&byte| byte == b'"').filter(|_| is_about_file) else { return line };
     let last = |end: &[u8]| line.windows(end.len()).rposition(|window| window == end);
-    let ends = [&b"\" failed: "[..], b"\") failed: ", b"\": "];
+    let ends = [&b"\" -> "[..], b"\" (from ", b"\" failed: ", b"\") failed: ", b"\", continuing: ", b"\": "];
     let Some(end) = ends.into_iter().find_map(last).or_else(|| line.len().checked_sub(1)) else {
         return line;
     };

@@ -16,7 +16,7 @@ pub(super) struct Log {
 }
 
 /// Adds a line to a log that formats it.
-pub type PutLine = Box<dyn Fn(&[u8]) + Send>;
+pub type PutLine = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// Where the lines of a log go.
 enum LogTarget {

@@ -44,7 +44,7 @@ pub fn server_at<'a>(
     stop: &'a AtomicBool,
     settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
 ) -> Server<'a> {
-    Server { cwd, umask: 0o022, stop, threads: 2, settle }
+    Server { cwd, umask: 0o022, stop, threads: 2, settle, daemon: None }
 }
 
 /// A directory with the tree of the honest end, and one that this end must not touch.
