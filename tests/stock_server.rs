@@ -486,7 +486,7 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
     }
 }
 
-/// Pushes twice by a protocol to a server that has no rsync to hand over to. Returns what the client printed, and the
+/// Pushes twice by a protocol to a server that finds no rsync. Returns what the client printed, and the
 /// files.
 fn push_by_protocol(
     version: u8,

@@ -178,7 +178,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     let is_far = walked.operands.iter().any(Operand::is_remote);
     if is_far {
-        // rsync reports an error beside a remote operand, because it may know options that sparsync does not.
+        // Beside a remote operand, the rsync that the user names may know options that sparsync does not.
         if let Some(error) = walked.error.take_if(|_| walked.args.own_option_is_invalid || is_ours) {
             return Err(error);
         }

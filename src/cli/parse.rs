@@ -114,8 +114,8 @@ pub struct Walked {
     pub given: Vec<GivenOption>,
     /// The arguments that are not options.
     pub operands: Vec<Operand>,
-    /// The first error. Operands after it are still collected: if one is remote, the run is handed over to rsync, which
-    /// reports the error itself.
+    /// The first error. Operands after it are still collected: if one is remote, the rsync that
+    /// `SPARSYNC_RSYNC` names may do the run.
     pub error: Option<Error>,
 }
 

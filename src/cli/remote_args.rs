@@ -464,19 +464,14 @@ mod tests {
             let error = request(line, &[]).expect_err(line);
             assert_eq!((String::from_utf8(error.message).unwrap(), error.role), (message.into(), role), "{line}");
         }
-        for line in ["--bogus a h:b", "--files-from=:l a h:b", "--protocol=26 a h:b"] {
+        for line in ["--bogus a h:b", "--protocol=26 a h:b"] {
             assert!(matches!(request(line, &[]), Ok(Request::Unsupported(_))), "{line}");
         }
         // rsync does not know --transport, so sparsync reports the error.
         let refusal = request("-a --transport=foo a h:b", &[]).unwrap_err();
         assert_eq!(refusal.message, b"sparsync: invalid --transport value `foo`: expected auto, quic, tls or ssh");
-        // The installed rsync does not know such a URL.
-        for line in [
-            "--bogus a sparsync://h/b",
-            "--files-from=:/list a sparsync://h/b",
-            "--config=x sparsync://h/b .",
-            "h::m sparsync://h/b",
-        ] {
+        // rsync does not know such a URL.
+        for line in ["--bogus a sparsync://h/b", "--config=x sparsync://h/b .", "h::m sparsync://h/b"] {
             assert!(request(line, &[]).is_err(), "{line}");
         }
         let refusal = request("--protocol=26 a sparsync://h/b", &[]).unwrap_err();
