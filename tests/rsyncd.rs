@@ -1221,6 +1221,22 @@ fn server_status_shows_daemons() {
 }
 
 #[test]
+fn whole_conversation_can_come_at_once() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let mut client = daemon.connect();
+    let words = b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/b c\0\0";
+    // A frame without filter rules. The list of files follows.
+    client.get_mut().write_all(&[&words[..], b"\x04\0\0\x07\0\0\0\0"].concat()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"b c") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        answer.extend(byte);
+    }
+}
+
+#[test]
 fn busy_port_is_an_error() {
     let scene = Scene::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();

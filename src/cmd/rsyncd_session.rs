@@ -74,15 +74,34 @@ fn refuse_unknown<T>(name: &[u8]) -> Result<T, Refusal> {
     refuse([b"Unknown module '", name, b"'"].concat())
 }
 
-/// Reads standard input without a buffer, until a deadline or a signal: the session reads what comes later.
+/// The size of a read before the session.
+const READ_BYTES: usize = 4 << 10;
+
+/// Reads standard input until a deadline or a signal.
 struct HandshakeReader {
     input: File,
+    /// What was read and not used yet. In the end, it belongs to the session.
+    buffer: io::Cursor<Vec<u8>>,
     since: Since,
     stop: Arc<AtomicBool>,
 }
 
 impl Read for HandshakeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.buffer.read(into)?;
+        if got > 0 || into.is_empty() {
+            return Ok(got);
+        }
+        let mut bytes = vec![0; READ_BYTES];
+        let count = self.receive(&mut bytes)?;
+        bytes.truncate(count);
+        self.buffer = io::Cursor::new(bytes);
+        self.buffer.read(into)
+    }
+}
+
+impl HandshakeReader {
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = HANDSHAKE_MAX.saturating_sub(self.since.elapsed());
             if left.is_zero() {
@@ -122,7 +141,7 @@ pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
     // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
-    let input = HandshakeReader { input, since: Since::now(), stop: env.stop.clone() };
+    let input = HandshakeReader { input, buffer: io::Cursor::default(), since: Since::now(), stop: env.stop.clone() };
     let mut connection =
         Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new() };
     match connection.converse() {

@@ -26,6 +26,7 @@ use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
 use crate::work::clock;
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,7 +100,8 @@ impl Connection<'_> {
         let patience = Patience { stop: self.env.stop.clone(), ..Patience::of_a_copy(idle) };
         let leaves = patience.beaten.clone();
         let link = self.env.handle_signals().and_then(|()| stdio::link(patience))?;
-        let link = Link { leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+        let reader = Box::new(std::mem::take(&mut self.input.buffer).chain(link.reader));
+        let link = Link { reader, leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
         let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
