@@ -176,8 +176,8 @@ EXAMPLES
 ";
 
 const STATUS: &str = "\
-Show the state of the server of this account: its addresses, sessions, traffic and recent errors. Running daemons for
-rsync clients (--daemon) are shown as well.
+Show the state of the server of this account: its addresses, sessions, traffic and recent errors.
+Running daemons for rsync clients (--daemon) are shown as well.
 
 Usage: sparsync server status [OPTION]... [[USER@]HOST]
 
