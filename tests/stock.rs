@@ -1,7 +1,7 @@
 //! Sessions with a stock rsync by its own protocol. These cases run both ways on every run of the tests; the routes
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
-use crate::kit::{Acl, OLD, TREE, World, copies, oracle, synctest, write_script};
+use crate::kit::{Acl, OLD, TREE, World, copies, oracle, report_skip, synctest, write_script};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -199,6 +199,51 @@ fn root_of_the_file_system_with_its_path() {
             }
         }
     }
+}
+
+#[test]
+fn backup_and_restore_by_backuppc() {
+    const PROGRAM: &str = "/usr/libexec/backuppc-rsync/rsync_bpc";
+    if !std::path::Path::new(PROGRAM).exists() {
+        report_skip("stock::backup_and_restore_by_backuppc", "backuppc-rsync is not installed");
+        return;
+    }
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).current_dir(top.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{program} {args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    run(
+        "sh",
+        &[
+            "-c",
+            "mkdir -p src/d && seq 99999 > src/a && ln src/a src/d/link && ln -s no src/l && touch -d 2001-01-01 src",
+        ],
+    );
+    // Names of files in the pool are digests of contents and attributes.
+    let pools = [oracle::rsync(), oracle::under_test()].map(|server| {
+        run("mkdir", &["-p", "store/pc/h/0", "store/cpool", "store/pool"]);
+        let server = format!("--rsync-path={}", server.display());
+        let mut args = ["top-dir=store", "host-name=h", "share-name=s", "bkup-num=0", "bkup-comp=3", "bkup-inode0=2"]
+            .map(|arg| format!("--bpc-{arg}"))
+            .to_vec();
+        args.extend(["--bpc-bkup-prevnum=-1", "--bpc-bkup-prevcomp=-1", "--bpc-attrib-new"].map(str::to_owned));
+        args.extend(
+            ["-aHz", "--super", "--numeric-ids", "-s", "--delete", "-e", "./shell", &server].map(str::to_owned),
+        );
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let (src, out) = (format!("h:{}/src/", top.path().display()), format!("h:{}/out/", top.path().display()));
+        run(PROGRAM, &[&args[..], &[&src, "/"]].concat());
+        let pool = run("sh", &["-c", "find store/cpool -type f | sort"]);
+        run(PROGRAM, &[&args[..], &["--bpc-bkup-merge=0/3/4", "/", &out]].concat());
+        run("diff", &["-r", "--no-dereference", "src", "out"]);
+        run("rm", &["-r", "store", "out"]);
+        pool
+    });
+    assert!(pools[0].lines().count() > 2, "{}", pools[0]);
+    assert_eq!(pools[0], pools[1]);
 }
 
 #[test]
