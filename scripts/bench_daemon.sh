@@ -4,9 +4,9 @@
 #   scripts/bench_daemon.sh                        pulls and pushes of the default data sets
 #   CLIENTS=100 DATASETS= scripts/bench_daemon.sh  memory of both daemons while so many clients pull at once
 #
-# Both daemons listen at free ports of loopback, with the same configuration. Three pairs copy in turn: rsync with its
-# daemon (the reference), rsync with sparsync's daemon, and sparsync with rsync's daemon. The phases are those of
-# scripts/bench_ssh.sh. After each run, the trees are compared; a difference ends the benchmark.
+# Both daemons listen at free ports of loopback, with the same configuration. Four pairs copy in turn: rsync with its
+# daemon (the reference), rsync with sparsync's daemon, sparsync with rsync's daemon, and sparsync with its own. The
+# phases are those of scripts/bench_ssh.sh. After each run, the trees are compared; a difference ends the benchmark.
 #
 #   RUNS        runs of each pair and phase (5); the order changes from run to run
 #   DATASETS    mission many
@@ -20,7 +20,7 @@
 DATASETS=${DATASETS-mission many}
 WAYS=${WAYS:-pull push}
 CLIENTS=${CLIENTS:-0}
-PAIRS=(rsync.rsync rsync.sparsync sparsync.rsync)
+PAIRS=(rsync.rsync rsync.sparsync sparsync.rsync sparsync.sparsync)
 
 programs
 make_work
@@ -63,7 +63,7 @@ copy() { # client.daemon, way
 three_phases() { # data set, way
     local key=$1.$2 run pair phase
     for ((run = 0; run < RUNS; run++)); do
-        for pair in "${PAIRS[@]:run % 3}" "${PAIRS[@]:0:run % 3}"; do
+        for pair in "${PAIRS[@]:run % 4}" "${PAIRS[@]:0:run % 4}"; do
             for phase in first none changed; do
                 [ $phase != changed ] || change
                 clock "$key.$phase.$pair" copy "$pair" "$2"
@@ -73,12 +73,13 @@ three_phases() { # data set, way
         done
     done
     for phase in first none changed; do
-        local reference served client
+        local reference served client own
         reference=$(median "$key.$phase.rsync.rsync")
         served=$(median "$key.$phase.rsync.sparsync")
         client=$(median "$key.$phase.sparsync.rsync")
-        printf '| %s | %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$2" "$phase" "$reference" "$served" \
-            "$(ratio "$served" "$reference")" "$client" "$(ratio "$client" "$reference")"
+        own=$(median "$key.$phase.sparsync.sparsync")
+        printf '| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$1" "$2" "$phase" "$reference" "$served" \
+            "$(ratio "$served" "$reference")" "$client" "$(ratio "$client" "$reference")" "$own" "$(ratio "$own" "$reference")"
     done
     remove_old
 }
@@ -114,8 +115,8 @@ many_clients() { # daemon
 
 printf '%s; %s; %s, medians of %s\n\n' "$(versions)" "$(surroundings)" "${ARGS[*]}" "$RUNS"
 if [ -n "$DATASETS" ]; then
-    printf '| data set | way | phase | rsync, its daemon ms | rsync, sparsync daemon ms | ratio | sparsync, rsync daemon ms | ratio |\n'
-    printf '|---|---|---|--:|--:|--:|--:|--:|\n'
+    printf '| data set | way | phase | rsync, its daemon ms | rsync, sparsync daemon ms | ratio | sparsync, rsync daemon ms | ratio | both sparsync ms | ratio |\n'
+    printf '|---|---|---|--:|--:|--:|--:|--:|--:|--:|\n'
 fi
 for set in $DATASETS; do
     build "$set"
