@@ -22,7 +22,7 @@ pub use remote_args::Far;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, Options};
+use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, LinkOwners, Options, RemoveSource};
 use args::{Args, PrintRequest};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
@@ -293,9 +293,11 @@ pub fn settle_session(
             "sparsync: request rejected: --insecure-links must be set on the server",
         ));
     }
-    // Errors in the arguments themselves are reported below.
-    let Ok(mut options) = resolve::resolve_for_server(&walked.args) else {
-        return settle(words, remote_words, umask, now_unix_secs);
+    // Without the words of --remote-option, which could hide the error and go unchecked.
+    let resolved = resolve::resolve_for_server(&walked.args);
+    let (None, Ok(mut options)) = (&walked.error, resolved) else {
+        let invalid = || Error::new(Exit::Protocol, "sparsync: request rejected: its options contradict each other");
+        return Err(settle(words, &[], umask, now_unix_secs).err().unwrap_or_else(invalid));
     };
     if server_args::is_secluded(&serve.words) {
         options.connect.args = ArgStyle::Secluded;
@@ -316,7 +318,7 @@ pub fn settle_session(
     let spelled = server_args::words(&walked.args, &options, !serve.sends);
     let more = server_args::agreed(&serve.words, &spelled, remote_words).map_err(|word| {
         let start = b"sparsync: request rejected: ".as_slice();
-        let end = b" is not permitted by the forced command of this account";
+        let end = b" is not on the command line of this server";
         Error::new(Exit::Protocol, [start, &word, end].concat())
     })?;
     let mut options = settle(words, &[remote_words, &more].concat(), umask, now_unix_secs)?;
@@ -324,11 +326,34 @@ pub fn settle_session(
     let line = parse::walk(&line, &[], Args { umask, now_unix_secs, ..Args::default() });
     // A forced command adds it.
     options.confine_root = line.args.confine_root.clone().or(options.confine_root);
-    // With --secluded-args the command line has no paths.
+    // With --secluded-args the command line has no other words.
     if !server_args::is_secluded(&serve.words) {
-        take_paths(&mut options, resolve::resolve_for_server(&line.args)?);
+        let line = resolve::resolve_for_server(&line.args)?;
+        // A word on the command line can be the value of another one.
+        if let Some(option) = excess(&options, &line, serve.sends) {
+            let words = format!("sparsync: request rejected: {option} is not on the command line of this server");
+            return Err(Error::new(Exit::Protocol, words));
+        }
+        take_paths(&mut options, line);
     }
     Ok(options)
+}
+
+/// Returns the first of the options that a forced command or a daemon may refuse, and that only the session has. `sends`:
+/// the server sends.
+fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str> {
+    let limited = |options: &Options| {
+        [
+            ("--insecure-links", options.preserve.link_owners == LinkOwners::Anyone),
+            ("--remove-source-files", sends && options.select.remove_source != RemoveSource::No),
+            ("--delete", !sends && options.delete.when.is_some()),
+            ("--copy-devices", options.select.copy_devices),
+            ("--write-devices", options.preserve.write_devices),
+            ("--copy-as", options.copy_as.is_some()),
+        ]
+    };
+    let mut pairs = limited(session).into_iter().zip(limited(line));
+    pairs.find(|((_, has), (_, is_on_line))| *has && !is_on_line).map(|((option, _), _)| option)
 }
 
 /// Replaces the paths that the session names with those of the server's command line.

@@ -382,6 +382,28 @@ mod tests {
         }
     }
 
+    /// The words of --remote-option cannot hide an error that stops the comparison with the command line, and no option
+    /// passes for the value of another one.
+    #[test]
+    fn session_cannot_exceed_its_command_line() {
+        let list = |words: &str| words.split_whitespace().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        for (sends, line, words, remote_words) in [
+            (false, "-r", "-r --append --whole-file", "--no-whole-file --delete"),
+            (true, "-r", "-r --append --whole-file", "--no-whole-file --remove-source-files"),
+            (false, "-r", "-r --append --whole-file", "--no-whole-file --backup-dir=/"),
+            (false, "-r", "-r --suffix", "--delete --write-devices"),
+            (true, "-r --suffix --copy-devices --numeric-ids", "-r", "--copy-devices"),
+            (true, "-r --suffix --remove-source-files", "-r", "--remove-source-files"),
+            (true, "-r --suffix --insecure-links", "-r", "--insecure-links"),
+            (false, "-r --suffix --write-devices", "-r", "--write-devices"),
+            (false, "-r --suffix --delete", "-r", "--delete"),
+        ] {
+            let serve = Serve { sends, words: list(line), operands: Vec::new(), timeout_secs: 0 };
+            let settled = settle_session(&serve, (&list(words), &list(remote_words)), 0o022, 0);
+            assert!(settled.is_err(), "{line}, {words}, {remote_words}");
+        }
+    }
+
     #[test]
     fn remote_options_apply_only_at_the_server() {
         let copy = copy("-a -M--fake-super -M--no-times s h:d");
