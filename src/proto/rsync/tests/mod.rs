@@ -2,4 +2,5 @@
 
 mod captures;
 mod conversation;
+mod hostile;
 mod laws;
