@@ -284,7 +284,7 @@ impl Drop for ControlSocket {
 pub fn daemons(places: &Places) -> Vec<Status> {
     let mut names = Vec::new();
     let Ok(dir) = sys::open_dir_path(places.state.as_os_str().as_bytes()) else { return Vec::new() };
-    // What cannot be listed has no daemons.
+    // A directory that cannot be listed counts as empty.
     let _ = sys::list(dir.as_fd(), |entry| {
         let name = String::from_utf8_lossy(entry.name);
         if name.starts_with(DAEMON_SOCKET) && names.len() < DAEMONS_MAX {
@@ -294,12 +294,18 @@ pub fn daemons(places: &Places) -> Vec<Status> {
     names.sort_unstable();
     let statuses = names.iter().filter_map(|name| {
         let status = status_at(places, name).ok()?;
-        if status.is_none() {
+        if status.is_none() && is_dead(&dir, name) {
+            // If it stays, it is removed later.
             let _ = sys::unlink(dir.as_fd(), name.as_bytes());
         }
         status
     });
     statuses.collect()
+}
+
+/// Returns whether the process that created a socket has ended.
+fn is_dead(dir: &OwnedFd, name: &str) -> bool {
+    UnixStream::connect(socket_path(dir, name)).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Reads a request; `None` if it is not a valid one.

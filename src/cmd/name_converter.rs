@@ -67,7 +67,7 @@ impl NameConverter {
             NameQuery::UserName(uid) => format!("uid {uid}\n").into_bytes(),
             NameQuery::GroupName(gid) => format!("gid {gid}\n").into_bytes(),
             NameQuery::UserId(name) | NameQuery::GroupId(name) => {
-                // A name with such a byte could not be told from another query.
+                // A name with such a byte would look like a second query.
                 if name.len() > NAME_MAX_BYTES || name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
                     return Ok(None);
                 }

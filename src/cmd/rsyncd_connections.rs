@@ -53,7 +53,7 @@ impl Connections {
     /// Removes the connections whose processes have ended.
     pub fn collect_ended(&mut self) {
         for process in sys::collect_ended() {
-            // Other processes have answered requests.
+            // The other children answered requests for the status.
             self.running.remove(&process);
         }
     }

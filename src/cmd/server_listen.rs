@@ -30,6 +30,7 @@ const LISTEN_FILE: &str = "server.listen";
 const LISTEN_MAX_BYTES: usize = 4 << 10;
 /// How many ports are tried, the first one included, before the system chooses one.
 const NEXT_PORTS: u16 = 16;
+
 /// Why no server was started.
 pub enum StartFailure {
     /// One is running already.

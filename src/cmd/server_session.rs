@@ -300,13 +300,13 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     let operands = match setup.operands.as_slice() {
         // Only the command line of a listing has a destination.
         _ if options.select.list_only && !setup.server_sends => Vec::new(),
-        [] => match authority.command_line() {
-            Some(serve) => serve.operands.clone(),
-            None => return Err(rejected_request("no path given").into()),
-        },
+        [] => authority.command_line().map_or_else(Vec::new, |serve| serve.operands.clone()),
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
+    if operands.is_empty() && !(options.select.list_only && !setup.server_sends) {
+        return Err(rejected_request("no path given").into());
+    }
     let beyond = authority.is_limited().then(|| beyond(setup, &options, &operands)).flatten();
     let listed = match (&setup.listed, &options.select.files_from) {
         (Some(listed), _) => Some(listed.clone()),

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Connect, StderrMode};
-use crate::proto::greeting::MAGIC;
+use crate::proto::greeting::{BEHIND_RSYNC_OLDEST, MAGIC};
 use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
@@ -24,8 +24,6 @@ use std::os::unix::ffi::OsStringExt;
 
 /// The port if the user names none.
 const PORT: u16 = 873;
-/// The oldest protocol version of rsync behind which a sparsync begins a session in its own protocol.
-pub const NATIVE_OLDEST: u8 = 31;
 /// The program at the other end of a remote shell.
 const PROGRAM: &[u8] = b"rsync";
 /// The most bytes of a password file.
@@ -117,7 +115,7 @@ impl DaemonClient<'_> {
                     let secluded: Vec<_> = secluded.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
                     talk.send_secluded_args(&secluded)?;
                 }
-                let may_be_native = side.options.requires_stock().is_none() && protocol >= NATIVE_OLDEST;
+                let may_be_native = side.options.requires_stock().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
                 let (program, link) = match may_be_native {
                     true => recognize(link, protocol),
                     false => (DaemonProgram::Stock(protocol), link),

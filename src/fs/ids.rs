@@ -13,7 +13,7 @@ use uzers::os::unix::UserExt as _;
 /// A name as returned by the name service.
 pub type Name = Arc<[u8]>;
 
-/// A question for the names or numbers of users and groups.
+/// A query for the names or numbers of users and groups.
 #[derive(Debug, Clone, Copy)]
 pub enum NameQuery<'a> {
     /// The name of a user.

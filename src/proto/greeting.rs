@@ -13,6 +13,9 @@ use std::ops::RangeInclusive;
 /// a login shell does not print them. A stock rsync reads the first four bytes as a protocol version that it rejects.
 pub const MAGIC: [u8; 8] = [0xd5, 0xff, 0xa9, 0x00, 0xf1, 0x8e, 0xfe, 0x01];
 
+/// The oldest version of rsync's protocol that a client and a daemon can agree on before a session in this one.
+pub const BEHIND_RSYNC_OLDEST: u8 = 31;
+
 /// The protocol versions that this program supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 

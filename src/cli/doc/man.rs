@@ -74,7 +74,7 @@ const EXAMPLES: [&str; 6] = [
 const ENVIRONMENT: [(&str, &str); 11] = [
     ("SPARSYNC_TRANSPORT", "The value of --transport for all runs."),
     ("SPARSYNC_UI", "If 1, every run on a terminal has a live display, as with --ui."),
-    ("SPARSYNC_RSYNC", "The rsync that does a run which sparsync cannot do; without it, such a run fails."),
+    ("SPARSYNC_RSYNC", "An rsync to execute for runs that sparsync does not support."),
     ("SPARSYNC_CONFIG_DIR", "The directory for keys, hosts and grants; the state of a server goes to `state/` in it."),
     ("RSYNC_RSH", "The remote shell, as with -e."),
     ("RSYNC_PARTIAL_DIR", "The directory for partial files with --partial."),

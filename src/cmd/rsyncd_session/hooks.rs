@@ -11,7 +11,6 @@ use crate::exit::Exit;
 use crate::fs::ids;
 use crate::report::event::errno_words;
 use crate::rsyncd::params::{Param, Values};
-use std::io;
 use std::sync::atomic::Ordering;
 
 /// Processes that wait for the request of the client.
@@ -88,8 +87,12 @@ impl Connection<'_> {
     }
 
     /// Starts `name converter`. If it fails, the session is stopped.
-    pub(super) fn begin_conversion(&self, pending: PendingConverter, vars: &HookVars) -> io::Result<()> {
-        let (log, stop, converter) = (self.log.clone(), self.env.stop.clone(), pending.begin(vars)?);
+    pub(super) fn begin_conversion(&self, pending: PendingConverter, vars: &HookVars) -> Result<(), Error> {
+        let converter = pending.begin(vars).map_err(|error| {
+            self.log.put(&errno_words(&error));
+            Error::new(Exit::Unsupported, "rsync: name-converter exec failed")
+        })?;
+        let (log, stop) = (self.log.clone(), self.env.stop.clone());
         ids::convert_names_by(Box::new(move |query| {
             converter.convert(query).unwrap_or_else(|_| {
                 if !stop.swap(true, Ordering::Relaxed) {

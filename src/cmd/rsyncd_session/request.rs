@@ -3,20 +3,21 @@
 use super::arguments::Arguments;
 use super::hooks::request_vars;
 use super::{Accepted, Connection, ModulePlace, Refusal};
+use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
 use crate::cmd::server_session::{self, ServedModule};
 use crate::cmd::stock_server::{self, DaemonSide};
-use crate::cmd::via_daemon::NATIVE_OLDEST;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
 use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, StderrMode};
+use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
-use crate::report::Tally;
 use crate::report::format::Format;
+use crate::report::{Tally, TextReporter};
 use crate::rsyncd::module_path::{self, ModulePath};
 use crate::rsyncd::params::{Param, Values};
 use crate::rsyncd::refuse::RefusedOptions;
@@ -38,16 +39,7 @@ impl Connection<'_> {
         let Accepted { module, peer, protocol, user, read_only, place } = accepted;
         let ModulePlace { path, munges, rules, hooks, charset } = place;
         let (name, values) = (&module.name, &module.values);
-        let mut words = decode_args(&mut self.input, args_end(protocol))?;
-        if server_args::has_charset(&words) {
-            charset.into_iter().for_each(charset::install);
-        }
-        if server_args::is_secluded(&words) {
-            server_args::take_secluded(&mut words);
-            words.extend(decode_secluded_args(&mut self.input)?.into_iter().map(charset::line_from_wire));
-            charset::of_names().into_iter().for_each(NameCharset::convert_lists);
-        }
-        let words = Arguments::of(words, name, values.number(Param::MaxVerbosity));
+        let words = Arguments::of(self.read_arguments(protocol, charset)?, name, values.number(Param::MaxVerbosity));
         let line: Vec<_> = words.options.iter().chain([&b".".to_vec()]).cloned().map(OsString::from_vec).collect();
         let (umask, now) = (self.env.umask, clock::now_unix().0);
         let (mut request, given) = cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
@@ -59,21 +51,8 @@ impl Connection<'_> {
         let is_relative =
             sends && !path.is_whole_root() && request.options.as_ref().is_ok_and(|options| options.select.relative);
         request.serve.operands = words.paths_in(name, is_relative);
-        let refused = RefusedOptions::parse(
-            &self.text(values, Param::RefuseOptions).unwrap_or_default(),
-            sends,
-            values.raw(Param::Charset).is_some(),
-        );
-        let unsupported = |words: String| Error::new(Exit::Unsupported, words);
-        let before_capabilities = given.iter().position(|option| option.flag.long == "rsh").unwrap_or(given.len());
-        if refused.first_of(&given[..before_capabilities]).is_some() {
-            // As in rsync, the rest is not read.
-            request.capabilities.clear();
-        }
-        let refused = refused
-            .first_of(&given)
-            .map(|option| unsupported(format!("rsync: The server is configured to refuse {option}")));
-        let mut refusal = refused
+        let mut refusal = self
+            .refused(values, &given, &mut request)
             .or_else(|| request.options.as_ref().err().map(|error| Error { exit: Exit::Unsupported, ..error.clone() }));
         let hook_vars = request_vars(&words, &request.serve.operands, &requested);
         if let Some(pre_xfer) = hooks.pre_xfer {
@@ -85,23 +64,16 @@ impl Connection<'_> {
         }
         let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
         let announced = self.apply(values, (&path, &dest), munges, sends, &mut options);
-        if let Some(converter) = hooks.name_converter.filter(|_| !options.preserve.numeric_ids) {
-            self.begin_conversion(converter, &hook_vars)?;
-        }
         let refusal = refusal.or_else(|| access_error(values, read_only, sends, &options));
+        let converter = hooks.name_converter.filter(|_| refusal.is_none() && !options.preserve.numeric_ids);
+        let refusal = refusal.or_else(|| self.begin_conversion(converter?, &hook_vars).err());
         let begins = refusal.is_none();
         let refusal = refusal
             .or_else(|| rules.as_ref().and_then(|rules| path_error(rules, sends, &path, &request, &options)))
             .map(|error| error.by(stock_server::role_of(&request)));
         let begins = begins && refusal.as_ref().is_none_or(|error| !sends && error.exit != Exit::Unsupported);
         request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
-        let idle = Some(options.connect.timeout_secs).filter(|&secs| secs > 0);
-        let idle = idle.map(|secs| Duration::from_secs(secs.into()));
-        let patience = Patience { stop: self.env.stop.clone(), ..Patience::of_a_copy(idle) };
-        let leaves = patience.beaten.clone();
-        let link = self.env.handle_signals().and_then(|()| stdio::link(patience))?;
-        let reader = Box::new(std::mem::take(&mut self.input.buffer).chain(link.reader));
-        let link = Link { reader, leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link };
+        let link = self.link(options.connect.timeout_secs)?;
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
         let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
@@ -110,7 +82,7 @@ impl Connection<'_> {
             put: Box::new(move |line| sink.put(line)),
         });
         let is_native = refusal.is_none()
-            && protocol >= NATIVE_OLDEST
+            && protocol >= BEHIND_RSYNC_OLDEST
             && server_args::means_us(&request.capabilities)
             && rules.is_none()
             && !words.is_limited
@@ -126,16 +98,59 @@ impl Connection<'_> {
             return Ok(server_session::of_module(self.env, link, &module));
         }
         let terms = DaemonTerms { protocol, timeout_secs: announced, log: &log };
-        let format = self.text(values, Param::LogFormat).filter(|_| values.flag(Param::TransferLogging));
-        let format = format.map(|format| Format::of_module(&format, &|letter| self.log_constant(letter)));
-        let transfer_log = format.map(|format| {
-            let log = self.log.clone();
-            copy::transfer_log(self.env, &options, sends, format, Box::new(move |line| log.put(line)))
-        });
+        let transfer_log = self.transfer_log(values, &options, sends);
         let side = DaemonSide { terms, rules, refusal, transfer_log };
         let mut tally = Tally::default();
         let ended = stock_server::serve_over(self.env, &request, &options, (link, Some(side)), &mut tally);
         Ok(ended.map_or_else(|error| error.exit, |()| tally.exit_of_server()))
+    }
+
+    /// Reads the arguments of the client. `charset`: that of the module.
+    fn read_arguments(&mut self, protocol: u8, charset: Option<NameCharset>) -> Result<Vec<Vec<u8>>, Refusal> {
+        let mut words = decode_args(&mut self.input, args_end(protocol))?;
+        if server_args::has_charset(&words) {
+            charset.into_iter().for_each(charset::install);
+        }
+        if server_args::is_secluded(&words) {
+            server_args::take_secluded(&mut words);
+            words.extend(decode_secluded_args(&mut self.input)?.into_iter().map(charset::line_from_wire));
+            charset::of_names().into_iter().for_each(NameCharset::convert_lists);
+        }
+        Ok(words)
+    }
+
+    /// Returns the error for the first option that the module refuses.
+    fn refused(&self, values: &Values, given: &[GivenOption], request: &mut cli::ServeStock) -> Option<Error> {
+        let refused = RefusedOptions::parse(
+            &self.text(values, Param::RefuseOptions).unwrap_or_default(),
+            request.serve.sends,
+            values.raw(Param::Charset).is_some(),
+        );
+        let before_capabilities = given.iter().position(|option| option.flag.long == "rsh").unwrap_or(given.len());
+        if refused.first_of(&given[..before_capabilities]).is_some() {
+            // As in rsync, the rest is not read.
+            request.capabilities.clear();
+        }
+        let option = refused.first_of(given)?;
+        Some(Error::new(Exit::Unsupported, format!("rsync: The server is configured to refuse {option}")))
+    }
+
+    /// Returns the link to the client, behind its arguments. `timeout_secs`: 0 for none.
+    fn link(&mut self, timeout_secs: u32) -> Result<Link, Refusal> {
+        let idle = (timeout_secs > 0).then(|| Duration::from_secs(timeout_secs.into()));
+        let patience = Patience { stop: self.env.stop.clone(), ..Patience::of_a_copy(idle) };
+        let leaves = patience.beaten.clone();
+        let link = self.env.handle_signals().and_then(|()| stdio::link(patience))?;
+        let reader = Box::new(std::mem::take(&mut self.input.buffer).chain(link.reader));
+        Ok(Link { reader, leave: Some(Box::new(move || leaves.store(true, Ordering::Relaxed))), ..link })
+    }
+
+    /// Returns what logs the transfers, if the module wants that.
+    fn transfer_log(&self, values: &Values, options: &Options, sends: bool) -> Option<TextReporter> {
+        let format = self.text(values, Param::LogFormat).filter(|_| values.flag(Param::TransferLogging))?;
+        let format = Format::of_module(&format, &|letter| self.log_constant(letter));
+        let log = self.log.clone();
+        Some(copy::transfer_log(self.env, options, sends, format, Box::new(move |line| log.put(line))))
     }
 
     /// Returns the value of an escape of `log format` that is the same for the whole session.
