@@ -304,7 +304,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         // No shell has expanded these.
         operands => operands.iter().flat_map(|path| glob::expand(&at_home(env, path))).collect(),
     };
-    if operands.is_empty() && !(options.select.list_only && !setup.server_sends) {
+    if operands.is_empty() && (setup.server_sends || !options.select.list_only) {
         return Err(rejected_request("no path given").into());
     }
     let beyond = authority.is_limited().then(|| beyond(setup, &options, &operands)).flatten();

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
+use crate::fs::trusted_path;
 use crate::options::{Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Encoder, Message, ProtocolSupport, Setup};
@@ -128,7 +129,7 @@ impl Encoder for ModuleEncoder {
                 (&mut no_problems[..], &[][..])
             }
             Message::Fail { message, .. } => {
-                let lines = message.split(|&byte| byte == b'\n').map(|line| (log.in_module)(line.to_vec()));
+                let lines = trusted_path::lines(message).map(|line| (log.in_module)(line.to_vec()));
                 *message = lines.collect::<Vec<_>>().join(&b'\n');
                 (&mut no_problems[..], &[][..])
             }
