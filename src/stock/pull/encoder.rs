@@ -92,7 +92,7 @@ impl PullEncoder {
         PullEncoder { unchanged_dest: Some(dest), ..self }
     }
 
-    /// Makes the sender a client that reports all items. See [`PullIntake::serving`].
+    /// Makes the sender a client that reports all items. See [`PullIntake::serving`](super::PullIntake::serving).
     pub fn serving(self, terms: &StockTerms, has_xattrs: bool) -> PullEncoder {
         PullEncoder { has_xattrs, framing: Framing::of_server(terms), ..self }
     }

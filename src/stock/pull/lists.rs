@@ -48,7 +48,7 @@ pub(super) struct Listing {
     pub(super) places: Vec<u32>,
     /// The memory that it takes, in bytes.
     pub(super) cost: u64,
-    /// See [`ListingIndex::dirs`].
+    /// See [`ListingIndex::dirs`](super::ListingIndex::dirs).
     pub(super) dirs: (u32, Vec<u32>),
 }
 
