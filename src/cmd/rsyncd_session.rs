@@ -112,7 +112,10 @@ impl HandshakeReader {
             }
             let millis = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).clamp(1, LOOK_MS);
             if sys::wait_readable(self.input.as_fd(), millis)? {
-                return sys::receive(self.input.as_fd(), into);
+                let count = sys::receive(self.input.as_fd(), into)?;
+                // On a pipe, this fails.
+                let _ = sys::acknowledge_at_once(self.input.as_fd());
+                return Ok(count);
             }
         }
     }

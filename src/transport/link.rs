@@ -128,12 +128,15 @@ pub const LOOK_MS: u32 = 100;
 pub struct PatientReader<R> {
     reader: R,
     patience: Patience,
+    /// It is a TCP connection, whose peer may wait for acknowledgements.
+    is_tcp: bool,
 }
 
 impl<R: AsFd> PatientReader<R> {
     /// Reads from a pipe or socket.
     pub fn new(reader: R, patience: Patience) -> PatientReader<R> {
-        PatientReader { reader, patience }
+        let is_tcp = sys::acknowledge_at_once(reader.as_fd()).is_ok();
+        PatientReader { reader, patience, is_tcp }
     }
 }
 
@@ -147,7 +150,13 @@ impl<R: AsFd> Read for PatientReader<R> {
                 match sys::receive(self.reader.as_fd(), into) {
                     // Another process may have made the shared pipe non-blocking.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    received => return received,
+                    received => {
+                        if self.is_tcp {
+                            // Without it, the peer only waits longer.
+                            let _ = sys::acknowledge_at_once(self.reader.as_fd());
+                        }
+                        return received;
+                    }
                 }
             }
             waited = waits.elapsed();
@@ -170,5 +179,30 @@ impl<W: AsFd> Write for BlockingWriter<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    #[test]
+    fn tcp_peer_is_acknowledged_at_once() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut ours, _) = listener.accept().unwrap();
+        let mut reader = PatientReader::new(ours.try_clone().unwrap(), Patience::of_a_copy(None));
+        // After some answers, the system delays an acknowledgement, to send it with the next answer.
+        for _ in 0..8 {
+            peer.write_all(b"?").unwrap();
+            reader.read_exact(&mut [0]).unwrap();
+            ours.write_all(b"!").unwrap();
+            peer.read_exact(&mut [0]).unwrap();
+        }
+        assert!(!rustix::net::sockopt::tcp_quickack(&ours).unwrap());
+        peer.write_all(b"?").unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        assert!(rustix::net::sockopt::tcp_quickack(&ours).unwrap());
     }
 }

@@ -252,6 +252,12 @@ pub fn send_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_nodelay(socket, true)?)
 }
 
+/// Acknowledges at once what a TCP connection has received. A peer that gathers short messages, as rsync does, waits for
+/// that. Holds only until the connection is used again. Fails for other descriptors.
+pub fn acknowledge_at_once(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
+}
+
 /// Makes the system probe the peer of a TCP connection every `probe`, and close the connection after `idle` without an
 /// answer.
 pub fn watch_connection(socket: BorrowedFd<'_>, probe: std::time::Duration, idle: std::time::Duration) {
