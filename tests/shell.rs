@@ -869,7 +869,7 @@ fn session_beyond_the_forced_command_is_rejected() {
         std::fs::create_dir_all(scene.path("dst")).unwrap();
         std::fs::write(scene.path("dst/extra"), "x").unwrap();
         let output = forced(&scene, fixed, line);
-        let message = format!("request rejected: {word} is not permitted by the forced command");
+        let message = format!("request rejected: {word} is not on the command line of this server");
         assert_ended(&output, 2, &[&message]);
         assert!(scene.path("dst/extra").exists() && scene.path("src/a").exists() && !scene.path("x.log").exists());
         assert!(!scene.path("dst/a").exists(), "{line}");

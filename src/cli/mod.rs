@@ -347,8 +347,8 @@ fn excess(session: &Options, line: &Options, sends: bool) -> Option<&'static str
             ("--insecure-links", options.preserve.link_owners == LinkOwners::Anyone),
             ("--remove-source-files", sends && options.select.remove_source != RemoveSource::No),
             ("--delete", !sends && options.delete.when.is_some()),
-            ("--copy-devices", options.select.copy_devices),
-            ("--write-devices", options.preserve.write_devices),
+            ("--copy-devices", sends && options.select.copy_devices),
+            ("--write-devices", !sends && options.preserve.write_devices),
             ("--copy-as", options.copy_as.is_some()),
         ]
     };

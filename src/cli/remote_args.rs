@@ -341,6 +341,8 @@ mod tests {
             "--append-verify --copy-dest=x --copy-dest=/y --usermap=0:1 --chown=:2 -B700 -zz --zl=3 s h:d",
             "-nqI --existing --ignore-existing --max-delete=0 --force --ignore-errors -OJK --safe-links s h:d",
             "-rlptgoDmLk --copy-unsafe-links --no-implied-dirs -R --remove-sent-files h:s d",
+            "-r --copy-devices --write-devices --remove-source-files --delete s h:d",
+            "-r --copy-devices --write-devices --remove-source-files --delete h:s d",
         ] {
             let mut copy = copy(line);
             let far = copy.far.unwrap();
