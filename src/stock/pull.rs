@@ -1064,6 +1064,17 @@ mod tests {
         }
     }
 
+    /// The receiver can be done with the only list before the reading thread knows that it is the last one.
+    #[test]
+    fn first_requests_are_ended_as_soon_as_all_are_sent() {
+        let (options, inbox) = (Options::default(), ReceiverInbox::default());
+        let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
+        intake.shared.lock().lists.push(List { first: 0, is_done: false });
+        let mut out = Vec::new();
+        encoder.encode(&Message::Done(crate::flist::NO_LISTING), &mut out).unwrap();
+        assert_eq!(out.iter().skip(4).count(), 1);
+    }
+
     /// A sender that has listed no more would answer with the end of all lists.
     #[test]
     fn end_of_the_last_known_list_waits_for_the_next() {

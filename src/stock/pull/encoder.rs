@@ -200,7 +200,11 @@ impl PullEncoder {
 
     /// Appends the ends of all lists, unless they are sent.
     fn end_all_lists(&mut self, out: &mut Vec<u8>) {
-        self.shared.lock().lists.iter_mut().for_each(|list| list.is_done = true);
+        let mut shared = self.shared.lock();
+        shared.lists.iter_mut().for_each(|list| list.is_done = true);
+        // The thread that reads passes a list on before it notes that it is the last one.
+        shared.has_all_lists = true;
+        drop(shared);
         self.end_lists(out);
     }
 
