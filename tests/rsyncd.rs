@@ -485,6 +485,21 @@ fn symlinks_are_restored_when_they_are_sent() {
     }
 }
 
+/// Symlinks of the source are changed on the way, so equal ones at both ends are not up to date.
+#[test]
+fn symlinks_that_lead_outside_are_replaced() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell("cp -a mod orig; cp -a mod links");
+    let links = |seen: &Seen| seen.trees[1].matches("up l").count() + seen.trees[1].matches("abs l").count();
+    for module in ["use chroot = no", "munge symlinks = yes"] {
+        let module = format!("{module}\nuid = 0\ngid = 0\nread only = no");
+        let seen = scene.agree(("", &module), &["-rlt", "links/", "h::m/"]);
+        assert_eq!(links(&seen), 2, "{seen:?}");
+        assert!(!seen.trees[1].contains(" ../out "), "{seen:?}");
+    }
+}
+
 #[test]
 fn refused_options_end_the_session() {
     let scene = Scene::new();

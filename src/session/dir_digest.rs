@@ -7,10 +7,11 @@ use crate::digest::KeyedHasher;
 use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
-use crate::options::Options;
+use crate::options::{Options, PeerLinks};
 use crate::path::RelPath;
 use crate::plan::Compared;
 use crate::plan::quick_check::examined_time;
+use crate::plan::safelink;
 use crate::proto::message::DIGEST_LEN_BYTES;
 
 /// Computes directory digests.
@@ -40,14 +41,15 @@ impl Digester<'_> {
         put_bytes(&mut text, path.as_bytes());
         for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
             put_bytes(&mut text, list.name(entry));
-            self.put(&mut text, entry)?;
+            self.put(&mut text, entry, path.depth())?;
         }
         let mut hasher = KeyedHasher::new(&self.key);
         hasher.update(&text);
         Some(hasher.finish())
     }
 
-    fn put(&self, text: &mut Vec<u8>, entry: &Entry) -> Option<()> {
+    /// Adds an entry. `depth`: see [`safelink::sanitize`].
+    fn put(&self, text: &mut Vec<u8>, entry: &Entry, depth: usize) -> Option<()> {
         let preserve = &self.options.preserve;
         let kind = entry.kind();
         let is_kept = match kind {
@@ -58,7 +60,9 @@ impl Digester<'_> {
         };
         // Other names of the file may be in directories that are listed.
         let is_in_group = self.is_sender && preserve.hard_links && entry.inode.is_some();
-        if !is_kept || entry.is_unsettled() || is_in_group {
+        // A receiver compares targets after it has changed those of the source.
+        let is_changed = !self.is_sender && kind == Kind::Symlink && self.changes_target(entry.target(), depth);
+        if !is_kept || entry.is_unsettled() || is_in_group || is_changed {
             return None;
         }
         let Compared { perms, mtime, owner, group, atime, acls, xattrs } = Compared::of(kind, preserve);
@@ -94,6 +98,15 @@ impl Digester<'_> {
             put_bytes(text, value);
         }
         Some(())
+    }
+
+    /// Returns whether a symlink with this target would not arrive as it is.
+    fn changes_target(&self, target: &[u8], depth: usize) -> bool {
+        match self.options.preserve.peer_links {
+            PeerLinks::AsSent => false,
+            PeerLinks::Munged => true,
+            PeerLinks::Sanitized => safelink::sanitize(target, depth) != target,
+        }
     }
 
     /// Adds an id by its name if that name maps back to the id. Id 0 is the same everywhere, so it is added as a
