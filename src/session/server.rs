@@ -9,7 +9,7 @@ use crate::flist::Kind;
 use crate::fs::trusted_path;
 use crate::options::{Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Encoder, Message, ProtocolSupport, Setup};
+use crate::proto::{DirListing, Encoder, Message, ProtocolSupport, Roots, Setup};
 use crate::report::event::{Event, Item, Problem, Update};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
@@ -106,60 +106,67 @@ struct ModuleEncoder {
     inner: Box<dyn Encoder + Send>,
     log: Arc<ModuleLog>,
     output: Output,
+    /// This end receives.
+    receives: bool,
+}
+
+impl ModuleEncoder {
+    /// Logs problems and notes. Returns the problems as the client gets them, or `None` if there is nothing to log.
+    fn logged(&self, problems: &[Problem], notes: &[Vec<u8>]) -> Option<Vec<Problem>> {
+        notes.iter().for_each(|note| (self.log.put)(note));
+        let problems: Vec<_> = problems.iter().map(|problem| self.log.problem(problem.clone())).collect();
+        (!problems.is_empty()).then_some(problems)
+    }
+
+    /// Logs what a message reports. Returns the message to send in its place, if it is another one.
+    fn changed(&self, message: &Message) -> Option<Message> {
+        Some(match message {
+            Message::Roots(roots) => {
+                let problems = self.logged(&roots.problems, &roots.notes)?;
+                Message::Roots(Box::new(Roots { problems, ..(**roots).clone() }))
+            }
+            Message::Dir(listing) => {
+                let problems = self.logged(&listing.problems, &listing.notes)?;
+                Message::Dir(Box::new(DirListing { problems, ..(**listing).clone() }))
+            }
+            Message::More { list, subs, problems, notes, last } => {
+                let problems = self.logged(problems, notes)?;
+                Message::More { list: list.clone(), subs: subs.clone(), problems, notes: notes.clone(), last: *last }
+            }
+            Message::Unsent { file, lane, problem: Some(problem) } => {
+                Message::Unsent { file: *file, lane: *lane, problem: Some(self.log.problem(problem.clone())) }
+            }
+            Message::Event(Event::Problem(problem)) if !(self.receives && is_of_sender(problem)) => {
+                Message::Event(Event::Problem(self.log.problem(problem.clone())))
+            }
+            Message::Event(Event::Note(note)) => {
+                (self.log.put)(note);
+                return None;
+            }
+            Message::Event(Event::Item(item)) => {
+                logged_name(item, &self.output).iter().for_each(|line| (self.log.put)(line));
+                return None;
+            }
+            Message::Fail { exit, message, role } => {
+                let lines = trusted_path::lines(message).map(|line| (self.log.in_module)(line.to_vec()));
+                Message::Fail { exit: *exit, message: lines.collect::<Vec<_>>().join(&b'\n'), role }
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl Encoder for ModuleEncoder {
     fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<(), Error> {
-        if !reports(message) {
-            return self.inner.encode(message, out);
-        }
-        let log = &self.log;
-        let mut message = message.clone();
-        let mut no_problems = [];
-        let (problems, notes) = match &mut message {
-            Message::Roots(roots) => (&mut roots.problems[..], &roots.notes[..]),
-            Message::Dir(listing) => (&mut listing.problems[..], &listing.notes[..]),
-            Message::More { problems, notes, .. } => (&mut problems[..], &notes[..]),
-            Message::Unsent { problem: Some(problem), .. } | Message::Event(Event::Problem(problem)) => {
-                (std::slice::from_mut(problem), &[][..])
-            }
-            Message::Event(Event::Note(note)) => (&mut no_problems[..], std::slice::from_ref(note)),
-            Message::Event(Event::Item(item)) => {
-                logged_name(item, &self.output).iter().for_each(|line| (log.put)(line));
-                (&mut no_problems[..], &[][..])
-            }
-            Message::Fail { message, .. } => {
-                let lines = trusted_path::lines(message).map(|line| (log.in_module)(line.to_vec()));
-                *message = lines.collect::<Vec<_>>().join(&b'\n');
-                (&mut no_problems[..], &[][..])
-            }
-            _ => (&mut no_problems[..], &[][..]),
-        };
-        for problem in problems {
-            *problem = log.problem(problem.clone());
-        }
-        notes.iter().for_each(|note| (log.put)(note));
-        self.inner.encode(&message, out)
+        let changed = self.changed(message);
+        self.inner.encode(changed.as_ref().unwrap_or(message), out)
     }
 }
 
-/// Returns whether a message of a server reports what it has done or could not do.
-fn reports(message: &Message) -> bool {
-    match message {
-        Message::Roots(roots) => !(roots.problems.is_empty() && roots.notes.is_empty()),
-        Message::Dir(listing) => !(listing.problems.is_empty() && listing.notes.is_empty()),
-        Message::More { problems, notes, .. } => !(problems.is_empty() && notes.is_empty()),
-        Message::Unsent { problem, .. } => problem.is_some(),
-        Message::Event(event) => !is_of_sender(event),
-        Message::Fail { .. } => true,
-        _ => false,
-    }
-}
-
-/// Returns whether an event is a problem of the sender, which sends it in listings. As an event, it is one of the client.
-fn is_of_sender(event: &Event) -> bool {
+/// Returns whether a problem that a receiver reports came with a listing: it is one of the sender, which is the client.
+fn is_of_sender(problem: &Problem) -> bool {
     let starts = [&b"rsync: [sender] "[..], b"file has vanished: ", b"symlink has no referent: "];
-    matches!(event, Event::Problem(problem) if starts.iter().any(|start| problem.line.starts_with(start)))
+    starts.iter().any(|start| problem.line.starts_with(start))
 }
 
 impl Server<'_> {
@@ -200,7 +207,7 @@ impl Server<'_> {
             Some(log) => {
                 let output =
                     settled.as_ref().map_or_else(|_| Output::default(), |settled| settled.options.output.clone());
-                Box::new(ModuleEncoder { inner: dialect, log, output })
+                Box::new(ModuleEncoder { inner: dialect, log, output, receives: !setup.server_sends })
             }
             None => dialect,
         };
@@ -298,5 +305,38 @@ impl Server<'_> {
             }
         }
         exit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Dialect as _, Native};
+    use crate::report::event::Weight;
+    use parking_lot::Mutex;
+
+    /// A receiver also reports what came with the listings of its client, which is not about files of the module.
+    #[test]
+    fn only_problems_of_this_end_are_in_the_module() {
+        const LINE: &[u8] = b"rsync: [sender] link_stat \"x\" failed";
+        for (receives, sent, count) in [(false, &b"in module"[..], 1), (true, LINE, 0)] {
+            let logged = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+            let log = ModuleLog {
+                in_module: Box::new(|_| b"in module".to_vec()),
+                put: Box::new({
+                    let logged = logged.clone();
+                    move |line| logged.lock().push(line.to_vec())
+                }),
+            };
+            let (inner, output) = (Box::new(Native::new(1)), Output::default());
+            let mut encoder = ModuleEncoder { inner, log: Arc::new(log), output, receives };
+            let mut out = Vec::new();
+            let problem = Problem::new(LINE, Weight::Failed);
+            encoder.encode(&Message::Event(Event::Problem(problem)), &mut out).unwrap();
+            let decoded = Native::new(1).decode(&mut &out[..]).unwrap();
+            let Some(Message::Event(Event::Problem(problem))) = decoded else { panic!("{decoded:?}") };
+            assert_eq!(problem.line, sent);
+            assert_eq!(logged.lock().len(), count);
+        }
     }
 }
