@@ -17,10 +17,13 @@ pub struct Error {
     pub role: &'static str,
 }
 
+/// The role of a new error.
+const CLIENT: &str = "client";
+
 impl Error {
     /// Creates an error of the client. The message forms its own line.
     pub fn new(exit: Exit, message: impl Into<Vec<u8>>) -> Error {
-        Error { exit, message: message.into(), hint: None, role: "client" }
+        Error { exit, message: message.into(), hint: None, role: CLIENT }
     }
 
     /// Returns the same error with a hint for the user.
@@ -59,6 +62,11 @@ impl Error {
     pub fn by(mut self, role: &'static str) -> Error {
         self.role = role;
         self
+    }
+
+    /// Returns the same error, reported by another role unless [`Error::by`] has named one.
+    pub fn or_by(self, role: &'static str) -> Error {
+        if self.role == CLIENT { self.by(role) } else { self }
     }
 
     /// Creates an error for a wrong command line.

@@ -248,10 +248,7 @@ impl StockClient<'_> {
             Some(recorder) => ended.and_then(|()| recorder.end()).map_err(|error| recorder.cause_of(error)),
             None => ended,
         };
-        ended.map_err(|error| {
-            let error = if error.role == Error::new(error.exit, "").role { error.by(role) } else { error };
-            in_words_of_rsync(error, &traffic, role)
-        })
+        ended.map_err(|error| in_words_of_rsync(error.or_by(role), &traffic, role))
     }
 
     /// Copies from a batch file. The options are those of its header.
@@ -285,7 +282,7 @@ impl StockClient<'_> {
             (Err(error), Err(cause)) if error.exit == Exit::Stream => Err(cause),
             (ended, _) => ended,
         };
-        ended.map_err(|error| if error.role == Error::new(error.exit, "").role { error.by("Receiver") } else { error })
+        ended.map_err(|error| error.or_by("Receiver"))
     }
 
     fn pull(
@@ -479,12 +476,7 @@ impl StockClient<'_> {
         }
         filter_list::encode_rules_end(&mut data);
         framing.data(&data, &mut out);
-        let mut names = Vec::new();
-        if let Some(listed) = listed {
-            listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut names));
-            filter_list::encode_names_end(&mut names);
-        }
-        framing.names(&names, &mut out);
+        framing.names(&listed.map_or_else(Vec::new, early::encode_names), &mut out);
         Ok(out)
     }
 }

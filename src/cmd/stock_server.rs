@@ -112,9 +112,7 @@ fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: C
     let ended = serve_over(env, request, &options, (link.link, None), &mut tally);
     match ended {
         Ok(()) => tally.exit_of_server(),
-        // An error without a role is one of this end.
-        Err(error) if error.role == Error::new(error.exit, "").role => fail(env, &error.by(role_of(request))),
-        Err(error) => fail(env, &error),
+        Err(error) => fail(env, &error.or_by(role_of(request))),
     }
 }
 

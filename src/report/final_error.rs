@@ -23,8 +23,7 @@ pub fn error_line(exit: Exit, role: &str) -> Vec<u8> {
 
 /// Returns the lines that report an error: its message, its hint, and the closing line. `role`: the one of this end.
 pub fn error_lines(error: &Error, role: &'static str) -> Vec<Vec<u8>> {
-    // An error without a role is one of this end.
-    let role = if error.role == Error::new(error.exit, "").role { role } else { error.role };
+    let role = error.clone().or_by(role).role;
     let hint = error.hint_line().map(String::into_bytes);
     let lines = error.message.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
     let lines = lines.chain(hint).chain([error_line(error.exit, role)]);

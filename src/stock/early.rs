@@ -63,6 +63,14 @@ pub fn names_of_server(
     Ok((names, Link { reader, ..link }))
 }
 
+/// Encodes the names of `--files-from`.
+pub fn encode_names(listed: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut out));
+    filter_list::encode_names_end(&mut out);
+    out
+}
+
 /// Reads the names of `--files-from`.
 pub fn read_names(input: &mut impl Read) -> decode_error::Result<Vec<Vec<u8>>> {
     Ok(filter_list::decode_names(input)?.into_iter().map(charset::listed_from_wire).collect())

@@ -3,17 +3,16 @@
 use super::framing::Framing;
 use super::pull::{self, UnchangedDest};
 use super::serve::{Opening, StockServer};
-use super::{StockTerms, in_words_of_rsync, older, send};
+use super::{StockTerms, early, in_words_of_rsync, older, send};
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
-use crate::fs::{charset, sys};
+use crate::fs::sys;
 use crate::options::{Batch, Options};
 use crate::path;
 use crate::proto::Message;
-use crate::proto::rsync::filter_list;
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Wants};
 use crate::report::format::{self, Format};
@@ -126,10 +125,8 @@ impl StockServer<'_> {
 
 /// Returns the names of `--files-from` as they are sent.
 fn names(listed: &[Vec<u8>], framing: Framing) -> Vec<u8> {
-    let (mut data, mut out) = (Vec::new(), Vec::new());
-    listed.iter().for_each(|name| filter_list::encode_name(&charset::listed_to_wire(name), &mut data));
-    filter_list::encode_names_end(&mut data);
-    framing.names(&data, &mut out);
+    let mut out = Vec::new();
+    framing.names(&early::encode_names(listed), &mut out);
     out
 }
 
