@@ -174,7 +174,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let server_stops = match authority {
         Authority::Grant(_) => env.handle_server_stop().unwrap_or_default(),
-        Authority::CommandLine(_) | Authority::Module(_) | Authority::Nothing(_) => Arc::default(),
+        _ => Arc::default(),
     };
     let settle = |setup: &Setup| {
         let settled = settle(setup, authority, env)?;

@@ -37,8 +37,7 @@ pub(super) fn run(
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let end_of_list = || {
         let ListTotal { entries, bytes, complete } = count_so_far(plans, unnamed);
-        let is_new = complete && !plans.is_unbounded();
-        is_new.then_some(Event::Listed { entries, bytes, complete })
+        (complete && !plans.is_unbounded()).then_some(Event::Listed { entries, bytes, complete })
     };
     let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
     let must_not_wait = context.is_peer_silent();
