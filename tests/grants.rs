@@ -161,6 +161,9 @@ fn option_directories_outside_the_roots_are_not_accessed() {
         let output = scene.run(&format!("-ai {option}=TOP/out/tree src/ host:TOP/in/made{option}/"));
         let made = scene.path(&format!("in/made{option}/f"));
         assert!(made.exists(), "{option}: not sent over the link: {output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let is_reported = printed.contains("out/tree: outside of the granted directories");
+        assert!(output.status.code() == Some(23) && is_reported, "{option}: {output:?}");
         use std::os::unix::fs::MetadataExt as _;
         assert_eq!(std::fs::metadata(made).unwrap().nlink(), 1, "{option}");
         assert_eq!(scene.outside(), before, "{option}");

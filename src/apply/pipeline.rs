@@ -166,7 +166,7 @@ impl Receiving<'_> {
         let (options, to, wants) = (self.terms.options, self.to, self.wants);
         let Looks { policy, is_super, wanted, for_backups } = looks;
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
-        let alternates = self.alternates(listener);
+        let alternates = self.alternates(listener, tally);
         let walk = DestWalk {
             policy: policy.clone(),
             wanted,

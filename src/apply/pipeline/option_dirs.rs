@@ -11,6 +11,7 @@ use crate::fs::{errno, sandbox, trusted_path};
 use crate::options::AltKind;
 use crate::path;
 use crate::report::event::{Event, Problem, Weight};
+use crate::report::tally::Tally;
 use crate::walk::alternate::Alternate;
 use crate::walk::arg_path;
 use std::io;
@@ -30,7 +31,7 @@ impl Receiving<'_> {
     }
 
     /// Opens the alternate trees. One that does not exist is reported and left out.
-    pub(super) fn alternates(&self, listener: &mut dyn EventSink) -> Vec<Alternate> {
+    pub(super) fn alternates(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Vec<Alternate> {
         let Some(alt) = &self.terms.options.delta.alt_dest else { return Vec::new() };
         let owners = self.terms.options.preserve.link_owners;
         let mut found = Vec::new();
@@ -62,6 +63,7 @@ impl Receiving<'_> {
                         }
                         false => ([format!("{option} arg {what}: ").as_bytes(), &given].concat(), Weight::Warning),
                     };
+                    tally.problem(weight);
                     listener.report(&Event::Problem(Problem::new(line, weight)));
                     None
                 }
