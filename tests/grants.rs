@@ -311,13 +311,13 @@ fn missing_root_is_reported() {
     assert!(!scene.run("-a host: got/").status.success() || scene.path("got/h").exists());
 }
 
-/// Returns a command prefix that makes `openat2` fail with ENOSYS (its number is 437 on every architecture).
-fn without_openat2() -> String {
+/// Returns a command prefix that makes the system call with this number fail with ENOSYS.
+pub fn without_call(number: u32) -> String {
     let prctl = if cfg!(target_arch = "x86_64") { 157 } else { 167 };
-    // BPF: load the number of the call; if it is 437, return ENOSYS; otherwise allow. PR_SET_NO_NEW_PRIVS,
+    // BPF: load the number of the call; if it is the given one, return ENOSYS; otherwise allow. PR_SET_NO_NEW_PRIVS,
     // PR_SET_SECCOMP.
     let script = format!(
-        "my $f = pack(\"SCCL\" x 4, 0x20,0,0,0, 0x15,0,1,437, 6,0,0,0x50026, 6,0,0,0x7fff0000); \
+        "my $f = pack(\"SCCL\" x 4, 0x20,0,0,0, 0x15,0,1,{number}, 6,0,0,0x50026, 6,0,0,0x7fff0000); \
          my $p = pack(\"S x6 P\", 4, $f); \
          syscall({prctl}, 38, 1, 0, 0, 0) == 0 && syscall({prctl}, 22, 2, $p) == 0 or exit 77; exec @ARGV"
     );
@@ -328,7 +328,8 @@ fn without_openat2() -> String {
 #[test]
 fn kernel_without_openat2_rejects_limited_grants() {
     let scene = Scene::new("--root TOP/in");
-    let before = without_openat2();
+    // `openat2` has this number on every architecture.
+    let before = without_call(437);
     let sh = |line: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("exec {before} {line}")]).current_dir(scene.path("")).stdin(Stdio::null());

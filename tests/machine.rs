@@ -476,6 +476,24 @@ fn little_address_space_is_enough_or_ends_a_copy_with_an_error() {
 }
 
 #[test]
+fn copies_without_getrandom() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let number = if cfg!(target_arch = "x86_64") { 318 } else { 278 };
+    for (dest, [from, to]) in few_files(dir.path()) {
+        let program = oracle::under_test().display();
+        let line = format!(
+            "exec {} {program} -a -e ./shell --rsync-path={program} {from} {to}",
+            crate::grants::without_call(number)
+        );
+        let output = Command::new("sh").args(["-c", &line]).current_dir(dir.path()).output().unwrap();
+        if output.status.code() == Some(77) {
+            return report_skip("copies_without_getrandom", "perl cannot block a system call here");
+        }
+        assert!(output.status.success() && output.stderr.is_empty(), "{dest}: {output:?}");
+    }
+}
+
+#[test]
 fn few_processes_are_enough_or_end_a_copy_with_an_error() {
     const NAME: &str = "few_processes_are_enough_or_end_a_copy_with_an_error";
     // No other process on this machine has this user.
