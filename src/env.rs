@@ -310,6 +310,10 @@ pub const NETWORK: &str = "network";
 pub fn end_on_panic() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        // The standard library panics if a new thread gets no memory for its signal stack.
+        if info.location().is_some_and(|at| at.file().ends_with("/stack_overflow.rs")) {
+            crate::fs::sys::out_of_memory();
+        }
         default_hook(info);
         if matches!(std::thread::current().name(), Some(CLIENT_THREAD | NETWORK)) {
             return;

@@ -74,7 +74,7 @@ fn not_null(at: *mut u8) -> *mut u8 {
 /// Ends the process without allocating. Temporary files stay; the next run removes them, as after a kill.
 #[cold]
 #[allow(unsafe_code)]
-fn out_of_memory() -> ! {
+pub fn out_of_memory() -> ! {
     const WORDS: &[u8] = b"sparsync: out of memory\nrsync error: error allocating core memory buffers (code 22)\n";
     // The exit code reports the error as well.
     let _ = rustix::io::write(rustix::stdio::stderr(), WORDS);
