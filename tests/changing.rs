@@ -7,6 +7,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -157,7 +158,7 @@ fn vanished_source_file_exits_24() {
     let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
     let mut n = 1;
     let mut is_reported = false;
-    while let Some((stage, output)) = held_at(&scene, n, vanish) {
+    while let Some((stage, output)) = held_at(&scene, n, &[], |stage| vanish(&stage.top)) {
         let line = format!("file has vanished: \"{}/src/z\"\n", stage.top.display());
         if output.exit == 24 {
             let stderr = String::from_utf8_lossy(&output.stderr);
@@ -303,6 +304,46 @@ fn delete_keeps_an_extra_directory_in_which_another_run_writes() {
     }
 }
 
+/// A run waits at each of its calls until another run of the same copy has ended. Then nothing is torn, no temporary
+/// file is left, and if both have succeeded, nothing is missing.
+#[test]
+fn two_runs_on_one_destination() {
+    for options in [
+        &["-aH", "--delete"][..],
+        &["-a", "--delete-after", "--delay-updates"],
+        &["-a", "--partial-dir=.part", "--no-whole-file"],
+        &["-aH", "--partial"],
+        &["-a", "--remove-source-files"],
+    ] {
+        let scene = Scene { options, build: small, backups: &[] };
+        // With an even number of words, temporary files have names.
+        let hooks = if options.len() % 2 == 0 { vec![("SPARSYNC_NAMED", "1".to_owned())] } else { Vec::new() };
+        for n in (1..).step_by(3) {
+            let other = Mutex::new(None);
+            let runs = |stage: &Stage| {
+                *other.lock().unwrap() = Some(stage.run_program(oracle::under_test(), options, &hooks));
+            };
+            let before = Stage::new(&scene);
+            let [old, new] = ["dst", "src"].map(|tree| files(&before.top.join(tree)));
+            let Some((stage, held)) = held_at(&scene, n, &hooks, runs) else { break };
+            let other = other.into_inner().unwrap().expect("it has run");
+            let shown = |run: &Output| format!("exit {}, {}", run.exit, run.stderr.escape_ascii());
+            let shown = format!("{options:?}, held at call {n}: {}, the other: {}", shown(&held), shown(&other));
+            // These runs move files that the other one needs.
+            let moves = ["--delay-updates", "--remove-source-files"].iter().any(|word| options.contains(word));
+            let is_well = |run: &Output| if moves { ended_normally(run) } else { run.exit == 0 };
+            assert!(is_well(&held) && is_well(&other), "{shown}");
+            let got = files(&stage.top.join("dst"));
+            for (path, content) in &got {
+                assert!([&old, &new].iter().any(|tree| tree.get(path) == Some(content)), "{}: {shown}", path.display());
+            }
+            assert!(new.iter().all(|(path, content)| got.get(path) == Some(content)), "{got:?}: {shown}");
+            let last = stage.run_program(oracle::under_test(), options, &[]);
+            assert_eq!(last.exit, 0, "{}: {shown}", last.stderr.escape_ascii());
+        }
+    }
+}
+
 // ── helpers ─────────────────────────────────────────────────────────────────────────────────────
 
 /// Runs the scene repeatedly, with the change before call 1, then before call 2, and so on.
@@ -310,7 +351,7 @@ fn delete_keeps_an_extra_directory_in_which_another_run_writes() {
 fn at_every_call(change: &Change) {
     let scene = Scene { options: change.options, build: change.build, backups: &[] };
     let mut n = 1;
-    while let Some((stage, output)) = held_at(&scene, n, change.happens) {
+    while let Some((stage, output)) = held_at(&scene, n, &[], |stage| (change.happens)(&stage.top)) {
         let describe =
             || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
         assert!(ended_normally(&output), "{}", describe());
@@ -345,8 +386,11 @@ fn ended_normally(output: &Output) -> bool {
     matches!(output.exit, 0 | 23 | 24) && !String::from_utf8_lossy(&output.stderr).contains("panicked")
 }
 
+/// Environment variables for hooks of the program.
+type Hooks<'a> = &'a [(&'static str, String)];
+
 /// Runs the scene, holds it at the n-th call and makes the change there. Returns `None` if the run ended before that.
-fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)> {
+fn held_at(scene: &Scene, n: u64, hooks: Hooks<'_>, happens: impl Fn(&Stage) + Sync) -> Option<(Stage, Output)> {
     let stage = Stage::new(scene);
     let gate = stage.top.join("gate");
     fifo(&gate);
@@ -357,12 +401,13 @@ fn held_at(scene: &Scene, n: u64, happens: fn(&Path)) -> Option<(Stage, Output)>
             let _open = std::fs::File::options().write(true).open(&gate).expect("scratch supports fifos");
             let is_held = !is_over.load(Ordering::SeqCst);
             if is_held {
-                happens(&stage.top);
+                happens(&stage);
             }
             is_held
         });
         let hold = format!("{n}:{}", gate.display());
-        let output = stage.run_program(oracle::under_test(), scene.options, &[("SPARSYNC_HOLD_AT", hold)]);
+        let hooks = [&[("SPARSYNC_HOLD_AT", hold)], hooks].concat();
+        let output = stage.run_program(oracle::under_test(), scene.options, &hooks);
         is_over.store(true, Ordering::SeqCst);
         let other_end = rustix::fs::openat(CWD, &gate, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
         let was_held = changer.join().expect("the change can be made");

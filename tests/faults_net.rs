@@ -17,6 +17,7 @@ use crate::faults::{Scene as Trees, Stage, both, files, is_temp, write};
 use crate::kit::{Lens, report_skip, snapshot, until};
 use crate::reconnect::sessions_of;
 use crate::server::Scene;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 /// The direction of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +223,32 @@ fn the_server_over_quic() {
 fn the_server_over_tls() {
     dies_at_each("tls", Direction::Push, Victim::Server, &[2]);
     dies_at_each("tls", Direction::Pull, Victim::Server, &[1]);
+}
+
+// ── hanging ─────────────────────────────────────────────────────────────────────────────────────
+
+/// A session that hangs while its server keeps the connection alive.
+#[test]
+fn a_hanging_session_ends_the_run_with_the_timeout() {
+    for (transport, way) in [("quic", Direction::Push), ("tls", Direction::Pull)] {
+        let copy = Copy::new(transport, way, both);
+        let source = files(&copy.trees.top.join("src"));
+        let fifo = copy.trees.top.join("hold");
+        mknodat(CWD, &fifo, FileType::Fifo, 0o600.into(), 0).expect("scratch supports fifos");
+        copy.restart(&[
+            ("SPARSYNC_HOLD_AT", format!("40:{}", fifo.display())),
+            ("SPARSYNC_FAULT_IN", "session".to_owned()),
+        ]);
+        let (output, exit) = copy.run("--timeout=1", &[]);
+        let is_held = open(&fifo, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok();
+        if !is_held && exit == 0 {
+            return report_skip("faults_net", "the program under test is a release build, which cannot be held");
+        }
+        assert_eq!(exit, 30, "{transport} {way:?}: {output:?}");
+        copy.restart(&[]);
+        copy.rests();
+        copy.finishes(&source, transport);
+    }
 }
 
 // ── one direction ───────────────────────────────────────────────────────────────────────────────

@@ -488,6 +488,6 @@ fn two_clients_copy_to_one_destination_at_once() {
         assert!(output.status.success() || output.status.code() == Some(23), "{output:?}");
     }
     // Either copy may report what the other one deleted or replaced meanwhile, but the last run finds nothing to do.
-    let output = start(&scene, "--transport=quic -aHi --delete src/ host:TOP/run/dst/").wait_with_output().unwrap();
+    let output = start(&scene, "--transport=quic -aHic --delete src/ host:TOP/run/dst/").wait_with_output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
 }
