@@ -222,7 +222,6 @@ impl StockClient<'_> {
         let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
         let role = if server_sends { "Receiver" } else { "sender" };
         let ended = greet(&mut link, agreed, (options, server_sends), words).and_then(|stock| {
-            older::check(options, stock.protocol)?;
             stock.agree_on_charset();
             let options = older::adjusted(options, stock.protocol);
             reporter.limit_to(stock.protocol);
@@ -540,6 +539,8 @@ fn greet(
     words: &[Vec<u8>],
 ) -> Result<StockTerms, Error> {
     let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
+    // The server checks the same, and may leave before it sends anything more.
+    older::check(options, protocol)?;
     let mut reader = &mut *link.reader;
     let flags =
         if protocol < 30 { CompatFlags::default() } else { CompatFlags::decode(&mut reader).map_err(failed)? };

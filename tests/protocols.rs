@@ -1,6 +1,7 @@
 //! Sessions with a stock rsync by each version of its protocol, in each role that can be tested with it.
 
-use crate::kit::{Acl, OLD, TREE, World, synctest};
+use crate::kit::{Acl, OLD, TREE, World, oracle, synctest, write_script};
+use std::process::Command;
 
 fn agree(w: &World, version: &str, options: &[&str]) {
     w.source(TREE).source("h1 h2==h1 d/h3==h1 a-dir/x a.txt a0 !bang big*300000 d.x/y").dest(OLD);
@@ -118,3 +119,21 @@ synctest!(options_of_later_protocols_are_rejected, with stock, |w: World| {
         w.agree(&["-a", "--delete", "--protocol=28", &option]);
     }
 });
+
+// The kit compares only one end.
+#[test]
+fn both_ends_reject_options_of_later_protocols() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    std::fs::create_dir(top.path().join("src")).unwrap();
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    for (client, server) in [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())] {
+        for option in ["-A", "-X", "-y", "-m"] {
+            for operands in [["src/", "h:dst"], ["h:src/", "dst"]] {
+                let mut run = Command::new(client);
+                run.args(["-a", "--protocol=28", option, "-e", "./shell"]).args(operands).current_dir(top.path());
+                let output = run.arg(format!("--rsync-path={}", server.display())).output().unwrap();
+                assert_eq!(output.status.code(), Some(2), "{client:?} {option} {operands:?}: {output:?}");
+            }
+        }
+    }
+}
