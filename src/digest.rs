@@ -327,6 +327,11 @@ pub fn shown(sum: Checksum, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>
     Ok(Some(in_shown_order(sum, hasher.finish())))
 }
 
+/// Returns a digest of a file list as `%C` prints it.
+pub fn shown_of(sum: Checksum, digest: &[u8; CONTENT_LEN_BYTES]) -> Vec<u8> {
+    in_shown_order(sum, digest[..shown_len_bytes(sum)].to_vec())
+}
+
 /// Returns a digest as it is sent in the order in which `%C` prints it.
 pub fn in_shown_order(sum: Checksum, mut digest: Vec<u8>) -> Vec<u8> {
     match sum {

@@ -1,7 +1,8 @@
 //! One entry in progress, with everything that is known about it.
 
 use crate::apply::abbreviated::LocalValues;
-use crate::apply::{Context, Spot};
+use crate::apply::{Context, Spot, Wire};
+use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
 use crate::fs::sys;
 use crate::fs::write::temp_name;
@@ -117,9 +118,12 @@ impl<'a> Job<'a> {
         item
     }
 
-    /// Returns the digest that rsync's list has of the file under `-c`. A peer's file is not here, so its copy is used
-    /// if that is equal.
+    /// Returns the digest that rsync's list has of the file under `-c`. The file of another sparsync is not here, so its
+    /// copy is used if that is equal.
     fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
+        if let Some(Comparison::Negotiated(sum)) = context.wire.map(Wire::compared_by) {
+            return self.source().extra.as_ref()?.digest.map(|digest| digest::shown_of(*sum, &digest));
+        }
         let select = &context.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let opened = match self.place() {

@@ -18,7 +18,6 @@ use crate::options::{Checksum, Compression, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::{decode_xattr_request, encode_xattr_answer};
-use crate::proto::rsync::block_sums::digest_len_bytes;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
@@ -1071,10 +1070,8 @@ impl<'a> PushIntake<'a> {
             return Ok(None);
         }
         // Under `-c`, the list has them.
-        let listed_digest = entry.and_then(|entry| entry.extra.as_ref()?.digest).map(|digest| {
-            let digest = digest.into_iter().take(digest_len_bytes(self.terms.listed)).collect();
-            digest::in_shown_order(self.terms.listed, digest)
-        });
+        let listed_digest = entry.and_then(|entry| entry.extra.as_ref()?.digest);
+        let listed_digest = listed_digest.map(|digest| digest::shown_of(self.terms.listed, &digest));
         let update = match () {
             () if flags.has(ItemFlags::TRANSFER) => Update::Received,
             () if linked_to.is_some() => Update::HardLink,
