@@ -166,6 +166,22 @@ synctest!(formats_of_transferred_files, with stock, |w: World| {
     w.restore_dest().agree(&["-a", "--out-format=%n %b %l"]).exits(0);
 });
 
+synctest!(formats_count_tokens_of_a_delta, with stock, |w: World| {
+    w.source("big*100000 same new*70000 empty*0 d/x").dest("big*90000@-5 same d/x@-4").keep_dest();
+    // What sparsync compresses is not as long as what rsync does.
+    let compressions = if w.is_pulled() { &["--no-z", "--zc=zlibx", "--zc=lz4", "--zc=zstd"][..] } else { &["--no-z"] };
+    for compression in compressions {
+        w.restore_dest().agree(&["-a", "--no-W", compression, "--out-format=%n %b %c"]).exits(0).prints("big ");
+    }
+});
+
+synctest!(formats_of_listed_checksums, with stock, |w: World| {
+    w.source("big*100000 same new*70000 empty*0 d/x").dest("big*90000@-5 same d/x@-4").keep_dest();
+    for options in [&["-anc"][..], &["-anic", "--cc=md5"], &["-nc", "-r", "--protocol=29"], &["-aiic", "--cc=md5,sha1"]] {
+        w.restore_dest().agree(&[options, &["--out-format=%n %C"]].concat()).exits(0).prints("big ");
+    }
+});
+
 synctest!(formats_of_a_recorded_copy, with stock, |w: World| {
     w.source(TREE).dest(OLD).no_dry_run().keep_dest();
     for options in [&["-a"][..], &["-ac"], &["-a", "--protocol=30"], &["-aX"]] {

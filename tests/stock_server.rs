@@ -110,8 +110,8 @@ synctest!(log_file, with client, |w: World| {
 });
 
 synctest!(log_file_with_a_format, with client, |w: World| {
-    w.source("a b=changed@5 d/x l->a").dest("a b=change old").keep_dest().no_dry_run();
-    for format in ["%o %n %l", "%i %n%L"] {
+    w.source("a b=changed@5 d/x l->a big*90000").dest("a b=change old big*80000@-5").keep_dest().no_dry_run();
+    for format in ["%o %n %l", "%i %n%L", "%n %b"] {
         let format = format!("-M--log-file-format={format}");
         w.once().restore_dest().agree(&["-a", "--delete", "-M--log-file=far.log", &format]).exits(0);
     }

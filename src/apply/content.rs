@@ -385,6 +385,10 @@ mod tests {
         fn next(&mut self) -> Result<ContentPiece, Error> {
             Ok(ContentPiece::Data(vec![1; 1000]))
         }
+
+        fn moved_bytes(&self) -> Option<u64> {
+            None
+        }
     }
 
     #[test]

@@ -144,7 +144,8 @@ fn bring(
         let is_received = context.reports_when_open || context.is_reported_by_peer();
         // The peer got it before the transfer.
         item.file = item.file.filter(|_| !context.reports_when_open);
-        item.moved_bytes = moved_bytes(content_counts.literal_bytes, is_received);
+        let counted = if let Content::Stream { incoming, .. } = &content { incoming.moved_bytes() } else { None };
+        item.moved_bytes = counted.unwrap_or_else(|| moved_bytes(content_counts.literal_bytes, is_received));
         if context.wants.digest {
             item.digest = digest_of(context, &content, job);
         }

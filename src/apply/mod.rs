@@ -359,6 +359,8 @@ pub trait Incoming {
     fn digested_by(&self) -> By;
     /// Returns the next piece, or an error if the connection is lost.
     fn next(&mut self) -> Result<ContentPiece, Error>;
+    /// Returns how many bytes of rsync's protocol the content took, if it came by that and is complete.
+    fn moved_bytes(&self) -> Option<u64>;
 }
 
 /// A piece of a file's content.

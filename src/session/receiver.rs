@@ -793,7 +793,7 @@ impl Receiver<'_> {
 
     fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
         let by = if has_blocks { self.blocks_by } else { self.plain_by };
-        Box::new(Arriving { receiver: self, lane, file, by, is_over: false })
+        Box::new(Arriving { receiver: self, lane, file, by, is_over: false, moved_bytes: None })
     }
 
     /// Discards what has arrived of a file and what will arrive.
@@ -819,6 +819,7 @@ struct Arriving<'a> {
     file: FileId,
     by: By,
     is_over: bool,
+    moved_bytes: Option<u64>,
 }
 
 impl Arriving<'_> {
@@ -867,9 +868,14 @@ impl Incoming for Arriving<'_> {
         self.receiver.connection.consumed(Class::of(self.lane), cost);
         if piece.is_last() {
             self.is_over = true;
-            self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
+            let slot = self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
+            self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
         }
         Ok(piece)
+    }
+
+    fn moved_bytes(&self) -> Option<u64> {
+        self.moved_bytes
     }
 }
 

@@ -960,6 +960,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 None => Err(violation("an item without content")),
             };
         }
+        let begin_bytes = self.input.read_bytes();
         let sums = SumHead::decode(self.input, protocol)?;
         if is_dry {
             // Only the batch file gets the content.
@@ -991,6 +992,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         let mut sum = vec![0; self.digest_len_bytes];
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
+        self.intake.inbox.count_moved((lane, file), self.input.read_bytes() - begin_bytes);
         self.pass_on(Message::End { lane, digest })?;
         if lane == Lane::Again {
             self.connection.repeated_has_come();

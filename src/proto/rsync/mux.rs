@@ -187,6 +187,8 @@ pub struct Demultiplexer<R, H> {
     has_frames: bool,
     /// What is left of the current data frame.
     rest_bytes: usize,
+    /// How much data was read.
+    read_bytes: u64,
     /// Called with all data that is read.
     record: Option<Record>,
 }
@@ -197,7 +199,7 @@ pub type Record = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
     /// Creates a demultiplexer for a stream that has no frames yet.
     pub fn new(input: R, handle: H) -> Demultiplexer<R, H> {
-        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0, record: None }
+        Demultiplexer { input, handle, has_frames: false, rest_bytes: 0, read_bytes: 0, record: None }
     }
 
     /// Determines whether frames follow. Must not be called within a data frame.
@@ -214,6 +216,11 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
     /// Returns the bytes that are left of the current data frame.
     pub fn rest_bytes(&self) -> usize {
         self.rest_bytes
+    }
+
+    /// Returns how many bytes of data were read.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Continues where another demultiplexer of the same stream is.
@@ -244,12 +251,15 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Read for Demultiplexer<R, H> {
             return Ok(0);
         }
         if !self.has_frames {
-            return self.input.read(into);
+            let got = self.input.read(into)?;
+            self.read_bytes += got as u64;
+            return Ok(got);
         }
         while !self.read_frame()? {}
         let most = self.rest_bytes.min(into.len());
         let got = self.input.read(&mut into[..most])?;
         self.rest_bytes -= got;
+        self.read_bytes += got as u64;
         self.record.as_mut().map_or(Ok(()), |record| record(&into[..got]))?;
         if got == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(got) }
     }

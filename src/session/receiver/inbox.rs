@@ -74,6 +74,8 @@ pub(super) struct FileSlot {
     pub(super) awaited: bool,
     /// It was requested with the blocks of a basis.
     pub(super) has_blocks: bool,
+    /// How many bytes of the protocol it took, if that is reported.
+    pub(super) moved_bytes: Option<u64>,
 }
 
 impl ReceiverInbox {
@@ -95,6 +97,11 @@ impl ReceiverInbox {
     pub(crate) fn store_xattrs(&self, list: u32, values: Vec<(u32, Vec<u8>)>) {
         self.lock().xattrs.extend(values.into_iter().map(|(number, value)| ((list, number), value.into())));
         self.changed.notify_all();
+    }
+
+    /// Notes how many bytes of the protocol a file took, before its end is handled.
+    pub(crate) fn count_moved(&self, file: (Lane, FileId), moved_bytes: u64) {
+        self.lock().files.entry(file).and_modify(|slot| slot.moved_bytes = Some(moved_bytes));
     }
 
     /// Wakes the threads that wait for something besides messages.
