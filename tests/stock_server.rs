@@ -101,6 +101,11 @@ synctest!(names_listed_on_the_server, with client, |w: World| {
     w.agree(&["-ai", "--files-from=:list"]);
 });
 
+synctest!(total_size_counts_a_file_once_that_several_arguments_name, with client, |w: World| {
+    w.not_served_push("the client counts").source("d/e/x=1 d/y=22").dest("").file("list", "d/\nd/e/\nd/e/x\n");
+    w.no_dry_run().alone(&["-ar", "--files-from=list", "--stats"]).prints("Total file size: 3 bytes");
+});
+
 synctest!(log_file, with client, |w: World| {
     w.source("a b=changed@5 c@9 d/x l->a m==a").dest("a b=change c=c@5 old").keep_dest().no_dry_run();
     for options in [&["-a"][..], &["-ai", "--delete"], &["-aii"], &["-aH"], &["-an"], &["-aq"], &["-avv", "--dry-run"]] {

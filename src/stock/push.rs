@@ -659,7 +659,8 @@ impl PushEncoder {
         Stats {
             read_bytes: read.cast_signed(),
             written_bytes: written.cast_signed(),
-            total_bytes: self.listed.total_bytes.cast_signed(),
+            // Without what several arguments name.
+            total_bytes: self.progress.listed_bytes.cast_signed(),
             list_build_ms: self.listed.list_generation_ms.cast_signed(),
             list_send_ms: self.listed.list_transfer_ms.cast_signed(),
         }
