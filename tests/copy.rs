@@ -443,6 +443,7 @@ macro_rules! path_below_a_file {
 path_below_a_file!(mkpath_onto_a_file, "src/", "file/");
 path_below_a_file!(mkpath_below_a_file, "src/", "file/x");
 path_below_a_file!(mkpath_far_below_a_file, "src/", "file/x/y/");
+path_below_a_file!(mkpath_far_below_a_file_by_an_absolute_path, "src/", "{W}/file/x/y/");
 path_below_a_file!(mkpath_for_a_name_below_a_file, "src/a", "file/x");
 path_below_a_file!(mkpath_for_a_name_far_below_a_file, "src/a", "file/x/y");
 

@@ -680,6 +680,7 @@ fn trees_are_pushed() {
             "-avn src/ h::m/",
             "-as src/ h::m/none/x",
             "-a --mkpath src/ h::m/none/x",
+            "-a --mkpath src/ h::m/n/x/y/",
             "-acz src/n h::m/sub",
             "-r --list-only src/sub h::m/",
             "-a --usermap=5:bin --groupmap=*:games src/ h::m/",

@@ -100,8 +100,7 @@ impl Search<'_> {
         match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             io::ErrorKind::NotADirectory if self.terms.options.place.mkpath => {
-                let shown = self.shown();
-                Err(cannot_make(&shown, &cannot_make_below(self.terms, &shown, self.is_one())))
+                Err(cannot_make(&self.shown(), &self.cannot_make_below()))
             }
             _ => {
                 let what = "ERROR: cannot stat destination";
@@ -148,6 +147,24 @@ impl Search<'_> {
         }
         let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
         Ok(Destination { is_new: !exists, made, ..Destination::at(root, self.full.clone()) })
+    }
+
+    /// Returns the error that rsync reports if the destination cannot be created below a non-directory. Which errno it is
+    /// depends on how many elements are missing, and for more than one on whether the path is absolute.
+    fn cannot_make_below(&self) -> io::Error {
+        let shown = self.shown();
+        let (mut existing, mut missing) = (&shown[..], 0usize);
+        while sys::stat_path(existing, true).is_err() && !existing.is_empty() {
+            let trimmed = existing.strip_suffix(b"/");
+            existing = trimmed.unwrap_or_else(|| path::split_parent(existing).0);
+            missing += usize::from(trimmed.is_none());
+        }
+        match missing - usize::from(self.is_one() && missing > 0) {
+            _ if self.terms.options.dry_run => errno::not_a_directory(),
+            0 => errno::exists(),
+            2.. if !self.arg.starts_with(b"/") => errno::outside(),
+            1.. => errno::not_a_directory(),
+        }
     }
 
     fn lone_dir_is_bare(&self) -> bool {
@@ -206,24 +223,6 @@ fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Resu
         return Ok((Dir::new(fd), Some(mode)));
     }
     Ok((dir, None))
-}
-
-/// Returns the error that rsync reports if a path cannot be created below a non-directory. Which errno it is depends on
-/// how many elements are missing.
-fn cannot_make_below(terms: &Terms<'_>, path: &[u8], is_one: bool) -> io::Error {
-    let mut existing = path;
-    let mut missing = 0usize;
-    while sys::stat_path(existing, true).is_err() && !existing.is_empty() {
-        let trimmed = existing.strip_suffix(b"/");
-        existing = trimmed.unwrap_or_else(|| path::split_parent(existing).0);
-        missing += usize::from(trimmed.is_none());
-    }
-    match missing - usize::from(is_one && missing > 0) {
-        _ if terms.options.dry_run => errno::not_a_directory(),
-        0 => errno::exists(),
-        1 => errno::not_a_directory(),
-        _ => errno::outside(),
-    }
 }
 
 /// Removes trailing slashes from a path, except from `/`.
