@@ -67,6 +67,11 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+/// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
+pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
+    charset::of_names().filter(|_| options.output.debug.iconv >= 1).map(|charset| charset.line(role))
+}
+
 /// What both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
 pub struct StockTerms {

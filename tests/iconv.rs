@@ -40,6 +40,15 @@ synctest!(converted_names_with_deletion, |w: World| {
     w.agree(&["-ai", "--delete", &iconv]).exits(0).prints("gone");
 });
 
+// Its two ends print at the same time.
+synctest!(lines_name_the_character_sets, |w: World| {
+    let iconv = scene(&w);
+    w.no_dry_run().stderr_unordered().keep_dest();
+    for options in [&["-avv"][..], &["-a", "--debug=iconv"], &["-a", "-M--debug=iconv"], &["-avvq"]] {
+        w.restore_dest().agree(&[options, &[&iconv]].concat()).exits(0);
+    }
+});
+
 synctest!(converted_names_without_incremental_recursion, |w: World| {
     let iconv = scene(&w);
     w.agree(&["-aiv", "--no-i-r", "--delete", &iconv]).exits(0);

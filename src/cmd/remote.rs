@@ -28,14 +28,14 @@ use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::Tally;
-use crate::report::event::Wants;
+use crate::report::event::{Event, Reporter as _, Wants};
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
 use crate::session::{Client, FirstWords, OpenSession, Refusal};
-use crate::stock::StockClient;
 use crate::stock::batch_player::BatchFile;
+use crate::stock::{self, StockClient};
 use crate::transport::Link;
 use crate::transport::link::FAREWELL;
 use crate::transport::pipe;
@@ -505,6 +505,10 @@ impl RemoteCopy {
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
+        if !matches!(opened, Opened::Stock(_, Some(_))) {
+            let line = stock::charset_line(&self.options, self.role());
+            line.map(Event::Note).iter().for_each(|line| reporter.report(line));
+        }
         let mut tally = Tally::default();
         let wants = reporter.wants();
         let made = Since::now();

@@ -39,6 +39,12 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         Ok(options) => copy::set_charset(options, role_of(&request)),
         Err(_) => Ok(()),
     };
+    if let Some(line) =
+        request.options.as_ref().ok().and_then(|options| stock::charset_line(options, role_of(&request)))
+    {
+        // The client need not read it.
+        let _ = env.stderr.write_all(&[&line[..], b"\n"].concat());
+    }
     let served = charset_is_set.and_then(|()| link(env, &request)).and_then(|link| {
         // Arguments that are read here cannot be read again.
         match server_args::is_secluded(&request.serve.words) {

@@ -19,10 +19,13 @@ const OWN_PROGRAM: &[u8] = b"/proc/self/exe";
 pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
     copy::copy_as(&side.options, side.role())?;
     let confined = side.options.confine_root.as_ref().map(|root| [b"--confine-root=", &root[..]].concat());
+    // Of one program, both ends print.
+    let names_charset = side.options.connect.iconv.is_some() && side.options.output.debug.iconv >= 1;
+    let debug = names_charset.then(|| b"--debug=iconv".to_vec());
     let own = [OWN_PROGRAM.to_vec(), b"--server".to_vec()];
     let is_stock = side.options.requires_stock().is_some();
     let server_words = if is_stock { side.stock_words() } else { side.far.server_words.clone() };
-    let words = [&own[..], &server_words, &side.far.remote_words, confined.as_slice()];
+    let words = [&own[..], &server_words, &side.far.remote_words, confined.as_slice(), debug.as_slice()];
     let paths = side
         .far_paths()
         .iter()

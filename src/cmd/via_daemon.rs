@@ -14,6 +14,7 @@ use crate::proto::rsync::limits::EARLY_INPUT_MAX_BYTES;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::json;
+use crate::stock;
 use crate::stock::daemon::{Credentials, DaemonTalk, DaemonUser, ModuleAnswer, path_args, split_path};
 use crate::transport::Link;
 use crate::transport::daemon_socket::{DaemonAddress, HttpProxy, program_command, start_program};
@@ -98,6 +99,9 @@ impl DaemonClient<'_> {
         };
         let protocol = talk.protocol();
         let (args, secluded) = self.args(module);
+        if let Some(line) = stock::charset_line(&side.options, side.role()) {
+            self.print_line(&line);
+        }
         if side.options.output.debug.cmd > 0 {
             self.print_line(&shell::shown("sending daemon args", &args));
         }

@@ -13,6 +13,7 @@ static NAMES: OnceLock<NameCharset> = OnceLock::new();
 
 /// The conversion of the names of this machine.
 pub struct NameCharset {
+    name: Vec<u8>,
     to_wire: CharsetConverter,
     from_wire: CharsetConverter,
     converts_targets: AtomicBool,
@@ -44,6 +45,7 @@ pub fn open(name: &[u8]) -> Result<NameCharset, Vec<u8>> {
         CharsetConverter::open(from, to).map_err(|_| line())
     };
     Ok(NameCharset {
+        name: name.to_vec(),
         to_wire: open(name, WIRE)?,
         from_wire: open(WIRE, name)?,
         converts_targets: AtomicBool::new(false),
@@ -87,6 +89,11 @@ fn converted<'a>(text: &'a [u8], how: impl Fn(&NameCharset) -> io::Result<Vec<u8
 }
 
 impl NameCharset {
+    /// Returns the line that names the character set. `role`: the one of this end.
+    pub fn line(&self, role: &str) -> Vec<u8> {
+        [b"[", role.as_bytes(), b"] charset: ", &self.name].concat()
+    }
+
     /// Converts a name for the peer. Fails if it is not in the character set.
     pub fn encode(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         self.to_wire.convert(name)

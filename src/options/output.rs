@@ -65,6 +65,7 @@ pub struct Debug {
     pub fuzzy: u8,
     pub genr: u8,
     pub hlink: u8,
+    pub iconv: u8,
     pub nstr: u8,
     pub own: u8,
     pub recv: u8,
@@ -86,7 +87,7 @@ macro_rules! limited {
 
 limited! {
     Info: backup copy del flist misc mount name nonreg progress remove skip stats symsafe;
-    Debug: cmd connect del deltasum dup filter flist fuzzy genr hlink nstr own recv send time;
+    Debug: cmd connect del deltasum dup filter flist fuzzy genr hlink iconv nstr own recv send time;
 }
 
 /// `--log-file`

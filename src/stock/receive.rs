@@ -47,7 +47,7 @@ impl StockServer<'_> {
 
     fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, mut link) = self.greet(link, false)?;
-        self.begin_log();
+        self.begin_log("Receiver");
         older::check(self.options, stock.protocol)?;
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;

@@ -5,7 +5,9 @@ use super::early::{read_early, read_names};
 use super::framing::{Framing, text_of};
 use super::push::{self, ServingSender};
 use super::support::needs_whole_list;
-use super::{Offer, READ_BYTES, StockTerms, in_words_of_rsync, io_error_of, negotiate, older, read_version, send};
+use super::{
+    Offer, READ_BYTES, StockTerms, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
+};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -118,9 +120,11 @@ impl StockServer<'_> {
         error
     }
 
-    /// Begins the log. A daemon has done so.
-    pub(super) fn begin_log(&self) {
-        self.log.iter().filter(|_| self.daemon.is_none()).for_each(|log| log.lock().banner());
+    /// Begins the log. A daemon has done so. `role`: the one of this end.
+    pub(super) fn begin_log(&self, role: &str) {
+        let Some(log) = self.log.filter(|_| self.daemon.is_none()) else { return };
+        charset_line(self.options, role).iter().for_each(|line| self.log_line(line));
+        log.lock().banner();
     }
 
     /// Adds a line to the log.
@@ -160,7 +164,7 @@ impl StockServer<'_> {
 
     fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, link) = self.greet(link, true)?;
-        self.begin_log();
+        self.begin_log("sender");
         let options = &*older::adjusted(self.options, stock.protocol);
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;

@@ -66,7 +66,7 @@ const DEBUG: [Word<Debug>; 24] = [
     word!("GENR", genr, "Debug generator functions"),
     word!("HASH", "Debug hashtable code"),
     word!("HLINK", hlink, "Debug hard-link actions (levels 1-3)"),
-    word!("ICONV", "Debug iconv character conversions (levels 1-2)"),
+    word!("ICONV", iconv, "Debug iconv character conversions (levels 1-2)"),
     word!("IO", "Debug I/O routines (levels 1-4)"),
     word!("NSTR", nstr, "Debug negotiation strings"),
     word!("OWN", own, "Debug ownership changes in users & groups (levels 1-2)"),
