@@ -297,7 +297,7 @@ pub(super) fn put_problem(w: &mut Writer, problem: &Problem) {
 }
 
 pub(super) fn get_problem(r: &mut Reader) -> Result<Problem> {
-    Ok(Problem { weight: r.number("weight of a problem")?, line: r.line("line of a problem")? })
+    Ok(Problem { weight: r.number("weight of a problem")?, line: r.line("line of a problem")?, is_of_peer: true })
 }
 
 pub(super) fn put_digests(w: &mut Writer, all: &[DestDirState]) -> Result<()> {

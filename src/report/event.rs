@@ -108,16 +108,15 @@ pub struct Problem {
     pub line: Vec<u8>,
     /// How it affects the exit code.
     pub weight: Weight,
+    /// A peer has reported it.
+    pub is_of_peer: bool,
 }
 
 impl Problem {
     /// Formats `rsync: [role] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
     pub fn failed(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
-        let mut line = format!("rsync: [{}] {what} \"", role.word()).into_bytes();
-        line.extend_from_slice(path);
-        line.extend_from_slice(b"\" failed: ");
-        line.extend_from_slice(&errno_words(error));
-        Problem { line, weight: Weight::Failed }
+        let head = format!("rsync: [{}] {what} \"", role.word());
+        Problem::new([head.as_bytes(), path, b"\" failed: ", &errno_words(error)].concat(), Weight::Failed)
     }
 
     /// Formats `rsync: [role] what "path": strerror (errno)`, for lines with "failed" before the path, or without it.
@@ -126,9 +125,9 @@ impl Problem {
         Problem::new([head.as_bytes(), path, b"\": ", &errno_words(error)].concat(), Weight::Failed)
     }
 
-    /// Creates a problem with this line.
+    /// Creates a problem of this end with this line.
     pub fn new(line: impl Into<Vec<u8>>, weight: Weight) -> Problem {
-        Problem { line: line.into(), weight }
+        Problem { line: line.into(), weight, is_of_peer: false }
     }
 
     /// Returns the same problem with another weight.

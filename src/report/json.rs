@@ -201,7 +201,7 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
         }
         Event::Note(line) => Some(note(line)),
         // A peer has printed the text of an empty one.
-        Event::Problem(Problem { line, weight }) if !line.is_empty() => Some(problem(line, *weight)),
+        Event::Problem(Problem { line, weight, .. }) if !line.is_empty() => Some(problem(line, *weight)),
         Event::Problem(_)
         | Event::Item(_)
         | Event::Missing(_)

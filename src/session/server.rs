@@ -106,8 +106,6 @@ struct ModuleEncoder {
     inner: Box<dyn Encoder + Send>,
     log: Arc<ModuleLog>,
     output: Output,
-    /// This end receives.
-    receives: bool,
 }
 
 impl ModuleEncoder {
@@ -136,7 +134,8 @@ impl ModuleEncoder {
             Message::Unsent { file, lane, problem: Some(problem) } => {
                 Message::Unsent { file: *file, lane: *lane, problem: Some(self.log.problem(problem.clone())) }
             }
-            Message::Event(Event::Problem(problem)) if !(self.receives && is_of_sender(problem)) => {
+            // A receiver also reports what came with the listings of its client.
+            Message::Event(Event::Problem(problem)) if !problem.is_of_peer => {
                 Message::Event(Event::Problem(self.log.problem(problem.clone())))
             }
             Message::Event(Event::Note(note)) => {
@@ -161,12 +160,6 @@ impl Encoder for ModuleEncoder {
         let changed = self.changed(message);
         self.inner.encode(changed.as_ref().unwrap_or(message), out)
     }
-}
-
-/// Returns whether a problem that a receiver reports came with a listing: it is one of the sender, which is the client.
-fn is_of_sender(problem: &Problem) -> bool {
-    let starts = [&b"rsync: [sender] "[..], b"file has vanished: ", b"symlink has no referent: "];
-    starts.iter().any(|start| problem.line.starts_with(start))
 }
 
 impl Server<'_> {
@@ -207,7 +200,7 @@ impl Server<'_> {
             Some(log) => {
                 let output =
                     settled.as_ref().map_or_else(|_| Output::default(), |settled| settled.options.output.clone());
-                Box::new(ModuleEncoder { inner: dialect, log, output, receives: !setup.server_sends })
+                Box::new(ModuleEncoder { inner: dialect, log, output })
             }
             None => dialect,
         };
@@ -319,7 +312,7 @@ mod tests {
     #[test]
     fn only_problems_of_this_end_are_in_the_module() {
         const LINE: &[u8] = b"rsync: [sender] link_stat \"x\" failed";
-        for (receives, sent, count) in [(false, &b"in module"[..], 1), (true, LINE, 0)] {
+        for (is_of_peer, sent, count) in [(false, &b"in module"[..], 1), (true, LINE, 0)] {
             let logged = Arc::<Mutex<Vec<Vec<u8>>>>::default();
             let log = ModuleLog {
                 in_module: Box::new(|_| b"in module".to_vec()),
@@ -329,9 +322,9 @@ mod tests {
                 }),
             };
             let (inner, output) = (Box::new(Native::new(1)), Output::default());
-            let mut encoder = ModuleEncoder { inner, log: Arc::new(log), output, receives };
+            let mut encoder = ModuleEncoder { inner, log: Arc::new(log), output };
             let mut out = Vec::new();
-            let problem = Problem::new(LINE, Weight::Failed);
+            let problem = Problem { is_of_peer, ..Problem::new(LINE, Weight::Failed) };
             encoder.encode(&Message::Event(Event::Problem(problem)), &mut out).unwrap();
             let decoded = Native::new(1).decode(&mut &out[..]).unwrap();
             let Some(Message::Event(Event::Problem(problem))) = decoded else { panic!("{decoded:?}") };

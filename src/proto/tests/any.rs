@@ -131,7 +131,7 @@ fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<SubdirFlags>)> {
 
 fn problem() -> impl Strategy<Value = Problem> {
     let weights = select(vec![Weight::SourceError, Weight::Failed, Weight::Vanished, Weight::Warning]);
-    (bytes(), weights).prop_map(|(line, weight)| Problem { line, weight })
+    (bytes(), weights).prop_map(|(line, weight)| Problem { line, weight, is_of_peer: true })
 }
 
 fn id_names() -> impl Strategy<Value = Vec<IdName>> {

@@ -117,7 +117,7 @@ fn tally() -> Box<Tally> {
 const TALLY: &str = "01 0102030405 060708090a 0b0c0d0e0f 10 ac02 12 13 14 15 16 17 18 19 1a";
 
 fn problem() -> Problem {
-    Problem { line: b"oh".to_vec(), weight: Weight::Vanished }
+    Problem { line: b"oh".to_vec(), weight: Weight::Vanished, is_of_peer: true }
 }
 
 fn path(path: &str) -> RelPath {
