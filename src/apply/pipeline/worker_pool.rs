@@ -127,7 +127,6 @@ impl RunState {
         for event in events {
             // The list may have ended since the generator has counted it. It precedes the end of the file in the stream.
             if matches!(event, Event::Progress { done_bytes, len_bytes } if done_bytes == len_bytes)
-                && context.wire.is_some()
                 && let Some(listed) = end_of_list()
             {
                 listener.report(&listed);
