@@ -439,7 +439,7 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
             joined.map(|_| (sent, received))
         });
         while !landed() && !run.is_finished() {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         // Both ends must live until all of these bytes have passed.
         let joined = joined.join();

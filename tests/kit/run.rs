@@ -17,6 +17,8 @@ use super::Who;
 pub const USER: u32 = 12345;
 /// The limit for one run; even on a busy machine, a run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// The pause between two looks at an awaited state: looking without pause takes a processor from the other tests.
+const LOOK: Duration = Duration::from_millis(1);
 /// The limit for stopping after a signal, even on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(60);
 
@@ -83,7 +85,7 @@ pub fn until(mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "the awaited state was not reached");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -103,7 +105,7 @@ pub fn interrupt(
             let _ = kill_process_group(pid, Signal::KILL);
             panic!("{} did not reach the point of interruption", program.display());
         }
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
     let signalled = match request.to_all {
         true => kill_process_group(pid, request.signal),

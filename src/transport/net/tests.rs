@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// Longer than anything here takes on a busy machine, and less than [`Limits::idle`].
 const LONG: Duration = Duration::from_secs(60);
+/// The pause between two looks at an awaited state.
+const LOOK: Duration = Duration::from_millis(1);
 const HERE: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 /// A server on loopback, and the identities of both sides.
@@ -566,7 +568,7 @@ fn unanswered_connection_releases_the_floor() {
         let begun = Since::now();
         while !dial.permit.take() {
             assert!(begun.elapsed() < LONG, "the floor is not released");
-            std::thread::yield_now();
+            std::thread::sleep(LOOK);
         }
         accepted.writer.write_all(b"!").unwrap();
         assert_eq!(racing.join().unwrap().err(), Some(Trouble::Stopped));
@@ -909,7 +911,7 @@ fn until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
         if is_so() {
             return true;
         }
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
     false
 }
