@@ -337,8 +337,8 @@ synctest!(omit_dir_times_leaves_directories, |w: World| {
 });
 
 synctest!(omit_link_times_leaves_symlinks, |w: World| {
-    w.source("l->a@-9 a m->a@-9").dest("l->a");
-    w.agree(&["-aiJ"]).exits(0);
+    w.source("l->a@-9 a m->a@-9 n->a").dest("l->a n->b");
+    w.agree(&["-aiJ"]).prints("cLc.t...... n -> a");
 });
 
 synctest!(checksum_run_updates_differing_times, |w: World| {

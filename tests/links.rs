@@ -274,6 +274,9 @@ synctest!(more_hard_links_below_an_unchanged_directory_than_are_examined_ahead, 
     w.once().agree(&["-aH"]).exits(0);
 });
 
+/// Entries of several kinds that are hard links in the first tree only.
+const SEPARATE: [&str; 2] = ["a b==a l->x m==l p| q==p", "a b l->x m->x p| q|"];
+
 macro_rules! hard_links {
     ($name:ident, $source:expr, $dest:expr, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
@@ -309,6 +312,11 @@ hard_links!(existing_name_leads_the_group, "a b==a c==a d/e==a", "b", ["-aiH"]);
 hard_links!(existing_differing_name_leads_the_group, "a a1==a b==a c==a d/e==a", "b=old", ["-aiH"]);
 hard_links!(first_of_several_existing_names_leads_the_group, "a b==a c==a d/e==a", "b c=old! d/e=older", ["-aiH"]);
 hard_links!(a_group_without_times, "a b==a c==a", "a b=y@5 c=yy@7", ["-rliH"]);
+hard_links!(equal_entries_are_linked_without_times, SEPARATE[0], SEPARATE[1], ["-rliDH"]);
+hard_links!(equal_entries_are_linked_without_link_times, SEPARATE[0], SEPARATE[1], ["-aiJH"]);
+hard_links!(equal_entries_are_linked_with_sizes_only, SEPARATE[0], SEPARATE[1], ["-rliDH", "--size-only"]);
+hard_links!(linked_entries_are_kept_without_times, SEPARATE[0], SEPARATE[0], ["-rliiDH"]);
+hard_links!(mode_of_linked_entries_changes_without_times, SEPARATE[0], "a%640 b==a p|%640 q==p", ["-rlpiDH"]);
 hard_links!(ignore_existing_excludes_a_name_from_the_group, "a b==a c==a", "c=q", ["-aiH", "--ignore-existing"]);
 hard_links!(group_of_existing_symlinks, "t l->t k==l", "t l->t", ["-aiH"]);
 hard_links!(a_group_with_backups, "a=new! b==a", "a=old b=older", ["-aibH"]);

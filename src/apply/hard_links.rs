@@ -7,7 +7,7 @@ use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
 use crate::options::AltKind;
 use crate::path::RelPath;
-use crate::plan::{self, Action, Changes, Reason, Subject};
+use crate::plan::{self, Action, Changes, Reason, Subject, unkept_time};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::work::latch::Gate;
 use parking_lot::Mutex;
@@ -179,6 +179,9 @@ impl Follower<'_> {
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }
+        let is_made = !is_linked && !joined_elsewhere;
+        let unkept = unkept_time(job.source().kind(), &context.policy.preserve);
+        let changes = if is_made { changes | unkept } else { changes };
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }

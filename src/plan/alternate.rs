@@ -1,6 +1,6 @@
 //! How an entry in an alternate tree changes a decision.
 
-use super::{Action, Changes, Decision, InTheWay, Policy, changes_of_new, keeps_time};
+use super::{Action, Changes, Decision, InTheWay, Policy, changes_of_new, unkept_time};
 use crate::flist::{Entry, Kind};
 use crate::options::AltKind;
 
@@ -75,11 +75,7 @@ pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alterna
 pub fn decide(source: &Entry, decision: Decision, found: Candidate, alternates: AltKind, policy: &Policy) -> Decision {
     let kind = source.kind();
     let changes = found.changes;
-    let with_time = match (kind, policy.preserve.times) {
-        // Under -O the time is not preserved, but rsync does not itemize it as the time of the transfer.
-        (Kind::Dir, true) => changes.with(Changes::TIME, policy.preserve.omit_dir_times),
-        _ => changes.with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
-    };
+    let with_time = changes | unkept_time(kind, &policy.preserve);
     let action = match (kind, found.similarity, alternates) {
         (Kind::Dir, Similarity::All, _) => Action::Create(Changes::NONE),
         (Kind::Dir, Similarity::Data | Similarity::Kind, _) => Action::Create(with_time),

@@ -1,5 +1,6 @@
 //! Which attributes of an entry are compared. Decisions, directory digests and `apply` follow it.
 
+use super::Changes;
 use crate::flist::Kind;
 use crate::options::Preserve;
 
@@ -65,6 +66,14 @@ impl Compared {
             xattrs: preserve.xattrs > 0,
         }
     }
+}
+
+/// Returns what is shown of the time of an entry that is written but does not get the source's modification time.
+///
+/// rsync shows `t` for what `--omit-link-times` and `--omit-dir-times` leave, and `T` without `--times`.
+pub fn unkept_time(kind: Kind, preserve: &Preserve) -> Changes {
+    let shown = if preserve.times { Changes::TIME } else { Changes::TIME_NOW };
+    Changes::NONE.with(shown, !keeps_time(kind, preserve))
 }
 
 /// Returns whether an entry of this kind gets the source's modification time.

@@ -16,7 +16,7 @@ pub mod safelink;
 
 pub use action::{Action, InTheWay, Reason};
 pub use changes::Changes;
-pub use compared::{Compared, keeps_time};
+pub use compared::{Compared, keeps_time, unkept_time};
 
 use crate::digest;
 use crate::flist::abbreviated::AbbreviatedValue;
@@ -142,10 +142,9 @@ fn fate(source: &Entry, dest: Option<&Entry>, same_content: Option<bool>, policy
                 Action::Refuse(Reason::NothingToAppend)
             }
             (Sameness::Differs, _) | (Sameness::AskDigest, Some(false)) => Action::Transfer(
-                attributes
+                (attributes | unkept_time(kind, &policy.preserve))
                     .with(Changes::CHECKSUM, policy.check.mode == CheckMode::Digest)
-                    .with(Changes::SIZE, source.len_bytes != dest.len_bytes)
-                    .with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve)),
+                    .with(Changes::SIZE, source.len_bytes != dest.len_bytes),
             ),
         },
     })
@@ -196,7 +195,7 @@ fn rdev(entry: &Entry) -> u64 {
 }
 
 fn changes_of_new(kind: Kind, attributes: Changes, policy: &Policy) -> Changes {
-    (attributes | Changes::CHECKSUM).with(Changes::TIME_NOW, !keeps_time(kind, &policy.preserve))
+    attributes | Changes::CHECKSUM | unkept_time(kind, &policy.preserve)
 }
 
 /// Returns whether an owner or group differs and can be set. The super-user can set all ids, so there [`NO_ID`] was
