@@ -23,6 +23,9 @@ mod plan;
 pub mod report;
 
 mod proto;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use proto::fuzzing;
 
 mod cli;
 mod fs;

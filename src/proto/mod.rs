@@ -5,6 +5,8 @@ pub mod dialect;
 mod encoding;
 mod enum_values;
 pub mod fragment;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod greeting;
 pub mod limits;
 mod list;
