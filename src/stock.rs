@@ -164,6 +164,7 @@ impl StockTerms {
             block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
             compared_by: Comparison::Negotiated(self.listed),
             receiver_is_super: true,
+            copies_have_content: self.compression == Compression::Zlib,
             wants,
             throttle: throttle(&terms),
             profile: false,

@@ -175,6 +175,41 @@ synctest!(formats_count_tokens_of_a_delta, with stock, |w: World| {
     }
 });
 
+// Each block becomes history of the compression, long ones in several parts. The batch file is read by the other program.
+#[test]
+fn pushes_compressed_by_zlib_are_deltas() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    let dir = |name: &str| top.path().join(name);
+    std::fs::create_dir(dir("src")).unwrap();
+    let old: Vec<u8> = (0..400_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
+    std::fs::write(dir("src/file"), [&old[300_000..], b"in between", &old[..500_000], b"end"].concat()).unwrap();
+    write_script(&dir("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let run = |program: &std::path::Path, args: &[&str]| {
+        std::fs::create_dir(dir("dst")).unwrap();
+        std::fs::write(dir("dst/file"), &old).unwrap();
+        let output = Command::new(program).args(args).current_dir(top.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{program:?} {args:?}: {output:?}");
+        assert!(
+            std::fs::read(dir("dst/file")).unwrap() == std::fs::read(dir("src/file")).unwrap(),
+            "{program:?} {args:?}"
+        );
+        std::fs::remove_dir_all(dir("dst")).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let push = ["-a", "--zc=zlib", "--stats", "-e", "./shell", "--rsync-path=rsync", "src/", "h:dst"];
+    let programs = [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())];
+    for options in [&["-B1000"][..], &["-B131072"], &["-B70000", "--protocol=30"], &["--write-batch=batch"]] {
+        let [theirs, ours] = programs.map(|(client, other)| {
+            let printed = run(client, &[&push, options].concat());
+            if dir("batch").exists() {
+                run(other, &["-a", "--read-batch=batch", "dst/"]);
+            }
+            printed.lines().filter(|line| line.contains("Matched data") || line.contains("Literal")).collect::<String>()
+        });
+        assert_eq!(ours, theirs, "{options:?}");
+    }
+}
+
 synctest!(formats_of_listed_checksums, with stock, |w: World| {
     w.source("big*100000 same new*70000 empty*0 d/x").dest("big*90000@-5 same d/x@-4").keep_dest();
     for options in [&["-anc"][..], &["-anic", "--cc=md5"], &["-nc", "-r", "--protocol=29"], &["-aiic", "--cc=md5,sha1"]] {

@@ -177,7 +177,7 @@ fn put_body(w: &mut Writer, message: &Message) -> Result<()> {
             w.number(*lane);
             w.raw(data);
         }
-        Message::Copy { lane, offset_bytes, len_bytes } => {
+        Message::Copy { lane, offset_bytes, len_bytes, content: _ } => {
             check_range(*offset_bytes, *len_bytes).map_err(|why| w.refuse("range", why))?;
             w.number(*lane);
             w.varint(*offset_bytes);
@@ -260,7 +260,7 @@ fn get_body(kind: u8, r: &mut Reader) -> Result<Message> {
             let lane = r.number("lane")?;
             let (offset_bytes, len_bytes) = (r.varint("offset")?, r.varint("length")?);
             check_range(offset_bytes, len_bytes).map_err(|why| r.refuse("range", why))?;
-            Message::Copy { lane, offset_bytes, len_bytes }
+            Message::Copy { lane, offset_bytes, len_bytes, content: Vec::new() }
         }
         message_kinds::END => Message::End { lane: r.number("lane")?, digest: r.content_digest("digest")? },
         message_kinds::UNSENT => {

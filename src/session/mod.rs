@@ -392,6 +392,7 @@ impl Client<'_> {
             block_sums: BlockSums::Native,
             compared_by: Comparison::keyed(&greetings.ours.key),
             receiver_is_super: greetings.theirs.features & ACTS_AS_SUPER != 0,
+            copies_have_content: false,
             wants,
             throttle: throttle(&terms),
             profile: false,

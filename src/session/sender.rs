@@ -60,6 +60,8 @@ pub struct Sender<'a> {
     pub key: [u8; 16],
     /// The receiver may change owners.
     pub receiver_is_super: bool,
+    /// [`Message::Copy`] needs the content.
+    pub copies_have_content: bool,
     /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.
     pub guess: Option<RelPath>,
     /// How to digest contents that are sent without the blocks of a basis.
@@ -448,7 +450,7 @@ impl<'a> Sender<'a> {
         self.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
-        let mut emit = |op: Op<'_>| {
+        let mut emit = |op: Op<'_>, bytes: &[u8]| {
             let sent = match op {
                 Op::Data(data) => {
                     self.pace(content, data.len() as u64);
@@ -456,7 +458,8 @@ impl<'a> Sender<'a> {
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
                     content.count(len_bytes);
-                    self.connection.send(&Message::Copy { lane, offset_bytes, len_bytes })
+                    let bytes = if self.copies_have_content { bytes.to_vec() } else { Vec::new() };
+                    self.connection.send(&Message::Copy { lane, offset_bytes, len_bytes, content: bytes })
                 }
             };
             sent.and_then(|()| self.go_on()).map_err(|error| {
@@ -473,6 +476,7 @@ impl<'a> Sender<'a> {
                 return self.end_difference(file, lane, found, stopped, read_error);
             }
         };
+        let mut emit = |op: Op<'_>| emit(op, &[]);
         let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
             search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.threads, &read_at, &mut emit)
         } else {

@@ -254,6 +254,7 @@ impl Server<'_> {
                 block_sums: BlockSums::Native,
                 compared_by,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
+                copies_have_content: false,
                 wants: setup.wants,
                 throttle: throttle(&terms),
                 profile: setup.profile,

@@ -980,7 +980,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 Token::Literal(data) => Message::Data { lane, data },
                 Token::Block(number) => {
                     let block = sums.block(number).ok_or_else(|| violation(format!("unknown block {number}")))?;
-                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64 }
+                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64, content: Vec::new() }
                 }
                 Token::End => break,
             };

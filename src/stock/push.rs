@@ -14,7 +14,7 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, NO_LISTING, Xattrs};
 use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
-use crate::options::{Checksum, Compression, Options};
+use crate::options::{Checksum, Options};
 use crate::path::{self, RelPath};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::{decode_xattr_request, encode_xattr_answer};
@@ -710,14 +710,20 @@ impl PushEncoder {
         found.ok_or_else(|| unexpected("content that was not requested"))
     }
 
-    fn blocks(&mut self, offset_bytes: u64, len_bytes: u64, out: &mut Vec<u8>) -> decode_error::Result<()> {
-        let block_len = u64::from(self.sums.block_len_bytes.unsigned_abs()).max(1);
-        let end = offset_bytes + len_bytes;
-        let mut at = offset_bytes;
+    /// Appends a range of blocks. `content`: see [`Message::Copy`].
+    fn blocks(
+        &mut self,
+        (offset_bytes, len_bytes): (u64, u64),
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> decode_error::Result<()> {
+        let block_len = self.sums.block_len_bytes.unsigned_abs().max(1);
+        let mut contents = content.chunks(block_len as usize);
+        let (mut at, end) = (offset_bytes, offset_bytes + len_bytes);
         while at < end {
-            let number = u32::try_from(at / block_len).map_err(|_| violation("block number"))?;
-            self.tokens.block(number, &[], out)?;
-            at += block_len;
+            let number = u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
+            self.tokens.block(number, contents.next().unwrap_or_default(), out)?;
+            at += u64::from(block_len);
         }
         Ok(())
     }
@@ -818,9 +824,9 @@ impl Encoder for PushEncoder {
                 self.listings_that_waited(&mut data)?;
             }
             Message::Data { data: literal, .. } => self.literal(literal, &mut data).map_err(failed)?,
-            Message::Copy { offset_bytes, len_bytes, .. } => {
+            Message::Copy { offset_bytes, len_bytes, content, .. } => {
                 self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
-                self.blocks(*offset_bytes, *len_bytes, &mut data).map_err(failed)?;
+                self.blocks((*offset_bytes, *len_bytes), content, &mut data).map_err(failed)?;
                 self.report_progress(*len_bytes);
                 self.count_moved(data.len());
                 self.note_content(0, &data);
@@ -996,8 +1002,7 @@ impl<'a> PushIntake<'a> {
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
-            // The encoder of zlib would need the content of the blocks.
-            None if has_blocks && self.terms.compression != Compression::Zlib => Basis::Blocks(request),
+            None if has_blocks => Basis::Blocks(request),
             None => Basis::None,
         };
         let lane = if with_sums { Lane::Requested } else { Lane::Early };

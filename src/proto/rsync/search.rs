@@ -16,6 +16,9 @@ const LITERAL_BYTES: usize = 32 << 10;
 /// How many blocks with one rolling sum are compared.
 const CHAIN_MAX: usize = 1000;
 
+/// Takes a part of a file, with its bytes.
+pub type Emit<'a> = dyn FnMut(Op<'_>, &[u8]) -> io::Result<()> + 'a;
+
 /// The blocks of a basis, by rolling sum.
 pub struct BlockIndex {
     head: SumHead,
@@ -53,7 +56,7 @@ impl BlockIndex {
         max_bytes: u64,
         in_place: bool,
         read_at: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
-        emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
+        emit: &mut Emit<'_>,
     ) -> io::Result<[u8; CONTENT_LEN_BYTES]> {
         let mut hasher = ContentHasher::new(self.sums.digested_by());
         let block_len = self.head.block_len_bytes.max(1) as usize;
@@ -97,7 +100,7 @@ impl BlockIndex {
             if let Some(number) = found {
                 emit_literal(&buffer[literal..at], emit)?;
                 let (offset_bytes, _) = self.head.block(number).unwrap_or_default();
-                emit(Op::Copy { offset_bytes, len_bytes: len as u64 })?;
+                emit(Op::Copy { offset_bytes, len_bytes: len as u64 }, window)?;
                 at += len;
                 literal = at;
                 (rolling, expected) = (None, number.checked_add(1));
@@ -148,8 +151,8 @@ impl BlockIndex {
     }
 }
 
-fn emit_literal(literal: &[u8], emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>) -> io::Result<()> {
-    literal.chunks(LITERAL_BYTES).try_for_each(|piece| emit(Op::Data(piece)))
+fn emit_literal(literal: &[u8], emit: &mut Emit<'_>) -> io::Result<()> {
+    literal.chunks(LITERAL_BYTES).try_for_each(|piece| emit(Op::Data(piece), piece))
 }
 
 #[cfg(test)]
@@ -175,7 +178,7 @@ mod tests {
             Ok(len)
         };
         let (mut out, mut literal_bytes) = (Vec::new(), 0);
-        let digest = index.search(u64::MAX, in_place, &read_at, &mut |op| {
+        let digest = index.search(u64::MAX, in_place, &read_at, &mut |op, _| {
             match op {
                 Op::Data(data) => {
                     literal_bytes += data.len();

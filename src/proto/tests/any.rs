@@ -394,7 +394,12 @@ pub fn message() -> BoxedStrategy<Message> {
         (file(), lane()).prop_map(|(file, lane)| Message::Begin { file, lane }).boxed(),
         (lane(), vec(any::<u8>(), 1..200)).prop_map(|(lane, data)| Message::Data { lane, data }).boxed(),
         (lane(), 0u64..1 << 62, 1u64..1 << 62)
-            .prop_map(|(lane, offset_bytes, len_bytes)| Message::Copy { lane, offset_bytes, len_bytes })
+            .prop_map(|(lane, offset_bytes, len_bytes)| Message::Copy {
+                lane,
+                offset_bytes,
+                len_bytes,
+                content: Vec::new(),
+            })
             .boxed(),
         (lane(), digest()).prop_map(|(lane, digest)| Message::End { lane, digest }).boxed(),
         (file(), lane(), option::of(problem()))

@@ -359,7 +359,7 @@ impl ReceiverHandler<'_> {
                 return Ok(());
             }
             Message::Data { lane, data } => (lane, under_way(lane)?, ContentPiece::Data(data)),
-            Message::Copy { lane, offset_bytes, len_bytes } => {
+            Message::Copy { lane, offset_bytes, len_bytes, content: _ } => {
                 (lane, under_way(lane)?, ContentPiece::Copy { offset_bytes, len_bytes })
             }
             Message::End { lane, digest } => (lane, under_way(lane)?, ContentPiece::End(digest)),

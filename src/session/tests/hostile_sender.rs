@@ -347,7 +347,7 @@ refused!(
     copy_outside_a_file_is_rejected,
     Protocol,
     "data outside of a file",
-    [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9 }]
+    [Message::Copy { lane: Lane::Again, offset_bytes: 0, len_bytes: 9, content: Vec::new() }]
 );
 refused!(
     end_outside_a_file_is_rejected,
@@ -451,7 +451,7 @@ fn file_copied_from_a_missing_basis_fails_alone() {
             match message {
                 Message::Want { file, lane, .. } => peer.send_messages(&[
                     Message::Begin { file, lane },
-                    Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60 },
+                    Message::Copy { lane, offset_bytes: 1 << 60, len_bytes: 1 << 60, content: Vec::new() },
                     Message::End { lane, digest: digest::whole(b"") },
                 ]),
                 Message::WantsEnd(_) => break,
@@ -922,7 +922,7 @@ fn content_far_beyond_the_reported_length_is_rejected() {
         });
         let (lane, file) = wanted.expect("the receiver requests the file");
         // Copies of the whole basis, as many as it takes.
-        let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31 }; 4];
+        let copies = vec![Message::Copy { lane, offset_bytes: 0, len_bytes: 1 << 31, content: Vec::new() }; 4];
         peer.send_message(&Message::Begin { file, lane });
         peer.send_messages(&copies);
     });
