@@ -141,6 +141,22 @@ fn enroll_works_with_a_program_named_rsync() {
     assert_output(&alias, 23, &["link_stat"]);
 }
 
+/// QUIC and TLS cannot connect through another machine, so copies use ssh.
+#[test]
+fn a_host_that_ssh_reaches_through_another_is_enrolled_with_a_note() {
+    let scene = met();
+    let shell = std::fs::read_to_string(scene.path("far")).unwrap();
+    let facts = "case \"$*\" in *-G*) echo hostname localhost; echo proxyjump gate; exit;; esac";
+    scene.script("ssh", &shell.replacen('\n', &format!("\n{facts}\n"), 1));
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("sparsync")).unwrap();
+    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
+    let run = |words: &str| scene.command("client", words).env("PATH", &path).output().unwrap();
+    let note = "copies    use ssh, which connects through another machine or program";
+    assert_output(&run("enroll localhost"), 0, &["localhost is enrolled\n", note]);
+    let way = "using a remote shell: ssh connects through another machine";
+    assert_output(&run("-avv src/ localhost:TOP/got/"), 0, &[way]);
+}
+
 #[test]
 fn grant_has_exactly_the_requested_rights() {
     let scene = met();

@@ -433,7 +433,7 @@ fn failing_link_ends_the_run() {
     let wanted = trees(&twin.top);
     for way in [Direction::Push, Direction::Pull] {
         for end in [End::Client, End::Server] {
-            for error in ["EIO", "EAGAIN"] {
+            for error in ["EIO", "EAGAIN", "EINTR"] {
                 let uses = (1..).take_while(|&n| link_fails_at(&wanted, (end, way), n, error)).count();
                 if uses == 0 {
                     report_skip("errors::failing_link_ends_the_run", "the program under test is a release build");

@@ -425,8 +425,13 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
         std::fs::File::options().read(true).write(true).open(path).expect("the test's own file")
     });
     let program = format!("--rsync-path={}", oracle::under_test().display());
+    std::fs::create_dir(stage.top.join("parts")).expect("scratch can be written");
+    std::os::unix::fs::symlink("parts", stage.top.join("link")).expect("scratch supports symlinks");
+    let top = stage.top.display().to_string();
+    let options: Vec<_> = options.iter().map(|option| option.replace("TOP", &top)).collect();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let [source, dest] = way.operands();
-    let words = [&["--rsh=./shell", &program, "-a", "--stats"], options, &[source, dest]].concat();
+    let words = [&["--rsh=./shell", &program, "-a", "--stats"], &options[..], &[source, dest]].concat();
     let landed = || {
         let entries = std::fs::read_dir(stage.top.join("dst")).expect("the file exists");
         entries.flatten().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() >= large_bytes * 9 / 10))
@@ -481,6 +486,7 @@ fn kept_partial_file_is_not_sent_again() {
     for way in [Direction::Push, Direction::Pull] {
         costs_little(way, &["--partial"], Victim::Sender, None);
         costs_little(way, &["--partial-dir=.part"], Victim::Sender, Some("old"));
+        costs_little(way, &["--partial-dir=TOP/link"], Victim::Sender, Some("old"));
     }
 }
 
