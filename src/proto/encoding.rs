@@ -367,6 +367,7 @@ pub(super) fn get_listing(r: &mut Reader) -> Result<DirListing> {
     let ids = get_ids(r)?;
     let shown = r.strings("shown", LINES_MAX, PATH_MAX_BYTES)?;
     let (list, subs, problems, notes) = get_piece(r)?;
+    let list = list.into();
     let listing =
         DirListing { id, path, itself, list, subs, may_delete, is_named, with_data, more, ..DirListing::default() };
     Ok(DirListing { problems, notes, ids, shown, renamed_from, ..listing })

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, order};
 use crate::report::event::Problem;
+use std::sync::Arc;
 
 /// The content of one listing message.
 #[derive(Default)]
@@ -49,7 +50,7 @@ pub fn cut(mut listing: DirListing, emit: &mut dyn FnMut(Message)) {
         listing.more = false;
         return emit(Message::Dir(Box::new(listing)));
     }
-    let mut whole = std::mem::take(&mut listing.list);
+    let mut whole = Arc::unwrap_or_clone(std::mem::take(&mut listing.list));
     let mut subs = std::mem::take(&mut listing.subs).into_iter();
     let (problems, notes) = (std::mem::take(&mut listing.problems), std::mem::take(&mut listing.notes));
     let mut cutter = Fragmenter { listing: Some(listing), piece: ListingPiece::default(), emit };
@@ -105,7 +106,10 @@ impl Fragmenter<'_> {
     fn flush(&mut self, last: bool) {
         let ListingPiece { list, subs, problems, notes, .. } = std::mem::take(&mut self.piece);
         (self.emit)(match self.listing.take() {
-            Some(listing) => Message::Dir(Box::new(DirListing { list, subs, problems, notes, more: !last, ..listing })),
+            Some(listing) => {
+                let list = Arc::new(list);
+                Message::Dir(Box::new(DirListing { list, subs, problems, notes, more: !last, ..listing }))
+            }
             None => Message::More { list, subs, problems, notes, last },
         });
     }
@@ -153,7 +157,7 @@ impl Joiner {
                 if let Some(fault) = fault_behind(&open.list, &list) {
                     return Err(refuse(name, fault));
                 }
-                open.list.append(list);
+                Arc::make_mut(&mut open.list).append(list);
                 open.subs.extend(subs);
                 open.problems.extend(problems);
                 open.notes.extend(notes);

@@ -157,8 +157,9 @@ pub struct DirListing {
     pub path: RelPath,
     /// The directory's own entry (named `.`) if its parent's listing was not sent; otherwise empty.
     pub itself: DirList,
-    /// The entries, sorted. Long listings continue in [`Message::More`].
-    pub list: DirList,
+    /// The entries, sorted. Long listings continue in [`Message::More`]. A sender keeps them until no more of its files
+    /// are requested.
+    pub list: Arc<DirList>,
     /// One value for each directory in `list`, in the same order.
     pub subs: Vec<SubdirFlags>,
     /// The directory was read completely, so extra entries can be deleted.

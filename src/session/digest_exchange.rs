@@ -448,9 +448,11 @@ mod tests {
         /// Returns the sender's listing of a directory in which it has these subdirectories.
         fn listing(&self, path: &str, has: impl Fn(u64) -> bool) -> DirListing {
             let mut listing = DirListing { path: RelPath::parse(path.as_bytes()).unwrap(), ..DirListing::default() };
-            listing.list.push_name(b"file", false);
-            self.below(path).filter(|&at| has(at)).for_each(|at| listing.list.push_name(self.name(at), true));
-            listing.list.push_name(b"new", true);
+            Arc::make_mut(&mut listing.list).push_name(b"file", false);
+            self.below(path)
+                .filter(|&at| has(at))
+                .for_each(|at| Arc::make_mut(&mut listing.list).push_name(self.name(at), true));
+            Arc::make_mut(&mut listing.list).push_name(b"new", true);
             listing
         }
     }

@@ -433,7 +433,7 @@ impl<'w> PeerPlans<'w> {
         let listing = *listing;
         let mut found = ListedDir {
             path: listing.path,
-            source: listing.list,
+            source: Arc::unwrap_or_clone(listing.list),
             subs: listing.subs,
             places: Vec::new(),
             sender_dir: None,

@@ -82,7 +82,7 @@ pub struct Sender<'a> {
 
 /// What is kept of a directory that was sent until no more of its files are requested.
 struct KeptDir {
-    list: DirList,
+    list: Arc<DirList>,
     places: Vec<Option<SourceDir>>,
     renamed_from: Option<Vec<u8>>,
     /// The bytes of its files that were not sent so far, for the live display.

@@ -70,7 +70,7 @@ struct Shared {
 /// A listing that was sent.
 struct SentListing {
     path: RelPath,
-    list: DirList,
+    list: Arc<DirList>,
     /// See [`DirListing::shown`].
     shown: Vec<Vec<u8>>,
 }
@@ -198,8 +198,6 @@ pub struct PushEncoder {
     /// Arguments that do not exist, until the first listing comes.
     missing: Vec<RelPath>,
     has_first: bool,
-    /// The listing that is being assembled.
-    partial: Option<Box<DirListing>>,
     /// The directories that still get a list, with their numbers; the next one is last.
     dirs: Vec<(i32, OwnEntry)>,
     next_dir: i32,
@@ -305,7 +303,6 @@ pub(super) fn directions<'a>(
         root: None,
         missing: Vec::new(),
         has_first: false,
-        partial: None,
         dirs: Vec::new(),
         next_dir: 0,
         names: names_of_root(options.preserve.numeric_ids),
@@ -774,16 +771,7 @@ impl PushEncoder {
 
     fn listing_message(&mut self, message: Message, out: &mut Vec<u8>) -> Result<()> {
         match message {
-            Message::Dir(listing) if listing.more => self.partial = Some(listing),
             Message::Dir(listing) => self.listing(*listing, out)?,
-            Message::More { list, subs, last, .. } => {
-                let Some(mut listing) = self.partial.take() else {
-                    return Err(unexpected("continuation of no listing"));
-                };
-                listing.list.append(list);
-                listing.subs.extend_from_slice(&subs);
-                if last { self.listing(*listing, out)? } else { self.partial = Some(listing) }
-            }
             Message::DirsEnd(listed) => {
                 self.listed = *listed;
                 self.end_lists(out)?;
@@ -810,10 +798,10 @@ impl Encoder for PushEncoder {
                     self.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
                 }
             }
-            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) if self.is_open => {
+            Message::Dir(_) | Message::DirsEnd(_) if self.is_open => {
                 self.waiting.push_back(message.clone());
             }
-            Message::Dir(_) | Message::More { .. } | Message::DirsEnd(_) => {
+            Message::Dir(_) | Message::DirsEnd(_) => {
                 self.listing_message(message.clone(), &mut data)?;
             }
             Message::Begin { file, lane: Lane::Early } => self.item(*file, false, &mut data)?,

@@ -282,7 +282,7 @@ pub fn listing(max: usize) -> impl Strategy<Value = DirListing> {
                 id,
                 path,
                 itself,
-                list,
+                list: list.into(),
                 subs,
                 may_delete,
                 is_named,

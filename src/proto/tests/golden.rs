@@ -161,7 +161,7 @@ fn listing() -> DirListing {
         id: 3,
         path: path("x/y"),
         itself: itself(),
-        list: list(),
+        list: list().into(),
         subs,
         may_delete: true,
         is_named: false,

@@ -163,7 +163,7 @@ fn long(entries: usize, name_len: usize) -> DirListing {
     let mut listing = DirListing { path: RelPath::parse(b"x").unwrap(), may_delete: true, ..DirListing::default() };
     for at in 0..entries {
         let is_dir = at >= entries - entries / 4;
-        listing.list.push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
+        Arc::make_mut(&mut listing.list).push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
         if is_dir {
             listing.subs.push(SubdirFlags { is_walked: at % 3 == 0, is_implied: false });
         }
@@ -182,7 +182,7 @@ fn long_directories_are_split_into_bounded_fragments() {
 #[test]
 fn directory_with_long_xattrs_is_split() {
     let mut listing = long(40, 8);
-    for (at, entry) in listing.list.entries.iter_mut().enumerate() {
+    for (at, entry) in Arc::make_mut(&mut listing.list).entries.iter_mut().enumerate() {
         let value = vec![b'v'; LIST_FRAME_BYTES / 3 + at].into_boxed_slice();
         entry.extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
     }
@@ -197,7 +197,7 @@ fn directory_with_many_xattrs_is_split() {
     let xattrs: Xattrs =
         (0..XATTRS_MAX / 4).map(|at| (format!("{at:06}").into_bytes().into(), b""[..].into())).collect();
     let (one, other) = (Arc::new(xattrs[1..].to_vec()), Arc::new(xattrs));
-    for (at, entry) in listing.list.entries.iter_mut().enumerate() {
+    for (at, entry) in Arc::make_mut(&mut listing.list).entries.iter_mut().enumerate() {
         entry.extra_mut().xattrs = Some(Arc::clone(if at % 2 == 0 { &one } else { &other }));
     }
     assert!(check_cut(listing).len() > 1);
@@ -217,7 +217,8 @@ fn directory_with_many_problems_is_split() {
 fn oversized_entry_gets_its_own_fragment() {
     let mut listing = long(3, 8);
     let value = vec![b'v'; 3 * LIST_FRAME_BYTES].into_boxed_slice();
-    listing.list.entries[1].extra_mut().xattrs = Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
+    Arc::make_mut(&mut listing.list).entries[1].extra_mut().xattrs =
+        Some(Arc::new(vec![(b"user.a"[..].into(), value)]));
     assert_eq!(check_cut(listing).len(), 3);
 }
 
@@ -228,7 +229,7 @@ fn ordinary_entry_takes_at_most_18_bytes() {
     for at in 0..1000i64 {
         let mtime = Time { secs: 1_700_000_000 + at * 977 % 5000, nanos: 123_456_789 };
         let stat = Stat { mode: 0o100644, uid: 1000, gid: 1000, mtime, len_bytes: 4000, ..Stat::default() };
-        listing.list.push(format!("file-{at:04}.txt").as_bytes(), &stat);
+        Arc::make_mut(&mut listing.list).push(format!("file-{at:04}.txt").as_bytes(), &stat);
     }
     let frame = encoded(&Message::Dir(Box::new(listing)));
     assert!(frame.len() < 1000 * 18, "{} bytes for 1000 entries", frame.len());

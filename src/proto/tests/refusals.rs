@@ -12,6 +12,7 @@ use crate::proto::{
 };
 use crate::report::Tally;
 use crate::report::tally::Kinds;
+use std::sync::Arc;
 
 /// A frame with this kind and a body in hexadecimal digits.
 fn frame(kind: u8, body: &str) -> Vec<u8> {
@@ -335,7 +336,8 @@ fn mismatched_directory_fragments_are_rejected() {
         list
     };
     const FILE: u32 = 0o100000;
-    let first = |names| Message::Dir(Box::new(DirListing { list: list(names), more: true, ..DirListing::default() }));
+    let first =
+        |names| Message::Dir(Box::new(DirListing { list: list(names).into(), more: true, ..DirListing::default() }));
     let more = |names, last| Message::More {
         list: list(names),
         subs: Vec::new(),
@@ -378,13 +380,18 @@ fn encoder_rejects_messages_that_decoders_reject() {
         change(&mut listing);
         says(Message::Dir(Box::new(listing)))
     };
-    let names = |names: &[&[u8]]| dir(&|listing| names.iter().for_each(|name| listing.list.push_name(name, false)));
+    let names = |names: &[&[u8]]| {
+        dir(&|listing| names.iter().for_each(|name| Arc::make_mut(&mut listing.list).push_name(name, false)))
+    };
     assert!(names(&[b"b", b"a"]).contains("\"a\" is out of sort order"));
     assert!(names(&[b"a", b"a"]).contains("\"a\" is duplicated"));
     assert!(names(&[b"a/b"]).contains("contains a slash"));
     assert!(names(&[b".."]).contains("is not a valid entry name"));
     assert!(names(&[&[b'a'; 256]]).contains("is longer than NAME_MAX_BYTES"));
-    assert!(dir(&|listing| listing.list.push_name(b"d", true)).contains("subdirectories are 0 for 1 directories"));
+    assert!(
+        dir(&|listing| Arc::make_mut(&mut listing.list).push_name(b"d", true))
+            .contains("subdirectories are 0 for 1 directories")
+    );
     assert!(
         dir(&|listing| listing.subs = vec![SubdirFlags::default(); 2])
             .contains("subdirectories are 2 for 0 directories")
@@ -394,7 +401,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
     );
     assert!(
         dir(&|listing| {
-            listing.list.push(b"x", &Stat::default());
+            Arc::make_mut(&mut listing.list).push(b"x", &Stat::default());
         })
         .contains("mode 0 has no known file type")
     );

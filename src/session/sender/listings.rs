@@ -215,7 +215,8 @@ impl ListingSender<'_, '_, '_> {
             self.named.name(&entry, &mut ids);
             own.push_entry(b".", entry);
         }
-        for entry in &listed.source.entries {
+        let list = Arc::new(listed.source);
+        for entry in &list.entries {
             self.named.name(entry, &mut ids);
         }
         let shown = match self.sender.wants.paths {
@@ -225,7 +226,7 @@ impl ListingSender<'_, '_, '_> {
             false => Vec::new(),
         };
         let with_data = is_absent && self.unrequested;
-        let files = with_data.then(|| listed.source.clone());
+        let files = with_data.then(|| list.clone());
         let open = listed.places;
         if self.keeps {
             let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
@@ -236,16 +237,16 @@ impl ListingSender<'_, '_, '_> {
                 Kind::Symlink => true,
                 Kind::Dir | Kind::Device | Kind::Special => false,
             };
-            let lengths = || listed.source.entries.iter().filter(counts).map(|entry| entry.len_bytes);
+            let lengths = || list.entries.iter().filter(counts).map(|entry| entry.len_bytes);
             let unsent_bytes = AtomicU64::new(self.sender.terms.gauge.map_or(0, |_| lengths().sum()));
-            let kept = KeptDir { list: listed.source.clone(), places, renamed_from, unsent_bytes };
+            let kept = KeptDir { list: list.clone(), places, renamed_from, unsent_bytes };
             self.kept.lock().insert(id, Arc::new(kept));
         }
         let listing = DirListing {
             id,
             path: listed.path,
             itself: own,
-            list: listed.source,
+            list,
             subs: listed.subs,
             may_delete: listed.may_delete,
             is_named: listed.is_named,
@@ -258,11 +259,15 @@ impl ListingSender<'_, '_, '_> {
             renamed_from: listed.renamed_from,
         };
         let mut sent = Ok(());
-        cut(listing, &mut |message| {
+        let mut send = |message| {
             if sent.is_ok() {
                 sent = self.sender.connection.send(&message);
             }
-        });
+        };
+        match self.sender.is_stock() {
+            true => send(Message::Dir(Box::new(listing))),
+            false => cut(listing, &mut send),
+        }
         sent?;
         let Some(files) = files else { return Ok(()) };
         let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };

@@ -5,6 +5,7 @@ use crate::digest;
 use crate::proto::{Basis, Class};
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy, Method};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 /// Pushes to an honest server after greeting and setup.
 fn push(stage: &Stage, words: &[&str], play: impl FnOnce(&mut Peer)) -> Ended {
@@ -469,7 +470,7 @@ fn wrong_length_reserves_no_memory() {
     let stage = Stage::new();
     let ended = push(&stage, &["-r"], |peer| {
         let mut listing = listing(0, "", &[("a", FILE)]);
-        listing.list.entries[0].len_bytes = i64::MAX as u64;
+        Arc::make_mut(&mut listing.list).entries[0].len_bytes = i64::MAX as u64;
         peer.send_messages(&[roots_message(), Message::Dir(Box::new(listing)), dirs_end()]);
         answer_requests(peer);
     });

@@ -10,6 +10,7 @@ use crate::proto::rsync::file_list::{FileEntry, HardLink};
 use crate::proto::{DirListing, IdName, SubdirFlags};
 use crate::report::event::Problem;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// A place in a list that the sender has sorted.
 pub(super) struct Slot {
@@ -63,7 +64,7 @@ impl Listing {
         let xattrs_len = entry.xattrs().iter().map(|(name, value)| size_of::<Xattr>() + name.len() + value.len());
         let rest = access.len() + default.len() + xattrs_len.sum::<usize>();
         self.cost += (size_of::<Entry>() + name.len() + entry.target().len() + rest) as u64;
-        self.message.list.push_entry(name, entry);
+        Arc::make_mut(&mut self.message.list).push_entry(name, entry);
         self.places.push(place);
         self.message.subs.extend(sub);
     }
