@@ -409,7 +409,7 @@ impl StockClient<'_> {
             unsent: Vec::new(),
         };
         let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
         let handler = SenderHandler { inbox: &inbox, events: &queue };
         let report = |event: Event| {

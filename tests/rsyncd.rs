@@ -1183,6 +1183,37 @@ fn half_open_connections_take_little() {
 }
 
 #[test]
+fn session_with_a_slow_client_takes_little() {
+    /// The most memory of its own, in KiB. Before the output of a sender was bounded, it was 3,600.
+    const MAX_KIB: u64 = 1600;
+    let scene = Scene::new();
+    std::fs::File::create(scene.path("mod/large")).unwrap().set_len(64 << 20).unwrap();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rsync://{}/m/large", between.local_addr().unwrap());
+    let mut client = Command::new(oracle::rsync()).arg(url).arg(scene.path("dst")).spawn().unwrap();
+    let near = between.accept().unwrap().0;
+    let far = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    let (mut from, mut into) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    let requests = std::thread::spawn(move || std::io::copy(&mut from, &mut into));
+    // From then on, the daemon can send no more than the sockets hold, and then sleeps.
+    std::io::copy(&mut (&far).take(1 << 20), &mut &near).unwrap();
+    let session = daemon.connections()[0];
+    until(|| {
+        let threads = std::fs::read_dir(format!("/proc/{session}/task")).unwrap();
+        let mut states =
+            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default());
+        states.all(|state| state.contains(") S "))
+    });
+    let kib = memory_kib(session, "Private_Dirty:");
+    assert!(kib < MAX_KIB, "{kib} KiB");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    near.shutdown(std::net::Shutdown::Both).unwrap();
+    let _ = requests.join().unwrap();
+}
+
+#[test]
 fn connections_end_at_a_signal_and_leave_the_daemon() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);

@@ -31,7 +31,8 @@ const BUFFER_MAX_BYTES: usize = 1 << 20;
 /// The buffered bytes at which the writer stops gathering and writes.
 const GATHERED_BYTES: usize = 16 << 10;
 /// The same for a stock rsync, which gets shorter pieces of files: each wakeup of the writer costs a context switch.
-const STOCK_GATHERED_BYTES: usize = 256 << 10;
+/// A sender waits at the same size: a daemon has many such sessions, and clients are slow.
+const STOCK_GATHERED_BYTES: usize = 128 << 10;
 /// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
 /// The size of a read.
@@ -112,6 +113,8 @@ struct ConnectionState {
     writer_sleeps: bool,
     /// The buffered bytes at which the writer stops gathering.
     gathered_bytes: usize,
+    /// The buffered bytes at which senders wait for the writer.
+    buffer_max_bytes: usize,
 }
 
 impl ConnectionState {
@@ -125,7 +128,7 @@ impl ConnectionState {
     fn may_still_report(&self, message: &Message) -> bool {
         let has_stopped =
             self.shut.as_ref().is_some_and(|error| error.exit == Exit::Signal) && !self.has_stopped_reading;
-        let is_room = self.has_window(message) && self.buffer.len() < BUFFER_MAX_BYTES && !self.ending;
+        let is_room = self.has_window(message) && self.buffer.len() < self.buffer_max_bytes && !self.ending;
         matches!(message, Message::Event(_)) && has_stopped && is_room
     }
 
@@ -236,6 +239,7 @@ impl Connection {
                 last_write: Since::now(),
                 writer_sleeps: false,
                 gathered_bytes: GATHERED_BYTES,
+                buffer_max_bytes: BUFFER_MAX_BYTES,
             }),
             to_write: Condvar::new(),
             room: Condvar::new(),
@@ -274,6 +278,13 @@ impl Connection {
         state.gathered_bytes = STOCK_GATHERED_BYTES;
         drop(state);
         self
+    }
+
+    /// As [`Connection::unlimited`], if this end sends.
+    pub fn of_stock_sender(self) -> Connection {
+        let connection = self.unlimited();
+        connection.state.lock().buffer_max_bytes = STOCK_GATHERED_BYTES;
+        connection
     }
 
     /// Returns the connection of a run with this `--timeout`; 0: none.
@@ -321,7 +332,7 @@ impl Connection {
             let has_window = state.has_window(message);
             // The thread that repeats a request may be the one that reads what the peer sends, so it must not wait.
             let is_repeated = matches!(message, Message::Want { lane: Lane::Again, .. });
-            if has_window && (is_repeated || state.buffer.len() < BUFFER_MAX_BYTES) {
+            if has_window && (is_repeated || state.buffer.len() < state.buffer_max_bytes) {
                 return self.put(&mut state, message, as_it_is);
             }
             if let Some(class) = class_of(message).filter(|_| !has_window) {
@@ -601,7 +612,12 @@ impl Connection {
             self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
             out.shrink_to(2 * BUFFER_MAX_BYTES);
-            self.state.lock().last_write = Since::now();
+            let mut state = self.state.lock();
+            state.last_write = Since::now();
+            if state.buffer.is_empty() {
+                // Senders that are slower than the link need only one buffer.
+                std::mem::swap(&mut state.buffer, &mut out);
+            }
         }
     }
 

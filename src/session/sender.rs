@@ -46,7 +46,7 @@ const SEARCH_BY_SEVERAL_BYTES: u64 = 64 << 20;
 
 /// The most content in one message for a stock rsync. Such a session may be one of a hundred of a daemon, and several
 /// buffers hold a piece.
-const STOCK_PIECE_MAX_BYTES: usize = 64 << 10;
+const STOCK_PIECE_MAX_BYTES: usize = 32 << 10;
 
 /// The sender of a session.
 pub struct Sender<'a> {
@@ -141,7 +141,9 @@ impl<'a> Sender<'a> {
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
             let _end = CallOnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
-            for lane in [Lane::Requested, Lane::Again] {
+            // A stock rsync requests files again in the order of its other requests.
+            let lanes: &[Lane] = if self.is_stock() { &[Lane::Requested] } else { &[Lane::Requested, Lane::Again] };
+            for &lane in lanes {
                 let (kept, removed) = (&kept, &removed);
                 spawn(scope, "answer", move || {
                     if let Err(error) = self.answer(lane, kept, removed) {
@@ -159,7 +161,6 @@ impl<'a> Sender<'a> {
                 to_skip: ReportsToSkip::default(),
                 next_id: 0,
                 unrequested: self.shortcuts().unrequested,
-                buffer: Vec::new(),
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
@@ -221,7 +222,6 @@ impl<'a> Sender<'a> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| kept.lock().get(&dir).cloned();
         let mut open: Option<(DirId, u16, SourceDir)> = None;
-        let mut buffer = Vec::new();
         loop {
             let Some((order, cost)) = self.inbox.next_order(at)? else { return Ok(()) };
             self.connection.consumed(Class::Wants, cost);
@@ -269,7 +269,7 @@ impl<'a> Sender<'a> {
                     let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
                     kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
                     let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
-                    self.send(file, lane, (place, name), entry.len_bytes, &basis, &mut buffer)?;
+                    self.send(file, lane, (place, name), entry.len_bytes, &basis)?;
                 }
             }
         }
@@ -310,7 +310,6 @@ impl<'a> Sender<'a> {
         (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
         basis: &Basis,
-        buffer: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
@@ -339,12 +338,12 @@ impl<'a> Sender<'a> {
                 return self.send_difference(&content, blocks, &read_error);
             }
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
-                buffer.resize(WHOLE_MAX_BYTES + 1, 0);
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
-                match sys::read(from, &mut buffer[..(len_bytes + 1).min(max_bytes) as usize]) {
+                let mut data = vec![0; (len_bytes + 1).min(max_bytes) as usize];
+                match sys::read(from, &mut data) {
                     Ok(got) if got as u64 == len_bytes => {
                         self.pace(&content, got as u64);
-                        let data = buffer[..got].to_vec();
+                        data.truncate(got);
                         let digest = digest::whole_by(self.plain_by, &data);
                         return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }

@@ -61,8 +61,8 @@ struct Shared {
     has_all_lists: bool,
     /// The root of the transfer, if it is an entry.
     root: Option<OwnEntry>,
-    /// The items that are to be returned, by file.
-    items: HashMap<FileId, VecDeque<PendingItem>>,
+    /// The items that are to be returned, in order.
+    items: VecDeque<PendingItem>,
     /// What the receiver has deleted.
     deletions: Option<Deletions>,
 }
@@ -107,15 +107,19 @@ struct SentList {
     own: Option<Box<OwnEntry>>,
 }
 
-/// An item that is to be returned.
+/// All extended attributes of an entry, and the numbers of those that are requested.
+type RequestedXattrs = (Option<Arc<Xattrs>>, Vec<u32>);
+
+/// An item that is to be returned. A client can request thousands at once.
 struct PendingItem {
+    file: FileId,
     index: i32,
     head: ItemHead,
     sums: Option<SumHead>,
     /// The extended attributes of the entry, and the numbers of those that are requested, if the item has such a part.
-    xattrs: Option<(Option<Arc<Xattrs>>, Vec<u32>)>,
+    xattrs: Option<Box<RequestedXattrs>>,
     /// Reported when the item is returned.
-    event: Option<Event>,
+    event: Option<Box<Item>>,
 }
 
 impl Shared {
@@ -666,20 +670,20 @@ impl PushEncoder {
     /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
     fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
         let (pending, from) = (self.take_item(file)?, out.len());
-        if let Some(Event::Item(item)) = &pending.event
+        if let Some(item) = &pending.event
             && item.transfer
             && self.wants.progress
         {
             self.begin_progress(pending.index, item);
         }
         match pending.event {
-            Some(Event::Item(item)) if with_content && self.wants.after_transfer => self.under_way = Some(item),
-            Some(event) => self.events.push(event, 0),
+            Some(item) if with_content && self.wants.after_transfer => self.under_way = Some(item),
+            Some(item) => self.events.push(Event::Item(item), 0),
             None => {}
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
         pending.head.encode(self.terms.protocol, out);
-        if let Some((xattrs, numbers)) = &pending.xattrs {
+        if let Some((xattrs, numbers)) = pending.xattrs.as_deref() {
             let value = |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
@@ -699,12 +703,8 @@ impl PushEncoder {
     }
 
     fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
-        let mut shared = self.shared.lock();
-        let found = shared.items.get_mut(&file).and_then(VecDeque::pop_front);
-        if shared.items.get(&file).is_some_and(VecDeque::is_empty) {
-            shared.items.remove(&file);
-        }
-        found.ok_or_else(|| unexpected("content that was not requested"))
+        let next = self.shared.lock().items.pop_front().filter(|item| item.file == file);
+        next.ok_or_else(|| unexpected("content that was not requested"))
     }
 
     /// Appends a range of blocks. `content`: see [`Message::Copy`].
@@ -960,7 +960,7 @@ impl<'a> PushIntake<'a> {
             && !self.options.dry_run
             && head.has_xattrs(self.terms.has_xattr_shortcut())
         {
-            true => Some(self.requested_xattrs(index, found, input)?),
+            true => Some(Box::new(self.requested_xattrs(index, found, input)?)),
             false => None,
         };
         let (mut sums, mut request) = (None, Vec::new());
@@ -983,10 +983,7 @@ impl<'a> PushIntake<'a> {
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
-        let item = PendingItem { index, head, sums, xattrs, event };
-        // Thousands of files can be requested, most of them once.
-        let of_one = || VecDeque::with_capacity(1);
-        self.shared.lock().items.entry(file).or_insert_with(of_one).push_back(item);
+        self.shared.lock().items.push_back(PendingItem { file, index, head, sums, xattrs, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
@@ -1008,7 +1005,7 @@ impl<'a> PushIntake<'a> {
         index: i32,
         file: Option<FileId>,
         input: &mut impl Read,
-    ) -> decode_error::Result<(Option<Arc<Xattrs>>, Vec<u32>)> {
+    ) -> decode_error::Result<RequestedXattrs> {
         let xattrs = {
             let shared = self.shared.lock();
             let entry = match file {
@@ -1030,7 +1027,7 @@ impl<'a> PushIntake<'a> {
         head: &ItemHead,
         sums_bytes: u64,
         tally: &mut Tally,
-    ) -> decode_error::Result<Option<Event>> {
+    ) -> decode_error::Result<Option<Box<Item>>> {
         let shared = self.shared.lock();
         let unknown = || violation(format!("unknown index {index}"));
         let listing = |dir: DirId| shared.listings.get(&dir).ok_or_else(unknown);
@@ -1072,7 +1069,7 @@ impl<'a> PushIntake<'a> {
             () if flags.has(ItemFlags::LOCAL_CHANGE) => Update::Local,
             () => Update::Attrs,
         };
-        Ok(Some(Event::Item(Box::new(Item {
+        Ok(Some(Box::new(Item {
             sender_path,
             name,
             kind,
@@ -1091,7 +1088,7 @@ impl<'a> PushIntake<'a> {
             digest: listed_digest.filter(|_| self.wants.digest),
             transfer: flags.has(ItemFlags::TRANSFER),
             file: None,
-        }))))
+        })))
     }
 
     fn changes(&self, flags: ItemFlags, kind: Kind) -> Changes {

@@ -183,7 +183,7 @@ impl StockServer<'_> {
             inbox: inbox.clone(),
             reports_matches: self.options.output.debug.deltasum >= 1,
         });
-        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
+        let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
         let problems = Mutex::<Tally>::default();
         let report = |event: Event| {
             if let Event::Problem(Problem { weight, .. }) = &event {

@@ -55,7 +55,6 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
     pub(super) to_skip: ReportsToSkip,
     pub(super) next_id: DirId,
     pub(super) unrequested: bool,
-    pub(super) buffer: Vec<u8>,
     pub(super) keeps: bool,
 }
 
@@ -280,7 +279,7 @@ impl ListingSender<'_, '_, '_> {
             let unsent = match open.get(entry.origin as usize) {
                 Some(Some((_, Ok(place)))) => {
                     let from = (place, name);
-                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None, &mut self.buffer)?;
+                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None)?;
                     continue;
                 }
                 Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
