@@ -1302,21 +1302,43 @@ fn busy_port_is_an_error() {
 fn half_open_connections_do_not_stop_others() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
-    let count = if std::env::var("SPARSYNC_FAULTS").is_ok_and(|value| value == "all") { 10_000 } else { 40 };
-    let mut held: Vec<TcpStream> = Vec::new();
-    for index in 0..count {
-        let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
-        if index % 2 == 0 {
-            stream.write_all(b"@RSYNCD: 31.0\n").unwrap();
-        }
-        held.push(stream);
-        // The test may not have as many descriptors as clients have connections.
-        if held.len() > 500 {
-            drop(held.drain(..250));
-        }
+    // A session that waits for its client is not half-open.
+    let mut session = daemon.connect();
+    session.get_mut().write_all(b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0").unwrap();
+    let mut line = String::new();
+    while !line.contains("@RSYNCD: OK") {
+        line.clear();
+        assert!(session.read_line(&mut line).unwrap() > 0, "the daemon has left");
     }
-    // Those that are held count, and those that are gone do not.
-    until(|| daemon.get(&scene, &["-a", "URLm/a", "dst"]).code == Some(0));
+    // The list begins with the flags of the protocol.
+    session.read_exact(&mut [0]).unwrap();
+    let held: Vec<_> = (0..300)
+        .map(|index| {
+            let mut stream = daemon.connect();
+            let words = [&b""[..], b"@RSYN", b"@RSYNCD: 31.0\n", b"@RSYNCD: 31.0\nm\n--server\0"][index % 4];
+            // An older one may be ended already.
+            let _ = stream.get_mut().write_all(words);
+            stream
+        })
+        .collect();
+    // Each of the last ones has ended one of the first.
+    until(|| daemon.connections().len() == 1 + 256);
+    daemon.get(&scene, &["-a", "URLm/a", "dst"]).exits(0);
+    let is_closed = |stream: &BufReader<TcpStream>| {
+        stream.get_ref().set_nonblocking(true).unwrap();
+        let mut bytes = [0; 100];
+        loop {
+            match stream.get_ref().read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+            }
+        }
+    };
+    let closed: Vec<_> = held.iter().map(is_closed).collect();
+    assert_eq!(closed.iter().position(|closed| !closed), Some(45), "{closed:?}");
+    assert!(!closed[45..].contains(&true), "{closed:?}");
+    assert!(!is_closed(&session));
 }
 
 #[test]

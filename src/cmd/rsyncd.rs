@@ -4,7 +4,7 @@
 //! input, as if inetd had started it.
 
 use super::command_end::{fail, write_text};
-use super::rsyncd_connections::Connections;
+use super::rsyncd_connections::{Connections, RequestReport};
 use super::rsyncd_log::{DaemonLog, facility_of};
 use super::rsyncd_session;
 use crate::cli::daemon_args::{DaemonArgs, HELP};
@@ -40,7 +40,7 @@ const LOOK_MS: u32 = 500;
 pub fn run(env: &mut Env, args: Result<Box<DaemonArgs>>) -> Exit {
     let ended = args.map_err(|error| error.by("client")).and_then(|args| match () {
         () if args.help => write_text(&mut env.stdout, HELP.as_bytes()).map(|()| Exit::Ok),
-        () if args.by_shell || sys::is_socket(io::stdin().as_fd()) => Ok(rsyncd_session::run(env, &args)),
+        () if args.by_shell || sys::is_socket(io::stdin().as_fd()) => Ok(rsyncd_session::run(env, &args, None)),
         () => listen(env, &args),
     });
     ended.unwrap_or_else(|error| fail(env, &error))
@@ -153,20 +153,21 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     env.handle_signals().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let ports: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let port = ports.first().map_or(0, SocketAddr::port);
+    let mut connections = Connections::new(ports)
+        .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot create a pipe: {error}")))?;
+    if let Err(error) = connections.listen(env) {
+        log.put(&error.text());
+    }
     log.put(format!("rsyncd version {} starting, listening on port {port}", env!("CARGO_PKG_VERSION")).as_bytes());
     if args.stays {
         // The user may have closed standard output.
         let _ = writeln!(env.stdout, "sparsync: listening on port {port}").and_then(|()| env.stdout.flush());
     }
-    let mut connections = Connections::new(ports);
-    if let Err(error) = connections.listen(env) {
-        log.put(&error.text());
-    }
     if let Some(stream) = serve(env, &listeners, &mut connections, &log) {
         drop(listeners);
-        connections.leave();
+        let report = connections.leave();
         pid_file.into_iter().for_each(PidFile::leave);
-        return Ok(run_connection(env, args, stream));
+        return Ok(run_connection(env, args, stream, report));
     }
     log.put(b"rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)");
     Ok(Exit::Signal)
@@ -276,8 +277,8 @@ impl Drop for PidFile {
 fn serve(env: &Env, listeners: &[TcpListener], connections: &mut Connections, log: &DaemonLog) -> Option<TcpStream> {
     listeners.iter().for_each(|listener| drop(listener.set_nonblocking(true)));
     while !env.stop.load(Ordering::Relaxed) {
-        connections.collect_ended();
-        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).chain(connections.fd()).collect();
+        connections.update();
+        let fds: Vec<_> = listeners.iter().map(AsFd::as_fd).chain(connections.fds()).collect();
         if !sys::wait_any_readable(&fds, LOOK_MS).unwrap_or(false) {
             continue;
         }
@@ -301,11 +302,11 @@ fn serve(env: &Env, listeners: &[TcpListener], connections: &mut Connections, lo
 }
 
 /// Runs the connection of this process, which [`serve`] has started.
-fn run_connection(env: &mut Env, args: &DaemonArgs, stream: TcpStream) -> Exit {
+fn run_connection(env: &mut Env, args: &DaemonArgs, stream: TcpStream, report: RequestReport) -> Exit {
     let became = stream.set_nonblocking(false).and_then(|()| env::become_streams(stream.as_fd()));
     drop(stream);
     // Without streams, the client sees the end of the connection.
-    became.map_or(Exit::SocketIo, |()| rsyncd_session::run(env, args))
+    became.map_or(Exit::SocketIo, |()| rsyncd_session::run(env, args, Some(report)))
 }
 
 /// Informs a client that there are too many connections.

@@ -6,9 +6,14 @@ use crate::error::Result;
 use crate::fs::sys;
 use crate::trust::paths::Places;
 use crate::work::clock::Since;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+
+/// The most connections at once whose clients have not sent their request. Another one ends the oldest, so that clients
+/// that only connect do not keep others out.
+const HALF_OPEN_MAX: usize = 256;
 
 /// The running connections of a daemon.
 pub struct Connections {
@@ -19,13 +24,29 @@ pub struct Connections {
     since: Since,
     /// The address of the client and the start, by process.
     running: HashMap<u32, (IpAddr, Since)>,
+    /// The processes whose clients have not sent their request, oldest first.
+    half_open: VecDeque<u32>,
+    /// Each process reports here that its client has.
+    requested: PipeReader,
+    reports: PipeWriter,
     total: u64,
 }
 
 impl Connections {
     /// Returns the table of a daemon that has none yet.
-    pub fn new(addresses: Vec<SocketAddr>) -> Connections {
-        Connections { socket: None, addresses, since: Since::now(), running: HashMap::new(), total: 0 }
+    pub fn new(addresses: Vec<SocketAddr>) -> io::Result<Connections> {
+        let (requested, reports) = io::pipe()?;
+        let (running, half_open) = Default::default();
+        Ok(Connections {
+            socket: None,
+            addresses,
+            since: Since::now(),
+            running,
+            half_open,
+            requested,
+            reports,
+            total: 0,
+        })
     }
 
     /// Creates the socket. The daemon works without it, too.
@@ -34,9 +55,9 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns the descriptor that is readable when there is a request.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.as_ref().map(|socket| socket.listener().as_fd())
+    /// Returns the descriptors that are readable when there is something to do.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.socket.as_ref().map(|socket| socket.listener().as_fd()).into_iter().chain([self.requested.as_fd()])
     }
 
     /// Returns how many there are.
@@ -48,13 +69,28 @@ impl Connections {
     pub fn add(&mut self, process: u32, client: IpAddr) {
         self.total += 1;
         self.running.insert(process, (client.to_canonical(), Since::now()));
+        self.half_open.push_back(process);
+        if self.half_open.len() > HALF_OPEN_MAX {
+            // It may have ended by itself.
+            let _ = self.half_open.pop_front().map(|oldest| env::end_process(oldest, false));
+        }
     }
 
-    /// Removes the connections whose processes have ended.
-    pub fn collect_ended(&mut self) {
-        for process in sys::collect_ended() {
+    /// Notes which processes have ended, and whose clients have sent their request.
+    pub fn update(&mut self) {
+        let ended: Vec<_> = sys::collect_ended().collect();
+        let mut reports = [0; 4096];
+        // An ended process has reported before, so its number is not that of a later one.
+        while sys::wait_readable(self.requested.as_fd(), 0).unwrap_or(false)
+            && let Ok(count) = sys::receive(self.requested.as_fd(), &mut reports)
+        {
+            let (processes, _) = reports[..count].as_chunks();
+            self.half_open.retain(|process| !processes.contains(&process.to_ne_bytes()));
+        }
+        for process in ended {
             // The other children answered requests for the status.
             self.running.remove(&process);
+            self.half_open.retain(|half_open| *half_open != process);
         }
     }
 
@@ -91,7 +127,23 @@ impl Connections {
     }
 
     /// Leaves the socket to the daemon, in the process of a connection.
-    pub fn leave(self) {
+    pub fn leave(self) -> RequestReport {
         self.socket.into_iter().for_each(ControlSocket::leave);
+        RequestReport { pipe: self.reports, process: std::process::id() }
+    }
+}
+
+/// Reports to the daemon that a client has sent its request.
+pub struct RequestReport {
+    pipe: PipeWriter,
+    /// The process that the daemon has started.
+    process: u32,
+}
+
+impl RequestReport {
+    /// Sends the report.
+    pub fn send(mut self) {
+        // Without a daemon, nothing counts connections.
+        let _ = self.pipe.write_all(&self.process.to_ne_bytes());
     }
 }

@@ -13,6 +13,7 @@ mod request;
 use self::hooks::PendingHooks;
 use self::peer::Peer;
 use super::rsyncd::{read_config, variable};
+use super::rsyncd_connections::RequestReport;
 use super::rsyncd_hooks::HookVars;
 use super::rsyncd_log::DaemonLog;
 use crate::cli::daemon_args::DaemonArgs;
@@ -121,8 +122,8 @@ impl HandshakeReader {
     }
 }
 
-/// Serves one connection.
-pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
+/// Serves one connection. `report`: how the daemon learns that the client has sent its request.
+pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> Exit {
     let config = match read_config(env, args) {
         Ok(config) => config,
         Err(line) => {
@@ -146,7 +147,7 @@ pub fn run(env: &mut Env, args: &DaemonArgs) -> Exit {
     sys::share_memory_pools();
     let input = HandshakeReader { input, buffer: io::Cursor::default(), since: Since::now(), stop: env.stop.clone() };
     let mut connection =
-        Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new() };
+        Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new(), report };
     match connection.converse() {
         Ok(exit) => exit,
         Err(Refusal::Over) => Exit::Ok,
@@ -167,6 +168,7 @@ struct Connection<'a> {
     output: File,
     /// The variables for programs and for the texts of parameters.
     hook_vars: HookVars,
+    report: Option<RequestReport>,
 }
 
 /// An accepted module.

@@ -6,6 +6,7 @@ use super::{Accepted, Connection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
+use crate::cmd::rsyncd_connections::RequestReport;
 use crate::cmd::server_session::{self, ServedModule};
 use crate::cmd::stock_server::{self, DaemonSide};
 use crate::error::Error;
@@ -40,6 +41,7 @@ impl Connection<'_> {
         let ModulePlace { path, munges, rules, hooks, charset } = place;
         let (name, values) = (&module.name, &module.values);
         let words = Arguments::of(self.read_arguments(protocol, charset)?, name, values.number(Param::MaxVerbosity));
+        self.report.take().into_iter().for_each(RequestReport::send);
         let line: Vec<_> = words.options.iter().chain([&b".".to_vec()]).cloned().map(OsString::from_vec).collect();
         let (umask, now) = (self.env.umask, clock::now_unix().0);
         let (mut request, given) = cli::read_stock_args(&line, umask, now, &|name| self.env.var(name));
