@@ -1227,6 +1227,24 @@ fn connections_end_at_a_signal_and_leave_the_daemon() {
 }
 
 #[test]
+fn connections_with_a_program_for_their_end_end_at_a_signal() {
+    let scene = Scene::new();
+    let post = "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > DIR/new; mv DIR/new DIR/post";
+    let daemon = Listening::start(&scene, ("", post), &[]);
+    let mut client = daemon.connect();
+    client.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
+    let mut line = String::new();
+    while !line.contains("@RSYNCD: OK") {
+        line.clear();
+        assert!(client.read_line(&mut line).unwrap() > 0, "the daemon has left");
+    }
+    let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let _ = client.read_to_end(&mut Vec::new()).unwrap();
+    until(|| scene.path("post").exists() && daemon.connections().is_empty());
+}
+
+#[test]
 fn server_status_shows_daemons() {
     let scene = Scene::new();
     let status = |json: bool| {

@@ -16,6 +16,8 @@ use std::os::unix::net::UnixStream;
 
 /// The most output of `pre-xfer exec` that is shown to the client.
 const OUTPUT_MAX_BYTES: usize = 8 << 10;
+/// How long a signal can go unnoticed that comes just before a wait.
+const LOOK_MS: u32 = 500;
 /// The most bytes of the arguments for `pre-xfer exec`, as their encoding has them.
 const ARGS_MAX_BYTES: u64 = 64 << 20;
 
@@ -57,13 +59,26 @@ pub fn run(env: &Env, command: &[u8], vars: &HookVars, input: &[u8], captures: b
     shell::run_hook(&shell, command, shell::HookOptions { umask: env.umask, vars, input, most_bytes })
 }
 
-/// Starts a process that runs `post-xfer exec` when this one has ended. Returns in the process that continues the
-/// connection.
+/// Starts a process that continues the connection, and returns in it. This one runs `post-xfer exec` when that has ended,
+/// and stops it if this one is stopped.
 pub fn before_post_xfer(env: &Env, command: &[u8], vars: &HookVars) -> io::Result<()> {
+    env.handle_signals()?;
+    env.handle_server_stop()?;
     let Some(pid) = sys::fork()? else { return Ok(()) };
     // The connection ends with the other process.
     env::leave_streams(false);
-    let status = sys::wait_for(pid).unwrap_or(-1);
+    let mut is_stopped = false;
+    let status = loop {
+        match sys::wait_for(pid, LOOK_MS) {
+            Ok(Some(status)) => break status,
+            Ok(None) if env.is_stopping() && !is_stopped => {
+                // Not with SIGTERM: if both processes got one, a second one would end the other at once.
+                is_stopped = env::signal_session_to_stop(pid).is_ok();
+            }
+            Ok(None) => {}
+            Err(_) => break -1,
+        }
+    };
     let exit = if status & 0x7f == 0 { (status >> 8) & 0xff } else { -1 };
     let mut vars = vars.clone();
     vars.push(("RSYNC_RAW_STATUS".into(), status.to_string().into_bytes()));

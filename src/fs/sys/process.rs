@@ -86,11 +86,16 @@ pub fn fork() -> io::Result<Option<u32>> {
     }
 }
 
-/// Waits for a process of [`fork`], and returns its raw status.
-pub fn wait_for(pid: u32) -> io::Result<i32> {
-    let pid = rustix::process::Pid::from_raw(pid.cast_signed());
-    let status = rustix::io::retry_on_intr(|| rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()))?;
-    Ok(status.map_or(-1, |(_, status)| status.as_raw()))
+/// Waits for a process of [`fork`], and returns its raw status; `None` after a timeout or a signal.
+pub fn wait_for(pid: u32, millis: u32) -> io::Result<Option<i32>> {
+    use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+    let pid = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => drop(super::wait_readable(process.as_fd(), millis)?),
+        // Linux before 5.3.
+        Err(_) => std::thread::sleep(Duration::from_millis(millis.into())),
+    }
+    Ok(waitpid(Some(pid), WaitOptions::NOHANG)?.map(|(_, status)| status.as_raw()))
 }
 
 /// Collects the child processes that have ended.
