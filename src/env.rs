@@ -55,8 +55,10 @@ pub struct Env {
 }
 
 impl Env {
-    /// Returns the environment of this process and sets its umask to 0. Call it once, before any thread is started.
+    /// Returns the environment of this process, and sets its umask to 0 and SIGCHLD to its default. Call it once, before
+    /// any thread is started.
     pub fn of_process() -> Env {
+        crate::fs::sys::keep_ended_children();
         let mut args = std::env::args_os();
         let program = args.next().unwrap_or_else(|| "sparsync".into());
         let (cwd, no_cwd) = match std::env::current_dir() {

@@ -1077,8 +1077,12 @@ struct Listening {
 
 impl Listening {
     fn start(scene: &Scene, config: (&str, &str), more: &[&str]) -> Listening {
+        Listening::start_by(Command::new(oracle::under_test()), scene, config, more)
+    }
+
+    fn start_by(mut program: Command, scene: &Scene, config: (&str, &str), more: &[&str]) -> Listening {
         let config = scene.config(config.0, config.1);
-        let mut daemon = Command::new(oracle::under_test())
+        let mut daemon = program
             .args(["--daemon", "--no-detach", "--port=0", "--address=127.0.0.1"])
             .arg(format!("--config={}", config.display()))
             .args(more)
@@ -1283,6 +1287,18 @@ fn server_status_shows_daemons() {
     drop(second);
     assert!(!status(false).contains("daemon for"), "{}", status(false));
     assert_eq!(std::fs::read_dir(scene.path("sparsync/state")).unwrap().count(), 0);
+}
+
+#[test]
+fn daemon_forgets_connections_if_its_parent_ignored_their_signal() {
+    let scene = Scene::new();
+    let mut ignoring = Command::new("env");
+    ignoring.arg("--ignore-signal=CHLD").arg(oracle::under_test());
+    let daemon = Listening::start_by(ignoring, &scene, ("", PLAIN), &[]);
+    drop(daemon.connect());
+    let mut status = Command::new(oracle::under_test());
+    status.args(["server", "status"]).env("SPARSYNC_CONFIG_DIR", scene.path("sparsync"));
+    until(|| String::from_utf8_lossy(&status.output().unwrap().stdout).contains("0 connected, 1 in total"));
 }
 
 #[test]

@@ -104,6 +104,14 @@ pub fn collect_ended() -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || ended().ok().flatten()).map(|(pid, _)| pid.as_raw_nonzero().get().cast_unsigned())
 }
 
+/// Makes the system keep ended child processes until they are collected, also if the program that started this one
+/// ignores SIGCHLD.
+#[allow(unsafe_code)]
+pub fn keep_ended_children() {
+    // SAFETY: the default action calls no function of this process. It fails only for numbers of no signal.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Reads the umask and sets it to 0, so that files get exactly the requested modes. Call it once, before threads start.
 pub fn take_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
