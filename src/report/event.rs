@@ -108,7 +108,7 @@ pub struct Problem {
     pub line: Vec<u8>,
     /// How it affects the exit code.
     pub weight: Weight,
-    /// A peer has reported it.
+    /// It was received in the native protocol.
     pub is_of_peer: bool,
 }
 

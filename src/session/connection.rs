@@ -26,13 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The size of the output buffer at which senders wait for the writer.
+/// The size of the output buffer at which senders wait for the writer, unless they send to a stock rsync.
 const BUFFER_MAX_BYTES: usize = 1 << 20;
 /// The buffered bytes at which the writer stops gathering and writes.
 const GATHERED_BYTES: usize = 16 << 10;
 /// The same for a stock rsync, which gets shorter pieces of files: each wakeup of the writer costs a context switch.
-/// A sender waits at the same size: a daemon has many such sessions, and clients are slow.
 const STOCK_GATHERED_BYTES: usize = 128 << 10;
+/// [`BUFFER_MAX_BYTES`] for senders to a stock rsync: a daemon has many such sessions, and clients are slow.
+const STOCK_BUFFER_MAX_BYTES: usize = STOCK_GATHERED_BYTES;
 /// How long after a write the writer gathers messages before the next write.
 const GATHERING: Duration = Duration::from_micros(300);
 /// The size of a read.
@@ -283,7 +284,7 @@ impl Connection {
     /// As [`Connection::unlimited`], if this end sends.
     pub fn of_stock_sender(self) -> Connection {
         let connection = self.unlimited();
-        connection.state.lock().buffer_max_bytes = STOCK_GATHERED_BYTES;
+        connection.state.lock().buffer_max_bytes = STOCK_BUFFER_MAX_BYTES;
         connection
     }
 

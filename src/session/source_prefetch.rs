@@ -120,7 +120,7 @@ impl<'a> PrefetchParams<'a> {
                     // If nothing receives the result, the scan is over.
                     let _ = tx.send(start);
                 });
-                // A stock rsync bounds how far the list is ahead, and the taker makes what no worker has begun.
+                // For a stock rsync, the thread that sends the list scans directories that no worker has begun.
                 let workers = if self.scan_terms.is_stock { 1 } else { self.terms.threads };
                 for _ in 0..workers {
                     let gather = gather.take();

@@ -116,7 +116,7 @@ struct PendingItem {
     index: i32,
     head: ItemHead,
     sums: Option<SumHead>,
-    /// The extended attributes of the entry, and the numbers of those that are requested, if the item has such a part.
+    /// `None` if the item has no such part.
     xattrs: Option<Box<RequestedXattrs>>,
     /// Reported when the item is returned.
     event: Option<Box<Item>>,
