@@ -343,8 +343,7 @@ pub enum Message {
         offset_bytes: u64,
         /// Its length; not 0.
         len_bytes: u64,
-        /// The bytes, if a stock rsync needs them for its compression ([`Compression::Zlib`]), else empty. They are never
-        /// sent.
+        /// The bytes, if a stock rsync needs them for its compression (zlib), else empty. They are never sent.
         content: Vec<u8>,
     },
     /// S to R: the file is complete.
