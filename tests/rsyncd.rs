@@ -1378,6 +1378,8 @@ fn half_open_connections_do_not_stop_others() {
     assert_eq!(closed.iter().position(|closed| !closed), Some(45), "{closed:?}");
     assert!(!closed[45..].contains(&true), "{closed:?}");
     assert!(!is_closed(&session));
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    assert_eq!(log.matches("from 127.0.0.1: 256 others have sent no request").count(), 45);
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn serve(env: &Env, listeners: &[TcpListener], connections: &mut Connections, lo
                 continue;
             }
             match sys::fork() {
-                Ok(Some(process)) => connections.add(process, client.ip()),
+                Ok(Some(process)) => connections.add(process, client.ip(), log),
                 Ok(None) => return Some(stream),
                 Err(error) => log.put(
                     &[b"rsync: could not create child server process: ".as_slice(), &errno_words(&error)].concat(),

@@ -1,6 +1,7 @@
 //! The connections of a daemon for stock clients, and the socket on which it reports them to `sparsync server status`.
 
 use super::control_socket::{self, ControlSocket, Question, SessionStatus, Status};
+use super::rsyncd_log::DaemonLog;
 use crate::env::{self, Env};
 use crate::error::Result;
 use crate::fs::sys;
@@ -65,14 +66,21 @@ impl Connections {
         self.running.len()
     }
 
-    /// Adds a connection.
-    pub fn add(&mut self, process: u32, client: IpAddr) {
+    /// Adds a connection, and ends another one if too many are half-open.
+    pub fn add(&mut self, process: u32, client: IpAddr, log: &DaemonLog) {
         self.total += 1;
         self.running.insert(process, (client.to_canonical(), Since::now()));
         self.half_open.push_back(process);
-        if self.half_open.len() > HALF_OPEN_MAX {
+        if self.half_open.len() > HALF_OPEN_MAX
+            && let Some(oldest) = self.half_open.pop_front()
+        {
+            let client = self.running.get(&oldest).map_or(String::new(), |(client, _)| client.to_string());
+            log.put(
+                format!("ending connection [{oldest}] from {client}: {HALF_OPEN_MAX} others have sent no request")
+                    .as_bytes(),
+            );
             // It may have ended by itself.
-            let _ = self.half_open.pop_front().map(|oldest| env::end_process(oldest, false));
+            let _ = env::end_process(oldest, false);
         }
     }
 
