@@ -75,6 +75,13 @@ synctest!(several_compare_dest_directories, |w: World| {
     w.agree(&["-ai", "--compare-dest=../alt", "--compare-dest=../older"]).exits(0);
 });
 
+// In other orders rsync 3.5.0 hangs. Its dry run shows these files as existing.
+synctest!(hard_links_of_a_created_name_do_not_stay_in_compare_dest, |w: World| {
+    w.source("a=new b==a d/c==a k->x l==k");
+    w.tree("alt", "a=older b=new d/c=new l->x").dest("");
+    w.no_dry_run().agree(&["-aiH", "--compare-dest=../alt"]).prints("hf+++++++++ d/c => a");
+});
+
 synctest!(link_dest_with_hard_links, |w: World| {
     w.source("a b==a d/c==a z y==z").tree("alt", "a b==a d/c==a z=old y==z").dest("");
     w.agree(&["-aiH", "--link-dest=../alt"]).exits(0);

@@ -64,9 +64,9 @@ impl LinkGroups {
     }
 
     /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
-    /// name only, is left alone, or is not needed because of `--compare-dest`.
+    /// name only, or is left alone.
     pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<Inode> {
-        if !self.are_kept || matches!(step.decision.action, Action::Refuse(_) | Action::Elsewhere) {
+        if !self.are_kept || matches!(step.decision.action, Action::Refuse(_)) {
             return None;
         }
         plan.listing.source.entries[step.source as usize].inode.as_ref().map(|inode| (inode.dev, inode.ino))
@@ -78,6 +78,9 @@ impl LinkGroups {
     /// within the lookahead when the first one was processed. If the entry is not a regular file, the first name always
     /// leads. The others become links to the leader: earlier names immediately and in reverse order, later ones at
     /// their own turn.
+    ///
+    /// A name that is not needed because of `--compare-dest` becomes a link if there is a leader. It never leads: rsync
+    /// 3.5.0 then hangs.
     pub(super) fn add(&mut self, inode: Inode, member: Member) -> Vec<Work> {
         self.leaders.settle();
         let near = self.near.entry(inode);
@@ -85,6 +88,18 @@ impl LinkGroups {
         let is_over = near.to_come == 0;
         let work = match self.leaders.get(inode) {
             Some(leader) => vec![Work::Follow(member, leader)],
+            None if member.job().step.decision.action == Action::Elsewhere => {
+                let mut work = vec![Work::Step(member)];
+                near.awaited = near.awaited.saturating_sub(1);
+                if near.awaited == 0
+                    && let Some(last) = near.waiting.pop()
+                {
+                    let (placed, leader) = near.place(last, self.is_dry);
+                    self.leaders.put(inode, leader);
+                    work.extend(placed);
+                }
+                work
+            }
             None if near.must_wait(&member) => {
                 near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
                 near.waiting.push(member);
