@@ -346,7 +346,9 @@ fn closed_pipe_ends_only_runs_that_do_not_buffer_their_output() {
         for options in [&["-av", outbuf][..], &["-ai", outbuf, "--info=flist2"], &["-av", "--progress", outbuf]] {
             let theirs = copy_into_closed_pipe(oracle::rsync(), options, reads_a_line);
             let ours = copy_into_closed_pipe(oracle::under_test(), options, reads_a_line);
-            assert_eq!((ours, theirs.0), ((Some(code), code == 0), Some(code)), "{options:?} {reads_a_line}");
+            assert_eq!([ours.0, theirs.0], [Some(code); 2], "{options:?} {reads_a_line}");
+            // On a busy machine, a run that ends may have copied all before it notices.
+            assert!(ours.1 || code != 0, "{options:?} {reads_a_line}");
         }
     }
     assert_eq!(copy_into_closed_pipe(oracle::under_test(), &["-a", "--json"], true), (Some(0), true));
