@@ -13,7 +13,7 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::{Scene, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, Output, Request, World, oracle, report_skip, snapshot, ssh, synctest};
+use crate::kit::{Lens, Output, Request, World, oracle, report_skip, snapshot, ssh, synctest, until};
 
 /// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -443,9 +443,7 @@ fn costs_again(way: Direction, options: &[&str], victim: Victim, old: Option<&st
             let joined = std::io::copy(&mut (&mut sent).take(large_bytes * 95 / 100), &mut received);
             joined.map(|_| (sent, received))
         });
-        while !landed() && !run.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until(|| landed() || run.is_finished());
         // Both ends must live until all of these bytes have passed.
         let joined = joined.join();
         let pid = std::fs::read_to_string(stage.top.join(at)).expect("the shell has written it");

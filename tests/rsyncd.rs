@@ -1118,6 +1118,18 @@ impl Listening {
         stream
     }
 
+    /// Connects, sends this, and returns the connection once the module is accepted.
+    fn request(&self, bytes: &[u8]) -> BufReader<TcpStream> {
+        let mut stream = self.connect();
+        stream.get_mut().write_all(bytes).unwrap();
+        let mut line = String::new();
+        while !line.contains("@RSYNCD: OK") {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "the daemon has left");
+        }
+        stream
+    }
+
     /// Returns the processes of its connections.
     fn connections(&self) -> Vec<i32> {
         let pid = self.daemon.id();
@@ -1238,13 +1250,7 @@ fn connections_with_a_program_for_their_end_end_at_a_signal() {
     let scene = Scene::new();
     let post = "use chroot = no\npost-xfer exec = echo $RSYNC_EXIT_STATUS > DIR/new; mv DIR/new DIR/post";
     let daemon = Listening::start(&scene, ("", post), &[]);
-    let mut client = daemon.connect();
-    client.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
-    let mut line = String::new();
-    while !line.contains("@RSYNCD: OK") {
-        line.clear();
-        assert!(client.read_line(&mut line).unwrap() > 0, "the daemon has left");
-    }
+    let mut client = daemon.request(b"@RSYNCD: 31.0\nm\n");
     let pid = rustix::process::Pid::from_raw(daemon.connections()[0]).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let _ = client.read_to_end(&mut Vec::new()).unwrap();
@@ -1340,13 +1346,7 @@ fn half_open_connections_do_not_stop_others() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", PLAIN), &[]);
     // A session that waits for its client is not half-open.
-    let mut session = daemon.connect();
-    session.get_mut().write_all(b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0").unwrap();
-    let mut line = String::new();
-    while !line.contains("@RSYNCD: OK") {
-        line.clear();
-        assert!(session.read_line(&mut line).unwrap() > 0, "the daemon has left");
-    }
+    let mut session = daemon.request(b"@RSYNCD: 30.0\nm\n--server\0--sender\0-e.Lsf\0.\0m/a\0\0");
     // The list begins with the flags of the protocol.
     session.read_exact(&mut [0]).unwrap();
     let held: Vec<_> = (0..300)
@@ -1386,13 +1386,7 @@ fn half_open_connections_do_not_stop_others() {
 fn max_connections_are_counted() {
     let scene = Scene::new();
     let daemon = Listening::start(&scene, ("", "use chroot = no\nmax connections = 1\nlock file = DIR/lock"), &[]);
-    let mut first = BufReader::new(TcpStream::connect(("127.0.0.1", daemon.port)).unwrap());
-    first.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
-    let mut line = String::new();
-    while !line.contains("@RSYNCD: OK") {
-        line.clear();
-        assert!(first.read_line(&mut line).unwrap() > 0, "the daemon has left");
-    }
+    let first = daemon.request(b"@RSYNCD: 31.0\nm\n");
     daemon.get(&scene, &["URLm/a", "dst"]).exits(5).prints("max connections (1) reached -- try again later");
     drop(first);
     until(|| daemon.get(&scene, &["URLm/a", "dst"]).code == Some(0));
