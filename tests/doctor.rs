@@ -175,7 +175,7 @@ fn enrolled_host_is_reached_over_every_transport() {
     let (code, lines) = doctor(&scene, "host");
     assert_eq!(code, Some(0), "ssh works: {lines:?}");
     assert_found(&lines, "quic", "warn", "this machine's key has no grant there");
-    assert_found(&lines, "route", "ok", "ssh: no connection to the server");
+    assert_found(&lines, "route", "ok", "ssh: its server denies access: this machine's key");
     assert_found(&lines, "grant there", "warn", "none for this machine's key");
 
     scene.well("stop --now");

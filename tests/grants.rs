@@ -502,15 +502,8 @@ fn home_of_nobody(scene: &crate::server::Scene) {
 fn revoked_key_is_reported_if_ssh_copies() {
     let scene = crate::server::Scene::new();
     scene.enroll("--root TOP/in");
-    // A shell beside a slow server does not win, because it would have to ask for a password.
-    let asks = "#!/bin/sh\ncase $* in *BatchMode*) exit 255;; esac\n";
-    let answers = std::fs::read_to_string(scene.path("ssh")).unwrap();
-    scene.script("ssh", &answers.replace("#!/bin/sh\n", asks));
-    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
-    let program = oracle::under_test().display().to_string();
     let copy = |words: &str| {
-        let mut copy = scene.command("client", &format!("{words} --rsync-path={program} src/ host:TOP/in/"));
-        let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
+        let output = scene.copy_or_ask(&format!("{words} src/ host:TOP/in/"));
         assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
@@ -531,23 +524,37 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
     let scene = crate::server::Scene::new();
     scene.enroll("--root TOP/in");
     scene.well("stop --now");
-    let (top, path) = (scene.path("").display().to_string(), std::env::var("PATH").unwrap());
-    let program = oracle::under_test().display().to_string();
     let copy = |words: &str| {
-        let mut copy = scene.command("client", &format!("{words} --rsync-path={program} src/ host:TOP/in/"));
-        let output = copy.env("PATH", format!("{top}:{path}")).output().unwrap();
+        let output = scene.copy_or_ask(&format!("{words} src/ host:TOP/in/"));
         assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    let file = scene.path("client/hosts.toml");
+    let hosts = std::fs::read_to_string(&file).unwrap();
     assert_eq!(copy("-a"), "");
-    std::fs::write(scene.path("client/hosts.toml"), hosts + "is_limited = true\n").unwrap();
-    let report = copy("-a");
-    assert!(report.starts_with("sparsync: host: using a remote shell: ") && report.lines().count() == 1, "{report}");
-    let silence = "sparsync: host: using a remote shell: the server did not answer within the last ten minutes\n";
-    assert_eq!(copy("-a"), silence);
-    assert_eq!(copy("-avv").matches(silence).count(), 1);
+    std::fs::write(&file, format!("{hosts}is_limited = true\n")).unwrap();
+    let port = crate::server::port_in(&hosts);
+    let shell = "sparsync: host: using a remote shell: no connection to the server";
+    let refused = format!(
+        "{shell} at port {port}: connection refused\nhint: start the server with `sparsync server start host`\n"
+    );
+    assert_eq!(copy("-a"), refused);
+    // The next run does not try the server, and prints why.
+    let earlier = format!(
+        "{shell} within the last ten minutes: port {port}: connection refused\n\
+         hint: `sparsync server status host` checks it, and the next run tries it again\n"
+    );
+    assert_eq!(copy("-a"), earlier);
+    assert_eq!(copy("-avv").matches(&earlier).count(), 1);
     assert_eq!(copy("-aq"), "");
+    // If ssh fails as well, both reasons are printed.
+    std::fs::write(&file, hosts).unwrap();
+    scene.script("ssh", "#!/bin/sh\n# also without BatchMode\nexit 255\n");
+    let output = scene.copy_or_ask("-a src/ host:TOP/in/");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let words =
+        format!("sparsync: cannot reach host (::1 port {port}): connection refused\nrsync: connection unexpectedly");
+    assert!(output.status.code() == Some(255) && printed.starts_with(&words), "{output:?}");
 }
 
 /// The server of an enrolled host is one route to it; ssh, with its own permissions, is another.

@@ -141,6 +141,20 @@ impl Scene {
         assert!(!self.path("got").exists() && !self.path("in/new").exists(), "{line}");
     }
 
+    /// Runs a copy with an enrolled host. A remote shell beside a slow server does not win, because it would have to ask
+    /// for a password.
+    pub fn copy_or_ask(&self, line: &str) -> Output {
+        let answers = std::fs::read_to_string(self.path("ssh")).unwrap();
+        if !answers.contains("BatchMode") {
+            let asks = "#!/bin/sh\ncase $* in *BatchMode*) exit 255;; esac\n";
+            self.script("ssh", &answers.replace("#!/bin/sh\n", asks));
+        }
+        let program = oracle::under_test().display();
+        let mut copy = self.command("client", &format!("{line} --rsync-path={program}"));
+        let path = format!("{}:{}", self.path("").display(), std::env::var("PATH").unwrap());
+        copy.env("PATH", path).output().expect("a program can be started")
+    }
+
     /// Makes the server an enrolled host of the client, with this grant.
     pub fn enroll(&self, granted: &str) {
         self.serve(granted);
@@ -173,6 +187,11 @@ pub fn field_of(json: &str, field: &str) -> String {
     let at = json.find(&format!("\"{field}\":")).unwrap_or_else(|| panic!("{field} in {json}")) + field.len() + 3;
     let rest = json[at..].trim_start_matches('"');
     rest[..rest.find(['"', ',', '}', ']']).unwrap()].to_owned()
+}
+
+/// Returns the port of the only host in a list of hosts.
+pub fn port_in(hosts: &str) -> String {
+    hosts.lines().find_map(|line| line.strip_prefix("port = ")).expect("a host has a port").to_owned()
 }
 
 /// Checks that the client's stream ends within `limit`.
@@ -980,9 +999,10 @@ fn ssh_fallback_prompts_only_if_the_server_is_silent() {
     let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(35) && printed.contains("no answer within 1 s"), "{output:?}");
-    for (to, words) in
-        [("got", "ssh answered before the server"), ("got2", "the server did not answer within the last ten minutes")]
-    {
+    for (to, words) in [
+        ("got", "shell: ssh answered before the server\nhint"),
+        ("got2", "ten minutes: ssh answered before the server\nhint"),
+    ] {
         let mut copy = scene.command("client", &format!("-avv --rsync-path={program} host:TOP/in/f {to}"));
         let path = std::env::var("PATH").unwrap();
         let output = copy.env("PATH", format!("{}:{path}", scene.path("").display())).output().unwrap();
@@ -1399,7 +1419,7 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     const BUDGET_BYTES: u64 = 176 << 20;
     let scene = Scene::new();
     scene.well(&format!("start --port 0 --memory={BUDGET_BYTES}"));
-    scene.serve("--root TOP/in");
+    scene.enroll("--root TOP/in");
     // A `Setup` may be long, and is buffered until it is complete.
     let mut client = scene.silent_client();
     let found =
@@ -1416,6 +1436,15 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
         says.write_all(&piece).unwrap();
     }
     scene.is_refused("-a host:TOP/in/f got", "too many sessions");
+    // ssh copies instead, and the next run asks the server again.
+    let busy =
+        format!("a remote shell: no connection to the server at port {}: too many sessions", scene.status("port"));
+    for to in ["by-ssh", "by-ssh2"] {
+        let output = scene.copy_or_ask(&format!("-avv host:TOP/in/f {to}"));
+        assert_output(&output, 0, &[&busy, "hint: run `sparsync server status host` to see its sessions"]);
+    }
+    let output = scene.command("client", "-a --transport=tls host:TOP/in/f got").output().unwrap();
+    assert_output(&output, 10, &["too many sessions; try again later"]);
     // The session still runs. It ends as soon as the server exceeds its budget.
     assert!(scene.well("status --json").contains(r#""name":"laptop""#));
     while says.write_all(&piece).is_ok() {}

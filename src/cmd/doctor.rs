@@ -437,15 +437,16 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         |peer| Check::ok("enrolled", format!("since {}, {} port {}", peer.met, peer.addresses.join(", "), peer.port)),
     );
     printer.print(vec![enrolled])?;
-    let mut reached = Vec::new();
+    let (mut reached, mut failed) = (Vec::new(), None);
     if let (Some(peer), Ok(Some(identity))) = (known, &identity) {
         for route in [Route::Quic, Route::Tls] {
-            let (check, is_reached) = dialled(printer.env, identity, peer, route);
-            reached.extend(is_reached.then_some(route));
+            let (check, trouble) = dialled(printer.env, identity, peer, route);
+            reached.extend(trouble.is_none().then_some(route));
+            failed = failed.or(trouble.map(|why| via_server::without_server(peer, &why)));
             printer.print(vec![check])?;
         }
     }
-    printer.print(vec![route_check(plan, &reached, login.works)])?;
+    printer.print(vec![route_check(plan, (&reached, failed), login.works)])?;
     if let (Ok(Some(identity)), true, Some(_)) = (&identity, login.ours.is_some(), known) {
         let check = own_grant(printer.env, &reach, &identity.pin);
         printer.print(vec![check])?;
@@ -565,28 +566,25 @@ impl Login {
     }
 }
 
-/// Connects to the server of a host over one protocol. Returns whether that worked.
-fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check, bool) {
+/// Connects to the server of a host over one protocol. Also returns why that failed.
+fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check, Option<Trouble>) {
     let name = if route == Route::Quic { "quic" } else { "tls" };
     let patience = Patience { idle: Some(ANSWER_MAX), stop: env.stop.clone(), ..Patience::default() };
     let dial = via_server::dial(identity, peer, patience, Default::default());
-    let check = match via_server::dial_all(peer, &[route], &dial) {
+    match via_server::dial_all(peer, &[route], &dial) {
         Ok(won) => {
             let datagrams =
                 discovered_datagram_bytes(&won.hang_up).map(|bytes| format!(", datagrams of {bytes} bytes"));
             let finding = format!("reached at {}{}", won.address, datagrams.unwrap_or_default());
-            return (Check::ok(name, finding), true);
+            (Check::ok(name, finding), None)
         }
-        Err(why @ Trouble::WrongKey(_)) => Check::fail(name, why.to_string()).with_hint(format!(
-            "if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}",
-            peer.name
-        )),
-        Err(why @ Trouble::NotAdmitted) => {
-            Check::warn(name, why.to_string()).with_hint(format!("request access with `sparsync enroll {}`", peer.name))
+        Err(why @ Trouble::WrongKey(_)) => {
+            let hint =
+                format!("if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}", peer.name);
+            (Check::fail(name, why.to_string()).with_hint(hint), Some(why))
         }
-        Err(why) => Check::warn(name, why.to_string()).with_hint(via_server::unanswered(peer)),
-    };
-    (check, false)
+        Err(why) => (Check::warn(name, why.to_string()).with_hint(via_server::advice(peer, &why)), Some(why)),
+    }
 }
 
 /// Returns the size of datagrams once QUIC has stopped finding larger ones; `None` for TLS.
@@ -602,8 +600,10 @@ fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
     Some(found)
 }
 
-/// Returns the route that a copy takes, and why.
-fn route_check(plan: Result<RoutePlan>, reached: &[Route], ssh_works: bool) -> Check {
+/// Returns the route that a copy takes, and why. `reached`: the routes by which the server was reached, and why others
+/// failed.
+fn route_check(plan: Result<RoutePlan>, (reached, failed): (&[Route], Option<String>), ssh_works: bool) -> Check {
+    let failed = failed.unwrap_or_else(|| "no connection to the server".to_owned());
     let by_ssh = |why: &str| match ssh_works {
         true => Check::ok("route", format!("ssh: {why}")),
         false => Check::fail("route", format!("none: {why}, and the ssh login does not work")),
@@ -611,7 +611,7 @@ fn route_check(plan: Result<RoutePlan>, reached: &[Route], ssh_works: bool) -> C
     match plan {
         Err(error) => Check::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
-        Ok(RoutePlan::ShellAfterSilence(_)) => by_ssh(route::SILENCE),
+        Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh(&route::earlier_trouble(&peer)),
         Ok(RoutePlan::EphemeralServer) => match ssh_works {
             true => Check::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic"),
             false => Check::fail("route", "none: ssh cannot start a server for the run"),
@@ -619,10 +619,8 @@ fn route_check(plan: Result<RoutePlan>, reached: &[Route], ssh_works: bool) -> C
         Ok(RoutePlan::Server { kinds, or_shell, .. }) => match kinds.iter().find(|kind| reached.contains(kind)) {
             Some(Route::Quic) => Check::ok("route", "QUIC: the host is enrolled and its server answers"),
             Some(Route::Tls) => Check::ok("route", "TLS: the host is enrolled and its server answers"),
-            Some(Route::Ssh) | None if or_shell => by_ssh("no connection to the server"),
-            Some(Route::Ssh) | None => {
-                Check::fail("route", "none: no connection to the server, and ssh is not permitted")
-            }
+            Some(Route::Ssh) | None if or_shell => by_ssh(&failed),
+            Some(Route::Ssh) | None => Check::fail("route", format!("none: {failed}, and ssh is not permitted")),
         },
     }
 }
@@ -689,6 +687,7 @@ mod tests {
             met: Moment(1),
             last_route: None,
             last_until: None,
+            last_trouble: None,
             is_limited: false,
         };
         let server = |or_shell| {
@@ -703,7 +702,7 @@ mod tests {
             (Ok(RoutePlan::Shell(None)), &[], true, State::Ok, "ssh: the host is not enrolled"),
             (Ok(RoutePlan::EphemeralServer), &[], false, State::Fail, "none"),
         ] {
-            let check = route_check(plan, reached, ssh_works);
+            let check = route_check(plan, (reached, None), ssh_works);
             assert_eq!((check.state, check.finding.starts_with(begin)), (state, true), "{}", check.finding);
         }
     }

@@ -117,11 +117,14 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         met: Moment(clock::now_unix().0),
         last_route: None,
         last_until: None,
+        last_trouble: None,
         is_limited: introduction.is_limited,
     };
     let kind = via_server::try_out(env, &identity, &peer)?;
     let is_same = known.as_ref().is_some_and(|known| {
-        Peer { met: known.met, last_route: known.last_route, last_until: known.last_until, ..peer.clone() } == *known
+        let last = known.clone();
+        let (last_route, last_until, last_trouble) = (last.last_route, last.last_until, last.last_trouble);
+        Peer { met: known.met, last_route, last_until, last_trouble, ..peer.clone() } == *known
     });
     let mut text = String::new();
     if is_same && introduction.grant == Granted::Same {

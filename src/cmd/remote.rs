@@ -334,8 +334,9 @@ impl RemoteCopy {
                 }
                 self.connect_by_shell(env, peers.find(&host))
             }
-            RoutePlan::ShellAfterSilence(peer) => {
-                self.print_fallback(env, &peer, route::SILENCE);
+            RoutePlan::ShellAfterTrouble(peer) => {
+                let hint = format!("`sparsync server status {}` checks it, and the next run tries it again", peer.ssh);
+                self.print_fallback(env, &peer, &route::earlier_trouble(&peer), &hint);
                 self.connect_by_shell(env, Some(&peer))
             }
             RoutePlan::Server { peer, kinds, or_shell } => {

@@ -62,15 +62,15 @@ impl RemoteCopy {
         }
     }
 
-    /// Records that a remote shell replaces the server. Prints this with the reason under `-vv`, and also if the copy may
-    /// then do more than its grant permits.
-    pub fn print_fallback(&self, env: &mut Env, peer: &Peer, why: &str) {
+    /// Records that a remote shell replaces the server. Prints this with the reason and advice under `-vv`, and also if the
+    /// copy may then do more than its grant permits.
+    pub fn print_fallback(&self, env: &mut Env, peer: &Peer, why: &str, hint: &str) {
         let route = format!("a remote shell: {why}");
-        if peer.is_limited && !self.options.output.quiet && !self.prints_route() {
+        if self.prints_route() || peer.is_limited && !self.options.output.quiet {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));
+            let _ = writeln!(env.stderr, "sparsync: {}: using {route}\nhint: {hint}", route::named(&self.far));
         }
-        self.print_route(env, &route);
+        *self.route.lock() = Some(route);
     }
 
     /// Records that the server denies access, so that a remote shell is the route. Prints this with the reason unless the run

@@ -15,8 +15,8 @@ const OURS: &[u8] = b"sparsync";
 pub enum RoutePlan {
     /// A remote shell, with the reason; `None`: the host is not enrolled, so this is the normal route.
     Shell(Option<&'static str>),
-    /// A remote shell, because the server of this enrolled host did not answer recently.
-    ShellAfterSilence(Box<Peer>),
+    /// A remote shell, because there was no connection to the server of this enrolled host recently.
+    ShellAfterTrouble(Box<Peer>),
     /// The server of an enrolled host.
     Server {
         /// The host; its port is the one to dial.
@@ -30,8 +30,11 @@ pub enum RoutePlan {
     EphemeralServer,
 }
 
-/// The reason for [`RoutePlan::ShellAfterSilence`].
-pub const SILENCE: &str = "the server did not answer within the last ten minutes";
+/// Returns the reason for [`RoutePlan::ShellAfterTrouble`].
+pub fn earlier_trouble(peer: &Peer) -> String {
+    let why = peer.last_trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("no connection to the server within the last ten minutes{why}")
+}
 
 /// Chooses the route to the machine of an operand.
 ///
@@ -89,7 +92,7 @@ pub fn plan(far: &Far, options: &Options, peers: &Peers, now: Moment, proxied: &
         Transport::Auto => match known {
             None => Ok(RoutePlan::Shell(None)),
             Some(peer) => match peer.winner(now) {
-                Some(Route::Ssh) => Ok(RoutePlan::ShellAfterSilence(Box::new(peer.clone()))),
+                Some(Route::Ssh) => Ok(RoutePlan::ShellAfterTrouble(Box::new(peer.clone()))),
                 None if proxied() => Ok(RoutePlan::Shell(Some("ssh connects through another machine"))),
                 _ => dial(&in_turn(known, now), true),
             },
@@ -149,6 +152,7 @@ mod tests {
             met: Moment(1),
             last_route: last.map(|(route, _)| route),
             last_until: last.map(|(_, until)| Moment(until)),
+            last_trouble: None,
             is_limited: false,
         }
     }
@@ -194,7 +198,7 @@ mod tests {
             BOTH,
             "an outdated result is ignored"
         );
-        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::ShellAfterSilence(_))));
+        assert!(matches!(planned("box", None, &auto, Some((Route::Ssh, 1001))), Ok(RoutePlan::ShellAfterTrouble(_))));
         assert_eq!(kinds(planned("box", None, &auto, Some((Route::Ssh, 999)))).0, BOTH);
     }
 

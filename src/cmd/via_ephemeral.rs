@@ -157,6 +157,7 @@ fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
         met: Moment(0),
         last_route: None,
         last_until: None,
+        last_trouble: None,
         is_limited: false,
     }
 }

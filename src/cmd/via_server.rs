@@ -91,7 +91,7 @@ pub fn reach(
         first_words: FirstBytes::by(first.maker()),
         ..dial(&identity, server.peer, side.patience(env), met.clone())
     };
-    let (server_lost, permit) = (dial.patience.beaten.clone(), dial.permit.clone());
+    let (server_lost, permit, so_far) = (dial.patience.beaten.clone(), dial.permit.clone(), dial.trouble.clone());
     let (kinds, peer, sender) = (server.kinds.clone(), server.peer.clone(), tx.clone());
     std::thread::spawn(move || {
         // A send fails only if the shell has won and the receiver is gone.
@@ -137,27 +137,33 @@ pub fn reach(
             side.print_route(env, &format!("{kind}, port {}", server.peer.port));
             // A single kind was requested by name, so there was no race and no winner to remember.
             if server.kinds.len() > 1 {
-                remember(places, server.peer, route_of(kind));
+                remember(places, server.peer, route_of(kind), None);
             }
             let (peer, kinds, or_shell) = (server.peer.clone(), server.kinds.clone(), server.or_shell);
             let redial = Redial { identity, peer, kinds, or_shell, kind, lanes, is_refused: false };
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, held) => {
-            // A server that rejects this machine's key answers at once, so each run asks it and reports the reason.
-            let is_refused = contest.no_server == Some(Trouble::NotAdmitted);
+            let peer = server.peer;
             match contest.no_server {
                 Some(why @ Trouble::NotAdmitted) => {
-                    let name = &server.peer.name;
-                    side.print_denied(env, &format!("{why}\nhint: request access with `sparsync enroll {name}`"));
+                    side.print_denied(env, &format!("{why}\nhint: {}", advice(peer, &why)));
                 }
-                Some(why) => side.print_fallback(env, server.peer, &format!("no connection to the server: {why}")),
-                None => side.print_fallback(env, server.peer, "ssh answered before the server"),
+                Some(why) => {
+                    side.print_fallback(env, peer, &without_server(peer, &why), &advice(peer, &why));
+                    // A server that answers, but does not serve, costs no time: each run asks it.
+                    if why != Trouble::Busy {
+                        remember(places, peer, Route::Ssh, Some(format!("port {}: {why}", peer.port)));
+                    }
+                }
+                None => {
+                    let trouble = so_far.lock().as_ref().map(|(kind, why)| format!("; {kind}: {why}"));
+                    let why = format!("ssh answered before the server{}", trouble.unwrap_or_default());
+                    side.print_fallback(env, peer, &why, &format!("run `sparsync doctor {}`", peer.name));
+                    remember(places, peer, Route::Ssh, Some(why));
+                }
             }
             held.print(env);
-            if !is_refused {
-                remember(places, server.peer, Route::Ssh);
-            }
             Ok(ServerOrShell::Shell(found))
         }
     }
@@ -228,7 +234,10 @@ impl RaceState<'_> {
             ShellArrival::OfShell(Err(_), _) if self.shells.end() => Ok(None),
             ShellArrival::OfShell(Err(error), held) => {
                 held.print(env);
-                Err(error)
+                let no_server = self.no_server.as_ref().filter(|_| error.exit != Exit::Signal);
+                let words = no_server.map(|why| unreachable(self.side, self.server.peer, why).message);
+                let message = words.map(|words| [&words, &b"\n"[..], &error.message].concat());
+                Err(Error { message: message.unwrap_or(error.message), ..error })
             }
         }
     }
@@ -342,7 +351,13 @@ impl Redial {
                     (self.kind, self.lanes) = (linked.kind, linked.lanes);
                     return Ok(Some(linked.link));
                 }
-                Err(Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Busy | Trouble::Broken(_)) => {}
+                Err(
+                    Trouble::Refused
+                    | Trouble::Unreachable(_)
+                    | Trouble::Silent(_)
+                    | Trouble::Busy
+                    | Trouble::Broken(_),
+                ) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
                 Err(why @ (Trouble::NotAdmitted | Trouble::Stopped)) => {
                     self.is_refused = why == Trouble::NotAdmitted;
@@ -420,25 +435,41 @@ fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
 }
 
 fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
-    let (exit, hint) = match why {
+    let exit = match why {
         Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
-        Trouble::NotAdmitted => (Exit::SocketIo, format!("request access with `sparsync enroll {}`", peer.name)),
-        Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => (Exit::ConTimeout, unanswered(peer)),
-        _ => (Exit::SocketIo, unanswered(peer)),
+        Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
+        _ => Exit::SocketIo,
     };
     let words =
         format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port);
-    let hint = format!("{hint}, or copy over ssh: --transport=ssh {}:PATH", peer.ssh);
+    let hint = format!("{}, or copy over ssh: --transport=ssh {}:PATH", advice(peer, why), peer.ssh);
     Error::new(exit, words).by(side.role()).with_hint(hint)
 }
 
-/// Returns the advice for a server that does not answer.
-pub fn unanswered(peer: &Peer) -> String {
-    format!("open UDP and TCP port {} there, run `sparsync server status {}`", peer.port, peer.ssh)
+/// Returns why the server of a host does not serve, as the reason for another route.
+pub fn without_server(peer: &Peer, why: &Trouble) -> String {
+    match why {
+        Trouble::NotAdmitted => format!("its server denies access: {why}"),
+        _ => format!("no connection to the server at port {}: {why}", peer.port),
+    }
 }
 
-/// Stores the winner for the next run. Failures are ignored.
-fn remember(places: &Places, peer: &Peer, route: Route) {
+/// Returns the advice for a server that does not serve.
+pub fn advice(peer: &Peer, why: &Trouble) -> String {
+    let Peer { name, ssh, port, .. } = peer;
+    match why {
+        Trouble::NotAdmitted => format!("request access with `sparsync enroll {name}`"),
+        Trouble::Refused => format!("start the server with `sparsync server start {ssh}`"),
+        Trouble::Busy => format!("run `sparsync server status {ssh}` to see its sessions"),
+        Trouble::WrongKey(_) | Trouble::Broken(_) => format!("run `sparsync doctor {name}`"),
+        Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Stopped => {
+            format!("open UDP and TCP port {port} there, run `sparsync server status {ssh}`")
+        }
+    }
+}
+
+/// Stores the winner for the next run; `trouble`: why it is not the server. Failures are ignored.
+fn remember(places: &Places, peer: &Peer, route: Route, trouble: Option<String>) {
     let now = clock::now_unix().0;
     let secs = if route == Route::Ssh { LOSERS_SECS } else { WINNER_SECS };
     // An entry that has half of its time left is not renewed, so most runs write nothing.
@@ -451,6 +482,7 @@ fn remember(places: &Places, peer: &Peer, route: Route) {
         if let Some(peer) = peers.hosts.iter_mut().find(|known| known.name == peer.name) {
             peer.last_route = Some(route);
             peer.last_until = Some(Moment(now + secs));
+            peer.last_trouble = trouble;
         }
     });
 }

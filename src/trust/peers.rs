@@ -44,6 +44,9 @@ pub struct Peer {
     /// Until when that transport should be tried first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_until: Option<Moment>,
+    /// Why only ssh is tried until then, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_trouble: Option<String>,
     /// Whether this machine had fewer rights there than the login when it was enrolled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
@@ -83,7 +86,7 @@ impl Peers {
     pub fn answers(&mut self, name: &str) {
         let shunned = |peer: &&mut Peer| peer.name == name && peer.last_route == Some(Route::Ssh);
         if let Some(peer) = self.hosts.iter_mut().find(shunned) {
-            (peer.last_route, peer.last_until) = (None, None);
+            (peer.last_route, peer.last_until, peer.last_trouble) = (None, None, None);
         }
     }
 
@@ -135,6 +138,7 @@ mod tests {
             met: Moment(1_000_000_000),
             last_route: None,
             last_until: None,
+            last_trouble: None,
             is_limited: true,
         }
     }

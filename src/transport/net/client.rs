@@ -11,6 +11,7 @@ use crate::transport::link::{Moved, Patience};
 use crate::transport::window_limit::Ceiling;
 use crate::trust::tls::{ALPN, ALPN_LANES, ALPN_NAMED, client_config_for};
 use crate::work::clock::Since;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
@@ -44,6 +46,8 @@ pub struct Dial {
     pub kind_step: Duration,
     /// How a dead TCP connection is detected.
     pub signs: LivenessSigns,
+    /// The last error of an attempt, while others are still running.
+    pub trouble: Arc<Mutex<Option<(NetTransport, Trouble)>>>,
 }
 
 /// The first bytes of a session, at most [`super::limits::FIRST_WORDS_MAX_BYTES`]. Made when they are first needed;
@@ -94,6 +98,7 @@ impl Dial {
             permit: SessionPermit::default(),
             kind_step: KIND_STEP,
             signs: LivenessSigns::default(),
+            trouble: Arc::default(),
         }
     }
 
@@ -231,15 +236,17 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
     let by_quic = if may_move { client_config_for(&dial.tls, &[ALPN_LANES, ALPN]) } else { dial.tls.clone() };
     let by_tls = client_config_for(&dial.tls, &[ALPN_NAMED, ALPN]);
     for (rank, &peer) in peers.iter().enumerate() {
+        let refused = Arc::new(Notify::new());
         for (step, &kind) in kinds.iter().enumerate() {
             let head_start = ADDRESS_STEP * rank as u32 + dial.kind_step * step as u32;
             let tls = match kind {
                 NetTransport::Quic => by_quic.clone(),
                 NetTransport::Tls => by_tls.clone(),
             };
+            let refused = refused.clone();
             field.run((kind, peer), None, async move {
                 tokio::time::sleep(head_start).await;
-                reach(kind, peer, tls).await.map(DialStep::CompletedHandshake)
+                reach(kind, peer, tls, &refused).await.map(DialStep::CompletedHandshake)
             });
         }
     }
@@ -271,7 +278,10 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
                 return Ok(DialWinner { link, kind, lanes, address, hang_up });
             }
             Err(Trouble::NotAdmitted) => return Err(Trouble::NotAdmitted),
-            Err(trouble) => worst = worst.into_iter().chain([trouble]).max_by_key(weight),
+            Err(trouble) => {
+                *dial.trouble.lock() = Some((kind, trouble.clone()));
+                worst = worst.into_iter().chain([trouble]).max_by_key(weight);
+            }
         }
         if !field.grant_floor() {
             return Err(Trouble::Stopped);
@@ -401,7 +411,8 @@ impl Race {
 
 /// The head start of each transport over the next, as Happy Eyeballs staggers address families (RFC 8305).
 pub const KIND_STEP: Duration = Duration::from_millis(250);
-/// Without a QUIC answer for this time, [`refusal`] checks for a closed port. QUIC itself retransmits lost datagrams.
+/// Without a QUIC answer for this time, or as soon as TCP is refused there, [`refusal`] checks for a closed port. QUIC
+/// itself retransmits lost datagrams.
 const REFUSAL_AFTER: Duration = Duration::from_secs(1);
 /// After this time a second QUIC attempt starts next to the first; a handshake on a slow radio link takes less. TCP
 /// needs no second attempt.
@@ -412,11 +423,12 @@ const ADDRESS_STEP: Duration = Duration::from_millis(100);
 /// Ranks errors by what the user must know first.
 fn weight(trouble: &Trouble) -> u8 {
     match trouble {
-        Trouble::Stopped => 5,
-        Trouble::WrongKey(_) => 4,
-        Trouble::NotAdmitted => 3,
-        Trouble::Busy => 2,
-        Trouble::Broken(_) => 1,
+        Trouble::Stopped => 6,
+        Trouble::WrongKey(_) => 5,
+        Trouble::NotAdmitted => 4,
+        Trouble::Busy => 3,
+        Trouble::Broken(_) => 2,
+        Trouble::Refused => 1,
         Trouble::Unreachable(_) | Trouble::Silent(_) => 0,
     }
 }
@@ -443,15 +455,40 @@ enum AnsweredServer {
     Tls(tls::Tunnel, Option<SessionName>),
 }
 
+/// Completes a handshake. `refused` is notified if TCP is refused at this address.
 async fn reach(
     kind: NetTransport,
     peer: SocketAddr,
     tls: Arc<rustls::ClientConfig>,
+    refused: &Notify,
 ) -> Result<CompletedHandshake, Trouble> {
     match kind {
-        NetTransport::Quic => dial_quic_repeatedly(peer, tls).await,
-        NetTransport::Tls => tls::connect(peer, tls).await.map(CompletedHandshake::Tls),
+        NetTransport::Quic => {
+            let refusal = async {
+                // The wait spares servers that answer soon. Either end of it starts the check.
+                let _ = tokio::time::timeout(REFUSAL_AFTER, refused.notified()).await;
+                Err(refusal(peer).await)
+            };
+            first_of(dial_quic_repeatedly(peer, tls), refusal).await
+        }
+        NetTransport::Tls => {
+            let reached = tls::connect(peer, tls).await;
+            if let Err(Trouble::Refused) = reached {
+                refused.notify_one();
+            }
+            reached.map(CompletedHandshake::Tls)
+        }
     }
+}
+
+/// Returns the result of the future that is ready first.
+async fn first_of<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Pending => second.as_mut().poll(context),
+        ready => ready,
+    })
+    .await
 }
 
 /// Starts further attempts while earlier ones have no result, and returns the first result.
@@ -476,22 +513,13 @@ async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) 
 async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
     let endpoint = open(peer)?;
     let nudge = Nudge::default();
-    let mut refusal = pin!(refusal(peer));
-    let connection = {
-        let mut connecting = pin!(quic::connect(&endpoint, peer, tls, &nudge));
-        poll_fn(|context| match connecting.as_mut().poll(context) {
-            Poll::Pending => refusal.as_mut().poll(context).map(Err),
-            connected => connected,
-        })
-        .await?
-    };
+    let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
     Ok(CompletedHandshake::Quic(endpoint, connection, nudge))
 }
 
 /// Waits for an ICMP error, which means that nothing listens there. Only a connected socket receives it, and QUIC has
-/// none. The wait of [`REFUSAL_AFTER`] spares servers that answer soon.
+/// none.
 async fn refusal(peer: SocketAddr) -> Trouble {
-    tokio::time::sleep(REFUSAL_AFTER).await;
     let refused: std::io::Result<Infallible> = async {
         let socket = quic::client_socket(peer)?;
         socket.set_nonblocking(true)?;
@@ -506,7 +534,7 @@ async fn refusal(peer: SocketAddr) -> Trouble {
     .await;
     match refused {
         Ok(never) => match never {},
-        Err(error) => Trouble::Unreachable(error.to_string()),
+        Err(error) => Trouble::unreached(&error),
     }
 }
 
@@ -531,5 +559,5 @@ impl CompletedHandshake {
 /// Opens an endpoint for this peer. Must be called inside a runtime.
 fn open(peer: SocketAddr) -> Result<quinn::Endpoint, Trouble> {
     let opened = quic::client_socket(peer).and_then(quic::client_endpoint);
-    opened.map_err(|error| Trouble::Unreachable(error.to_string()))
+    opened.map_err(|error| Trouble::unreached(&error))
 }

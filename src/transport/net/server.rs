@@ -336,7 +336,7 @@ impl Acceptor {
             Ok(_) | Err(_) => return,
         };
         let Ok(place) = place.into_session(pin) else {
-            return;
+            return tunnel.turn_away().await;
         };
         let patience = self.patience();
         let parting = patience.parting.clone();

@@ -123,7 +123,7 @@ impl Watch {
                     Err(_) => {}
                 },
                 // The network is down.
-                Err(_) | Ok(Err(Trouble::Unreachable(_))) => {}
+                Err(_) | Ok(Err(Trouble::Refused | Trouble::Unreachable(_))) => {}
                 // The server does not support queries.
                 Ok(Err(_)) => {
                     in_doubt = false;

@@ -228,9 +228,20 @@ impl Tunnel {
         let sent = self.send_short(words).await;
         // A server that rejects this client may have closed before it received them, and sent a reason.
         match self.go_on(|tunnel| !tunnel.buffers.plain.is_empty()).await {
+            Err(TlsFault::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(Trouble::Broken("closed by the server before the session began".into()))
+            }
             Err(TlsFault::Io(error)) => Err(Trouble::Broken(sent.err().unwrap_or(error).to_string())),
+            Ok(()) if self.buffers.plain.starts_with(&NO_ROOM) => Err(Trouble::Busy),
             answer => answer.map_err(Trouble::from),
         }
+    }
+
+    /// Informs a client that has begun a session that the server has no room for it, and closes.
+    pub async fn turn_away(mut self) {
+        // A client that does not receive it only learns that the connection was closed.
+        let _ = self.send_short(&NO_ROOM).await;
+        self.part().await;
     }
 
     /// Closes after an alert for the peer was sent. Unread data is consumed first: otherwise the socket would discard
@@ -294,11 +305,10 @@ impl Tunnel {
 /// Connects to a server. Whether it accepts this client is not known yet.
 pub async fn connect(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<Tunnel, Trouble> {
     let side = TlsSide::client(tls).map_err(|error| Trouble::Broken(error.to_string()))?;
-    let unreachable = |error: io::Error| Trouble::Unreachable(error.to_string());
-    let socket = tokio::net::TcpStream::connect(peer).await.map_err(unreachable)?;
+    let socket = tokio::net::TcpStream::connect(peer).await.map_err(|error| Trouble::unreached(&error))?;
     // If nothing listens at a local port, the system may choose that port for us, and TCP connects to itself.
     if socket.local_addr().is_ok_and(|own| own == peer) {
-        return Err(unreachable(io::ErrorKind::ConnectionRefused.into()));
+        return Err(Trouble::Refused);
     }
     prepare(&socket);
     let mut tunnel = Tunnel { side, buffers: Buffers::default(), socket, is_over: false };
@@ -348,6 +358,9 @@ impl From<TlsFault> for Trouble {
         }
     }
 }
+
+/// The answer of a server without room for another session, in place of its greeting.
+const NO_ROOM: [u8; 1] = [3];
 
 /// How many bytes of a handshake are read at once.
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;

@@ -1,5 +1,6 @@
 //! Why a link could not be established, and the TLS alerts that say so.
 
+use crate::report::event::errno_words;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 /// Why a link could not be established.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// No answer: no route, a closed port, or silence. Another transport may work.
+    /// Nothing listens at the port. Another transport may work.
+    Refused,
+    /// No answer: no route, or silence. Another transport may work.
     Unreachable(String),
     /// No answer within this time. Another transport may work.
     Silent(Duration),
@@ -15,7 +18,7 @@ pub enum Trouble {
     WrongKey(String),
     /// The server has the right key and does not admit this client.
     NotAdmitted,
-    /// The server has reached its maximum number of sessions.
+    /// The server has no room for another session.
     Busy,
     /// A protocol error, or the connection was lost while the session began.
     Broken(String),
@@ -26,6 +29,7 @@ pub enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Trouble::Refused => f.write_str("connection refused"),
             Trouble::Unreachable(why) => write!(f, "{why}"),
             Trouble::Silent(limit) if limit.subsec_millis() == 0 => write!(f, "no answer within {} s", limit.as_secs()),
             Trouble::Silent(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
@@ -38,9 +42,20 @@ impl fmt::Display for Trouble {
     }
 }
 
+impl Trouble {
+    /// Converts an error of a socket that is not connected yet.
+    pub fn unreached(error: &io::Error) -> Trouble {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Trouble::Refused,
+            _ => Trouble::Unreachable(String::from_utf8_lossy(&errno_words(error)).into_owned()),
+        }
+    }
+}
+
 impl From<Trouble> for io::Error {
     fn from(trouble: Trouble) -> io::Error {
         let kind = match &trouble {
+            Trouble::Refused => io::ErrorKind::ConnectionRefused,
             Trouble::Unreachable(_) | Trouble::Silent(_) => io::ErrorKind::HostUnreachable,
             Trouble::WrongKey(_) | Trouble::NotAdmitted => io::ErrorKind::PermissionDenied,
             Trouble::Busy => io::ErrorKind::ResourceBusy,
