@@ -1,6 +1,6 @@
 //! `sparsync enroll`: two machines exchange keys through a remote shell, and copies then go over the network.
 
-use crate::kit::oracle;
+use crate::kit::{oracle, until};
 use crate::server::{Scene, assert_output};
 use std::process::{Command, Output};
 
@@ -42,6 +42,10 @@ fn host_is_enrolled_used_and_revoked() {
     assert!(!scene.path("client").exists(), "the dry run changed nothing");
     assert_output(&enroll(&scene, "localhost"), 0, &["localhost is enrolled\n", "QUIC", "SHA256:"]);
     let known = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
+    // The connection that enrollment tests is logged as what it is, not as a failed session.
+    let log = || std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
+    until(|| log().contains(" ended after "));
+    assert!(log().contains(": connection test only\n") && !log().contains("exit status"), "{}", log());
     assert_output(&enroll(&scene, "localhost"), 0, &["already enrolled; nothing changed"]);
     assert_eq!(std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap(), known);
     assert_output(&copy(&scene, "enroll --list"), 0, &["localhost  SHA256:"]);
@@ -107,11 +111,13 @@ fn ssh_only_record_is_removed_when_the_server_answers() {
     let known = std::fs::read_to_string(&hosts).unwrap();
     let program = oracle::under_test().display();
     let server = |verb: &str| copy(&scene, &format!("server {verb} -e TOP/far --rsync-path={program} localhost"));
-    let again: [&dyn Fn() -> Output; 3] =
-        [&|| enroll(&scene, "localhost"), &|| server(&format!("start --port {port}")), &|| server("restart")];
+    let again: [&dyn Fn() -> Output; 4] =
+        [&|| enroll(&scene, "localhost"), &|| server("status"), &|| server(&format!("start --port {port}")), &|| {
+            server("restart")
+        }];
+    let shunned = "last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\nlast_trouble = \"silence\"\n";
     for learns in again {
-        std::fs::write(&hosts, format!("{known}last_route = \"ssh\"\nlast_until = \"2999-01-01T00:00:00Z\"\n"))
-            .unwrap();
+        std::fs::write(&hosts, format!("{known}{shunned}")).unwrap();
         assert_output(&learns(), 0, &[]);
         assert_eq!(std::fs::read_to_string(&hosts).unwrap(), known);
     }

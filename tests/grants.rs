@@ -542,7 +542,7 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
     // The next run does not try the server, and prints why.
     let earlier = format!(
         "{shell} within the last ten minutes: port {port}: connection refused\n\
-         hint: `sparsync server status host` checks it, and the next run tries it again\n"
+         hint: if `sparsync server status host` finds it running, the next run tries it again\n"
     );
     assert_eq!(copy("-a"), earlier);
     assert_eq!(copy("-avv").matches(&earlier).count(), 1);

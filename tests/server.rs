@@ -1183,14 +1183,31 @@ fn revoked_grant_ends_its_sessions_at_once() {
     assert!(scene.well("status --json").contains(r#""name":"laptop""#));
     scene.well("revoke laptop");
     ends_within(client, Duration::from_secs(1));
+    // A list that becomes invalid does not bring the grant back.
+    let list = scene.path("server/grants.toml");
+    let break_list = || std::fs::write(&list, "[[grant]]\ncolour = 1\n").unwrap();
+    let good = std::fs::read_to_string(&list).unwrap();
+    break_list();
     scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+    std::fs::write(&list, good).unwrap();
     let printed = scene.fails("revoke laptop", 6);
     assert!(printed.contains("cannot revoke `laptop`: no grant"), "{printed}");
-    // A grant that expires ends its sessions, too.
+    // A grant that expires ends its sessions, too, even if the list became invalid in the meantime.
     let soon = Command::new("date").args(["-u", "-d", "2 seconds", "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
     scene.serve(&format!("--root TOP/in --expires {}", String::from_utf8(soon.stdout).unwrap().trim()));
-    ends_within(scene.silent_client(), Duration::from_secs(4));
+    let client = scene.silent_client();
+    break_list();
+    ends_within(client, Duration::from_secs(4));
     until(|| scene.status("sessions") == "[");
+    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+    let status = scene.well("status");
+    for words in [
+        "ended: its grant was revoked, changed or has expired",
+        "grants not reloaded, the previous ones stay in force: ",
+        "client rejected: the grant of laptop has expired",
+    ] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
 }
 
 /// Returns the values of a field of `/proc/PID/status`.

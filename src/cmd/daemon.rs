@@ -280,11 +280,9 @@ impl Daemon {
 
     /// Ends the sessions whose grant was revoked, changed or has expired.
     fn watch(&self) {
-        let sessions = self.sessions.lock();
-        if sessions.is_empty() {
-            return;
-        }
+        // Also without sessions: a revocation must be known before the list can become invalid.
         let (grants, _) = self.door.grants();
+        let sessions = self.sessions.lock();
         for session in sessions.iter() {
             if grants.find(&session.grant.pin, now()) != Some(&session.grant) {
                 warn!(

@@ -335,7 +335,8 @@ impl RemoteCopy {
                 self.connect_by_shell(env, peers.find(&host))
             }
             RoutePlan::ShellAfterTrouble(peer) => {
-                let hint = format!("`sparsync server status {}` checks it, and the next run tries it again", peer.ssh);
+                let hint =
+                    format!("if `sparsync server status {}` finds it running, the next run tries it again", peer.ssh);
                 self.print_fallback(env, &peer, &route::earlier_trouble(&peer), &hint);
                 self.connect_by_shell(env, Some(&peer))
             }

@@ -68,7 +68,9 @@ fn run_on_host(env: &mut Env, reach: &RemoteHost, action: &ServerAction) -> Exit
             fail(env, &Error::new(Exit::CmdNotFound, words).with_hint(hint))
         }
         Ok(shell::ShellExit::Code(0)) => {
-            if let (ServerAction::Start(_) | ServerAction::Restart { .. }, Ok(places)) = (action, &places)
+            let is_running =
+                matches!(action, ServerAction::Start(_) | ServerAction::Restart { .. } | ServerAction::Status { .. });
+            if let (true, Ok(places)) = (is_running, &places)
                 && peers.find(&reach.host).is_some()
             {
                 // Failing to store this only makes the next run use a remote shell.
