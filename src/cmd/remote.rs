@@ -47,7 +47,7 @@ use crate::trust::timestamp::Moment;
 use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
-use std::io;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 /// Runs a copy between this machine and another one.
@@ -309,22 +309,25 @@ impl RemoteCopy {
             return via_child::start(self, env).map(ReachedProgram::from);
         }
         let places = Places::of(env);
+        let host = route::named(&self.far);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
             Ok(peers) => peers,
             // A user without a home directory (under sudo, for example) has no enrolled hosts.
             Err(error) if error.exit == Exit::FileIo && !route::requires_key(&self.far, connect) => {
+                let why = String::from_utf8_lossy(&error.message).into_owned();
+                let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
                 if connect.transport != Transport::Quic {
-                    let why = String::from_utf8_lossy(&error.message).into_owned();
-                    let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
                     self.print_route(env, &format!("a remote shell: {why}"));
+                } else if !self.options.output.quiet {
+                    // A lost notice does not affect the copy.
+                    let _ = writeln!(env.stderr, "sparsync: {host} counts as not enrolled: {why}");
                 }
                 Peers::default()
             }
             Err(error) => return Err(error),
         };
         let now = Moment(clock::now_unix().0);
-        let host = route::named(&self.far);
         let umask = env.umask;
         let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far, &self.options, &peers, now, &proxied)? {
