@@ -158,7 +158,7 @@ fn vanished_source_file_exits_24() {
     let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
     let mut n = 1;
     let mut is_reported = false;
-    while let Some((stage, output)) = held_at(&scene, n, &[], |stage| vanish(&stage.top)) {
+    while let Some((stage, output)) = held_at(&scene, Route::Local, (n, &[]), |stage| vanish(&stage.top)) {
         let line = format!("file has vanished: \"{}/src/z\"\n", stage.top.display());
         if output.exit == 24 {
             let stderr = String::from_utf8_lossy(&output.stderr);
@@ -304,42 +304,101 @@ fn delete_keeps_an_extra_directory_in_which_another_run_writes() {
     }
 }
 
-/// A run waits at each of its calls until another run of the same copy has ended. Then nothing is torn, no temporary
-/// file is left, and if both have succeeded, nothing is missing.
+/// Option sets of two runs at once.
+const OF_TWO_RUNS: [&[&str]; 5] = [
+    &["-aH", "--delete"],
+    &["-a", "--delete-after", "--delay-updates"],
+    &["-a", "--partial-dir=.part", "--no-whole-file"],
+    &["-aH", "--partial"],
+    &["-a", "--remove-source-files"],
+];
+
+/// How a run reaches the destination.
+#[derive(Clone, Copy, Debug)]
+enum Route {
+    Local,
+    /// To a session of a server, over this transport.
+    Push(&'static str),
+    Pull(&'static str),
+}
+
+impl Route {
+    /// Runs the copy, with hooks in the process that writes.
+    fn run(self, stage: &Stage, options: &[&str], hooks: Hooks<'_>) -> Output {
+        match self {
+            Route::Local => stage.run_program(oracle::under_test(), options, hooks),
+            Route::Push(transport) => {
+                stage.run_over(transport, &[options, &["src/", "far:dst/"]].concat(), [&[], hooks])
+            }
+            Route::Pull(transport) => {
+                stage.run_over(transport, &[options, &["far:src/", "dst/"]].concat(), [hooks, &[]])
+            }
+        }
+    }
+}
+
+/// A run waits at these calls until another run of the same copy has ended. Then nothing is torn, no temporary file is
+/// left, and if both have succeeded, nothing is missing. Skips the test if no call can be held.
+fn two_runs(options: &'static [&str], [held_route, other_route]: [Route; 2], calls: impl Iterator<Item = u64>) {
+    let mut points = 0;
+    let scene = Scene { options, build: small, backups: &[] };
+    // With an even number of words, temporary files have names.
+    let hooks = if options.len().is_multiple_of(2) { vec![("SPARSYNC_NAMED", "1".to_owned())] } else { Vec::new() };
+    for n in calls {
+        let other = Mutex::new(None);
+        let runs = |stage: &Stage| *other.lock().unwrap() = Some(other_route.run(stage, options, &hooks));
+        let before = Stage::new(&scene);
+        let [old, new] = ["dst", "src"].map(|tree| files(&before.top.join(tree)));
+        let Some((stage, held)) = held_at(&scene, held_route, (n, &hooks), runs) else { break };
+        points += 1;
+        let other = other.into_inner().unwrap().expect("it has run");
+        let shown = |run: &Output| format!("exit {}, {}", run.exit, run.stderr.escape_ascii());
+        let shown =
+            format!("{options:?}, {held_route:?} held at call {n}: {}, the other: {}", shown(&held), shown(&other));
+        // These runs move files that the other one needs.
+        let moves = ["--delay-updates", "--remove-source-files"].iter().any(|word| options.contains(word));
+        let is_well = |run: &Output| if moves { ended_normally(run) } else { run.exit == 0 };
+        assert!(is_well(&held) && is_well(&other), "{shown}");
+        let got = files(&stage.top.join("dst"));
+        for (path, content) in &got {
+            assert!([&old, &new].iter().any(|tree| tree.get(path) == Some(content)), "{}: {shown}", path.display());
+        }
+        assert!(new.iter().all(|(path, content)| got.get(path) == Some(content)), "{got:?}: {shown}");
+        let last = stage.run_program(oracle::under_test(), options, &[]);
+        assert_eq!(last.exit, 0, "{}: {shown}", last.stderr.escape_ascii());
+    }
+    if points == 0 {
+        report_skip("changing::two_runs", "the program under test is a release build, without SPARSYNC_HOLD_AT");
+    }
+}
+
 #[test]
 fn two_runs_on_one_destination() {
-    for options in [
-        &["-aH", "--delete"][..],
-        &["-a", "--delete-after", "--delay-updates"],
-        &["-a", "--partial-dir=.part", "--no-whole-file"],
-        &["-aH", "--partial"],
-        &["-a", "--remove-source-files"],
-    ] {
-        let scene = Scene { options, build: small, backups: &[] };
-        // With an even number of words, temporary files have names.
-        let hooks = if options.len() % 2 == 0 { vec![("SPARSYNC_NAMED", "1".to_owned())] } else { Vec::new() };
-        for n in (1..).step_by(3) {
-            let other = Mutex::new(None);
-            let runs = |stage: &Stage| {
-                *other.lock().unwrap() = Some(stage.run_program(oracle::under_test(), options, &hooks));
-            };
-            let before = Stage::new(&scene);
-            let [old, new] = ["dst", "src"].map(|tree| files(&before.top.join(tree)));
-            let Some((stage, held)) = held_at(&scene, n, &hooks, runs) else { break };
-            let other = other.into_inner().unwrap().expect("it has run");
-            let shown = |run: &Output| format!("exit {}, {}", run.exit, run.stderr.escape_ascii());
-            let shown = format!("{options:?}, held at call {n}: {}, the other: {}", shown(&held), shown(&other));
-            // These runs move files that the other one needs.
-            let moves = ["--delay-updates", "--remove-source-files"].iter().any(|word| options.contains(word));
-            let is_well = |run: &Output| if moves { ended_normally(run) } else { run.exit == 0 };
-            assert!(is_well(&held) && is_well(&other), "{shown}");
-            let got = files(&stage.top.join("dst"));
-            for (path, content) in &got {
-                assert!([&old, &new].iter().any(|tree| tree.get(path) == Some(content)), "{}: {shown}", path.display());
+    for options in OF_TWO_RUNS {
+        two_runs(options, [Route::Local; 2], (1..).step_by(3));
+    }
+}
+
+/// One session over QUIC and one over TLS. A plain test run takes a sample, `SPARSYNC_FAULTS=all` everything.
+#[test]
+fn two_network_sessions_on_one_destination() {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let (quic, tls) = ("quic", "tls");
+    for (nth, routes) in [
+        [Route::Push(quic), Route::Push(tls)],
+        [Route::Push(tls), Route::Push(quic)],
+        [Route::Pull(quic), Route::Pull(tls)],
+        [Route::Pull(tls), Route::Pull(quic)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (number, options) in OF_TWO_RUNS.into_iter().enumerate() {
+            match is_whole {
+                true => two_runs(options, routes, 1..),
+                false if number == nth => two_runs(options, routes, (23..).step_by(41)),
+                false => {}
             }
-            assert!(new.iter().all(|(path, content)| got.get(path) == Some(content)), "{got:?}: {shown}");
-            let last = stage.run_program(oracle::under_test(), options, &[]);
-            assert_eq!(last.exit, 0, "{}: {shown}", last.stderr.escape_ascii());
         }
     }
 }
@@ -351,7 +410,7 @@ fn two_runs_on_one_destination() {
 fn at_every_call(change: &Change) {
     let scene = Scene { options: change.options, build: change.build, backups: &[] };
     let mut n = 1;
-    while let Some((stage, output)) = held_at(&scene, n, &[], |stage| (change.happens)(&stage.top)) {
+    while let Some((stage, output)) = held_at(&scene, Route::Local, (n, &[]), |stage| (change.happens)(&stage.top)) {
         let describe =
             || format!("changed at call {n}: exit {}, {}", output.exit, String::from_utf8_lossy(&output.stderr));
         assert!(ended_normally(&output), "{}", describe());
@@ -390,7 +449,12 @@ fn ended_normally(output: &Output) -> bool {
 type Hooks<'a> = &'a [(&'static str, String)];
 
 /// Runs the scene, holds it at the n-th call and makes the change there. Returns `None` if the run ended before that.
-fn held_at(scene: &Scene, n: u64, hooks: Hooks<'_>, happens: impl Fn(&Stage) + Sync) -> Option<(Stage, Output)> {
+fn held_at(
+    scene: &Scene,
+    route: Route,
+    (n, hooks): (u64, Hooks<'_>),
+    happens: impl Fn(&Stage) + Sync,
+) -> Option<(Stage, Output)> {
     let stage = Stage::new(scene);
     let gate = stage.top.join("gate");
     fifo(&gate);
@@ -407,7 +471,7 @@ fn held_at(scene: &Scene, n: u64, hooks: Hooks<'_>, happens: impl Fn(&Stage) + S
         });
         let hold = format!("{n}:{}", gate.display());
         let hooks = [&[("SPARSYNC_HOLD_AT", hold)], hooks].concat();
-        let output = stage.run_program(oracle::under_test(), scene.options, &hooks);
+        let output = route.run(&stage, scene.options, &hooks);
         is_over.store(true, Ordering::SeqCst);
         let other_end = rustix::fs::openat(CWD, &gate, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
         let was_held = changer.join().expect("the change can be made");

@@ -129,8 +129,14 @@ fn newer(top: &Path) {
 enum End {
     /// The only process.
     Local,
+    /// The client of a remote shell.
     Client,
+    /// The process that a remote shell started.
     Server,
+    /// The client of a server, over this transport.
+    NetClient(&'static str),
+    /// A session of a server, over this transport.
+    Session(&'static str),
 }
 
 /// The direction of the copy.
@@ -154,8 +160,17 @@ const LOG: &str = "SPARSYNC_CALL_LOG";
 fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(&'static str, String)>) -> Output {
     let log = stage.top.join("fault").display().to_string();
     let fault: Vec<_> = fault.into_iter().flat_map(|fault| [fault, ("SPARSYNC_FAULT_LOG", log.clone())]).collect();
-    if end == End::Local {
-        return stage.run_program(oracle::under_test(), case.options, &fault);
+    let operands = match way {
+        Direction::Push => ["src/", "far:dst/"],
+        Direction::Pull => ["far:src/", "dst/"],
+    };
+    match end {
+        End::Local => return stage.run_program(oracle::under_test(), case.options, &fault),
+        End::NetClient(transport) | End::Session(transport) => {
+            let hooks: [&[_]; 2] = if let End::Session(_) = end { [&[], &fault] } else { [&fault, &[]] };
+            return stage.run_over(transport, &[case.options, &operands].concat(), hooks);
+        }
+        End::Client | End::Server => {}
     }
     let remote_shell: String = match end {
         End::Server => fault.iter().map(|(name, value)| format!("export {name}={value}\n")).collect(),
@@ -163,10 +178,6 @@ fn run(stage: &Stage, case: &Case, (end, way): (End, Direction), fault: Option<(
     };
     stage.script("shell", &format!("{SHELL}{remote_shell}exec sh -c \"exec $*\"\n"));
     let program = format!("--rsync-path={}", oracle::under_test().display());
-    let operands = match way {
-        Direction::Push => ["src/", "far:dst/"],
-        Direction::Pull => ["far:src/", "dst/"],
-    };
     let words = [&["--rsh=./shell", &program], case.options, &operands].concat();
     stage.run_words(oracle::under_test(), &words, if end == End::Client { &fault } else { &[] })
 }
@@ -298,8 +309,12 @@ fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
     for (number, case) in cases.enumerate() {
         let mut wanted = Wanted::of(case);
         // Each case samples other calls and other errors.
-        let step = if is_whole { 1 } else { 23 };
-        let mut n = 1 + number as u64 % step;
+        let (step, first) = match place.0 {
+            _ if is_whole => (1, 1),
+            End::NetClient(_) | End::Session(_) => (67, 13 + number as u64 % 23),
+            End::Local | End::Client | End::Server => (23, 1 + number as u64 % 23),
+        };
+        let mut n = first;
         let mut runs = 0;
         'calls: loop {
             let errors: Vec<_> = match is_whole {
@@ -331,7 +346,7 @@ fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
             let line = format!("{:?} {place:?}: {runs} runs, {} failures so far\n", case.options, failures.len());
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
-        if n == 1 {
+        if n == first {
             report_skip("errors", "the program under test is a release build, in which calls cannot be made to fail");
             return;
         }
@@ -394,6 +409,30 @@ fn failing_calls_in_the_client_of_a_pull() {
 #[test]
 fn failing_calls_in_the_server_of_a_pull() {
     fails((End::Server, Direction::Pull), CASES.iter());
+}
+
+/// Fails calls of a network run. Each place takes other option sets, unless all are tested.
+fn fails_over_network(transport: &'static str) {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    let ends = [End::NetClient(transport), End::Session(transport)];
+    let ways = [Direction::Push, Direction::Pull];
+    for (nth, place) in ends.into_iter().flat_map(|end| ways.map(|way| (end, way))).enumerate() {
+        let nth = if transport == "quic" { nth } else { 7 - nth };
+        fails(
+            place,
+            CASES.iter().enumerate().filter(|(number, _)| is_whole || number % 8 == nth).map(|(_, case)| case),
+        );
+    }
+}
+
+#[test]
+fn failing_calls_over_quic() {
+    fails_over_network("quic");
+}
+
+#[test]
+fn failing_calls_over_tls() {
+    fails_over_network("tls");
 }
 
 /// Fails one use of the pipes between two ends. Returns `false` if the run ended before that.

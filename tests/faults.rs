@@ -11,6 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
+use crate::kit::server::Server;
 use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, report_skip, run, write_script};
 
 /// A run that is killed: its options and the trees before it.
@@ -338,6 +339,18 @@ impl Stage {
         let mut surroundings = self.surroundings.clone();
         surroundings.env = env.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
         run(program, &bytes(words), &self.top, &surroundings)
+    }
+
+    /// Runs a copy with a server of its own, and waits until its session has ended. `hooks`: of the client, and of the
+    /// session.
+    pub fn run_over(&self, transport: &str, words: &[&str], hooks: [&[(&str, String)]; 2]) -> Output {
+        let server = Server::with(&self.top, &[hooks[1], &[("SPARSYNC_FAULT_IN", "session".to_owned())]].concat());
+        let (name, value) = server.variable();
+        let transport = format!("--transport={transport}");
+        let words = [&[&transport[..]], words].concat();
+        let output = self.run_words(oracle::under_test(), &words, &[hooks[0], &[(&name, value)]].concat());
+        server.rests();
+        output
     }
 
     /// Runs the program under test with these arguments and interrupts it.

@@ -12,7 +12,7 @@ mod mask;
 pub mod oracle;
 mod route;
 mod run;
-mod server;
+pub mod server;
 pub mod tree;
 mod world;
 

@@ -1,7 +1,7 @@
 //! A server of the program under test for the QUIC and TLS routes: one for each world, on its own port.
 
 use super::run::{Surroundings, USER, run};
-use super::{Who, oracle, skip};
+use super::{Who, oracle, skip, until};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,6 +13,23 @@ pub struct Server {
 }
 
 impl Server {
+    /// Starts a server in this directory with these environment variables.
+    pub fn with(dir: &Path, env: &[(&str, String)]) -> Server {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let who = Who::Current;
+        Server::start(dir, &Surroundings { who, home: dir.to_owned(), umask: 0o022, stdin: Vec::new(), env })
+    }
+
+    /// Waits until no session is left.
+    pub fn rests(&self) {
+        let tasks = format!("/proc/{}/task", self.pid.as_raw_nonzero());
+        until(|| {
+            let threads = std::fs::read_dir(&tasks).expect("the server runs").flatten();
+            let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+            children.flatten().all(|children| children.is_empty())
+        });
+    }
+
     /// Starts a server as the user of `surroundings`. Relative paths start at `world`, as with the fake remote shell.
     pub fn start(world: &Path, surroundings: &Surroundings) -> Server {
         let config = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
