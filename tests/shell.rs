@@ -852,6 +852,18 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
     assert_eq!(ended(&scene.shell(script, "-a src/ far:dst", &[])), (Some(0), String::new()));
     assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), format!("{EITHER}\nrsync\n"));
     assert!(scene.path("dst/a").exists());
+    // The answer is remembered for this host and this remote shell, whose key may decide.
+    scene.script("bin/ssh", &[FAKE, script].concat());
+    let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
+    let config = scene.path("config").display().to_string();
+    for (key, asked) in [("one", 2), ("one", 1), ("two", 2), ("one", 1)] {
+        std::fs::remove_file(scene.path("asked")).unwrap();
+        let shell = format!("ssh -oIdentityFile={key}");
+        let vars = [("PATH", path.as_str()), ("SPARSYNC_CONFIG_DIR", &config), ("RSYNC_RSH", &shell)];
+        let output = scene.run(oracle::under_test(), &words("-a src/ far:dst"), &vars);
+        assert_eq!(ended(&output), (Some(0), String::new()), "{key}");
+        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap().lines().count(), asked, "{key}");
+    }
 }
 
 #[test]

@@ -56,6 +56,8 @@ const RSYNC: &[u8] = b"rsync";
 /// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The
 /// login shell may be a POSIX shell, csh or fish; a forced command may reject it.
 const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
+/// The longest name of a host in the cache of answers: all entries fit into the file.
+const LOGIN_NAME_MAX_BYTES: usize = 4 << 10;
 /// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 
@@ -78,8 +80,8 @@ impl<'a> ByShell<'a> {
         let patience = side.patience(env);
         let programs = programs(side, env, known);
         let connect = &side.options.connect;
-        let is_open = known.is_none() && connect.program.is_none() && connect.shell.is_empty();
-        let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, route::named(&side.far)));
+        let is_open = known.is_none() && connect.program.is_none();
+        let memory = Places::of(env).ok().filter(|_| is_open).zip(login_name(side));
         ByShell { side, programs, memory, charset, umask: env.umask, patience }
     }
 
@@ -230,6 +232,17 @@ impl<'a> ByShell<'a> {
         };
         Error::new(exit, words).by(role)
     }
+}
+
+/// Returns the name of this host in the cache of answers; with `-e`, the command is part of it, because another key may have
+/// another forced command. `None` if nothing is cached: a relative path names another shell in another directory.
+fn login_name(side: &RemoteCopy) -> Option<String> {
+    let shell = &side.options.connect.shell;
+    let host = route::named(&side.far);
+    let Some(program) = shell.first() else { return Some(host) };
+    let is_relative = program.contains(&b'/') && !program.starts_with(b"/");
+    let name = format!("{host} by {}", shell.join(&b' ').escape_ascii());
+    Some(name).filter(|name| !is_relative && name.len() <= LOGIN_NAME_MAX_BYTES)
 }
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled
