@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::kit::server::Server;
 use crate::kit::tree::{Lens, snapshot};
 use crate::kit::{diff, oracle, report_skip, write_script};
 
@@ -205,6 +206,15 @@ fn run_succeeds_with_few_open_files() {
         for (code, message) in both(dir.path(), &format!("ulimit -n 16; exec \"$0\" -a {way}")) {
             assert!(code == Some(0) && message.is_empty(), "{way}: {code:?} {message}");
         }
+    }
+    let server = Server::with(dir.path(), &[]);
+    for (transport, way, to) in [("quic", "src/ far:by-quic/", "by-quic"), ("tls", "far:src/ by-tls/", "by-tls")] {
+        let line = format!("ulimit -n 16; exec {} -a --transport={transport} {way}", oracle::under_test().display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(dir.path()).envs([server.variable()]);
+        let output = command.output().expect("sh can be started");
+        assert!(output.status.success() && output.stderr.is_empty(), "{way}: {output:?}");
+        assert_eq!(std::fs::read_dir(dir.path().join(to)).unwrap().count(), DIRS, "{way}");
     }
     // The directory of each argument stays open. The hard limit allows more of them than the soft limit of the shell.
     for way in ["$OUT.args/".to_owned(), format!("{far} h:$PWD/$OUT.far/")] {
