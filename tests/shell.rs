@@ -864,6 +864,9 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
         assert_eq!(ended(&output), (Some(0), String::new()), "{key}");
         assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap().lines().count(), asked, "{key}");
     }
+    // The command of a remote shell may contain a password.
+    let cached = std::fs::read_to_string(scene.path("config/state/logins.toml")).unwrap();
+    assert!(cached.contains("far by ") && !cached.contains("IdentityFile"), "{cached}");
 }
 
 #[test]

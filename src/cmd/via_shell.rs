@@ -2,6 +2,7 @@
 
 use super::remote_copy::RemoteCopy;
 use super::{copy, route};
+use crate::digest::{self, By};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -56,8 +57,6 @@ const RSYNC: &[u8] = b"rsync";
 /// Starts sparsync if it is installed, else rsync, in one login and without an error message about the missing one. The
 /// login shell may be a POSIX shell, csh or fish; a forced command may reject it.
 const EITHER: &[u8] = b"sh -c 'p=sparsync; command -v $p >/dev/null 2>&1 || p=rsync; exec $p \"$@\"' sh";
-/// The longest name of a host in the cache of answers: all entries fit into the file.
-const LOGIN_NAME_MAX_BYTES: usize = 4 << 10;
 /// The exit code of ssh if it cannot connect.
 const SSH_FAILED: u8 = 255;
 
@@ -234,15 +233,16 @@ impl<'a> ByShell<'a> {
     }
 }
 
-/// Returns the name of this host in the cache of answers; with `-e`, the command is part of it, because another key may have
-/// another forced command. `None` if nothing is cached: a relative path names another shell in another directory.
+/// Returns the name of this host in the cache of answers. With `-e` a short digest of the command is part of it, because
+/// another key may have another forced command, and because the command may contain a password. `None` if nothing is
+/// cached: a relative path names another shell in another directory.
 fn login_name(side: &RemoteCopy) -> Option<String> {
     let shell = &side.options.connect.shell;
     let host = route::named(&side.far);
     let Some(program) = shell.first() else { return Some(host) };
     let is_relative = program.contains(&b'/') && !program.starts_with(b"/");
-    let name = format!("{host} by {}", shell.join(&b' ').escape_ascii());
-    Some(name).filter(|name| !is_relative && name.len() <= LOGIN_NAME_MAX_BYTES)
+    let [a, b, c, d, ..] = digest::whole_by(By::Blake3, &shell.join(&0));
+    (!is_relative).then(|| format!("{host} by {:08x}", u32::from_be_bytes([a, b, c, d])))
 }
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled

@@ -23,7 +23,7 @@ pub enum Answers {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
-    /// The host as ssh gets it, with `user@` if the operand has one, and with the remote shell if it was given.
+    /// The host as ssh gets it, with `user@` if the operand has one, and with a digest of the remote shell if it was given.
     pub host: String,
     /// The program that answered.
     pub answers: Answers,
