@@ -214,6 +214,11 @@ impl Route {
         }
     }
 
+    /// Returns whether a server is the peer: one that runs already, or one for the run.
+    pub fn is_by_server(self) -> bool {
+        self.has_server() || matches!(self.shell(), Some(Shell::Once))
+    }
+
     /// Returns whether the program under test needs a server.
     pub fn has_server(self) -> bool {
         matches!(self, Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls))

@@ -274,7 +274,7 @@ impl World {
 
     /// Skips the case if a server is the peer, for this reason.
     pub fn not_with_server(&self, reason: &str) -> &Self {
-        if self.route.has_server() {
+        if self.route.is_by_server() {
             skip(&format!("{:?}: {reason}", self.route));
         }
         self
