@@ -416,6 +416,45 @@ fn report(rule: &str, faults: Vec<String>) {
     assert!(faults.is_empty(), "{} broken ({rule}):\n    {}\n", faults.len(), faults.join("\n    "));
 }
 
+/// A locked package.
+#[derive(serde::Deserialize)]
+struct Locked {
+    name: String,
+    version: String,
+    #[serde(default)]
+    dependencies: Vec<String>,
+}
+
+fn locked(file: &str) -> Vec<Locked> {
+    #[derive(serde::Deserialize)]
+    struct Lock {
+        package: Vec<Locked>,
+    }
+    let text = std::fs::read_to_string(root().join(file)).expect("a lock file can be read");
+    toml::from_str::<Lock>(&text).expect("a lock file is TOML").package
+}
+
+#[test]
+fn fuzz_targets_lock_the_versions_of_the_program() {
+    let (program, fuzz) = (locked("Cargo.lock"), locked("fuzz/Cargo.lock"));
+    let versions = |of: &Locked| -> Vec<_> {
+        program.iter().filter(|own| own.name == of.name).map(|own| own.version.clone()).collect()
+    };
+    let mut faults: Vec<_> = fuzz
+        .iter()
+        .map(|package| (package, versions(package)))
+        .filter(|(package, own)| !own.is_empty() && !own.contains(&package.version))
+        .map(|(package, own)| format!("{} {}: Cargo.lock has {}", package.name, package.version, own.join(", ")))
+        .collect();
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
+    let manifest: toml::Table = toml::from_str(&manifest).expect("the manifest is TOML");
+    let listed = fuzz.iter().find(|package| package.name == "sparsync").expect("it uses the program");
+    let needed = manifest["dependencies"].as_table().expect("the program has dependencies").keys();
+    let missing = needed.filter(|name| !listed.dependencies.contains(name));
+    faults.extend(missing.map(|name| format!("{name}: missing")));
+    report("fuzz/Cargo.lock, which `cargo update --manifest-path fuzz/Cargo.toml` follows", faults);
+}
+
 #[test]
 fn helpers_of_this_file_parse_correctly() {
     assert_eq!(paths_after("use crate::{fs::Root, plan::{self, x}};", "crate::"), ["fs", "plan"]);
