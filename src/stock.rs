@@ -233,8 +233,7 @@ impl StockClient<'_> {
             reporter.limit_to(stock.protocol);
             reporter.banner();
             self.begin_recording(&stock)?;
-            let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-            let link = Link { reader, ..link };
+            let link = buffered(link, !server_sends);
             match early {
                 Some(Early::Source(looking)) => {
                     self.push((stock, &options), link, &traffic, Some(looking), reporter, tally)
@@ -534,6 +533,15 @@ fn io_error_of(weight: Weight, options: &Options) -> i32 {
 
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;
+
+/// The size of a read of an end that sends: requests are short, and a daemon may have many clients.
+const READ_REQUESTS_BYTES: usize = 32 << 10;
+
+/// Reads the link in pieces that suit the role of this end.
+fn buffered(link: Link, sends: bool) -> Link {
+    let len_bytes = if sends { READ_REQUESTS_BYTES } else { READ_BYTES };
+    Link { reader: Box::new(io::BufReader::with_capacity(len_bytes, link.reader)), ..link }
+}
 
 /// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
 /// options on the server's command line, which decide whether the ends negotiate algorithms.

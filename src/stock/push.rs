@@ -114,12 +114,19 @@ type RequestedXattrs = (Option<Arc<Xattrs>>, Vec<u32>);
 struct PendingItem {
     file: FileId,
     index: i32,
-    head: ItemHead,
+    flags: ItemFlags,
     sums: Option<SumHead>,
-    /// `None` if the item has no such part.
-    xattrs: Option<Box<RequestedXattrs>>,
+    /// What few items have.
+    more: Option<Box<ItemParts>>,
     /// Reported when the item is returned.
     event: Option<Box<Item>>,
+}
+
+/// The head of an item that is more than its flags, and the extended attributes that it requests.
+struct ItemParts {
+    head: ItemHead,
+    /// `None` if the item has no such part.
+    xattrs: Option<RequestedXattrs>,
 }
 
 impl Shared {
@@ -682,8 +689,10 @@ impl PushEncoder {
             None => {}
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
-        pending.head.encode(self.terms.protocol, out);
-        if let Some((xattrs, numbers)) = pending.xattrs.as_deref() {
+        let of_flags = ItemHead { flags: pending.flags, ..ItemHead::default() };
+        let head = pending.more.as_ref().map_or(&of_flags, |more| &more.head);
+        head.encode(self.terms.protocol, out);
+        if let Some((xattrs, numbers)) = pending.more.as_ref().and_then(|more| more.xattrs.as_ref()) {
             let value = |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
             encode_xattr_answer(numbers.iter().filter_map(value), out);
         }
@@ -960,7 +969,7 @@ impl<'a> PushIntake<'a> {
             && !self.options.dry_run
             && head.has_xattrs(self.terms.has_xattr_shortcut())
         {
-            true => Some(Box::new(self.requested_xattrs(index, found, input)?)),
+            true => Some(self.requested_xattrs(index, found, input)?),
             false => None,
         };
         let (mut sums, mut request) = (None, Vec::new());
@@ -983,7 +992,10 @@ impl<'a> PushIntake<'a> {
         };
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
-        self.shared.lock().items.push_back(PendingItem { file, index, head, sums, xattrs, event });
+        let flags = head.flags;
+        let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
+        let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
+        self.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },

@@ -6,7 +6,7 @@ use super::framing::{Framing, text_of};
 use super::push::{self, ServingSender};
 use super::support::needs_whole_list;
 use super::{
-    Offer, READ_BYTES, StockTerms, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
+    Offer, StockTerms, buffered, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
 };
 use crate::error::Error;
 use crate::exit::Exit;
@@ -345,8 +345,7 @@ impl StockServer<'_> {
 
     /// Completes the handshake. `sends`: this end sends.
     pub(super) fn greet(&self, link: Link, sends: bool) -> Result<(StockTerms, Link), Error> {
-        let reader = Box::new(io::BufReader::with_capacity(READ_BYTES, link.reader));
-        let mut link = Link { reader, ..link };
+        let mut link = buffered(link, sends);
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
             None => self.exchange_versions(&mut link)?,

@@ -99,6 +99,9 @@ impl Connection<'_> {
             let module = ServedModule { serve: &request.serve, adapt: &adapt, log };
             return Ok(server_session::of_module(self.env, link, &module));
         }
+        if sends {
+            sys::use_one_memory_pool();
+        }
         let terms = DaemonTerms { protocol, timeout_secs: announced, log: &log };
         let transfer_log = self.transfer_log(values, &options, sends);
         let side = DaemonSide { terms, rules, refusal, transfer_log };

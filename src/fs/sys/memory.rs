@@ -26,6 +26,17 @@ pub fn share_memory_pools() {
     }
 }
 
+/// Uses one memory pool for all threads, for a process that hardly allocates in parallel and of which there can be many.
+/// Must be called before any thread is started.
+#[allow(unsafe_code)]
+pub fn use_one_memory_pool() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt only sets a number in the allocator.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Returns unused memory to the kernel, including memory between blocks that are in use.
 #[allow(unsafe_code)]
 pub fn trim_memory() {
