@@ -18,6 +18,8 @@ pub struct AltDest {
     pub kind: AltKind,
     /// Directories, absolute or relative to the destination; 1 to 20.
     pub dirs: Vec<Vec<u8>>,
+    /// Messages show a relative one as it is: the path of the module is not the client's concern.
+    pub shown_as_given: bool,
 }
 
 /// How data is compressed for the connection.

@@ -51,7 +51,8 @@ impl Receiving<'_> {
                     };
                     let what =
                         if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
-                    let given = if dir.starts_with(b"/") { dir.clone() } else { path::join(&self.to.path, dir) };
+                    let is_shown_as_given = alt.shown_as_given || dir.starts_with(b"/");
+                    let given = if is_shown_as_given { dir.clone() } else { path::join(&self.to.path, dir) };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
                     let (line, weight) = match sandbox::is_outside(&error) {
                         true => {

@@ -295,7 +295,7 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
         whole_file,
         block_size_bytes: args.block_size,
         fuzzy: args.fuzzy.min(2),
-        alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone() }),
+        alt_dest: args.alt_kind.map(|kind| AltDest { kind, dirs: args.alt_dirs.clone(), shown_as_given: false }),
         compress: Compress {
             choice,
             level: args.compress_level,

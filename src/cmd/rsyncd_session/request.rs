@@ -264,8 +264,9 @@ fn sanitize_options(options: &mut Options, dir: &[u8], dest: &[u8]) {
         *path = module_path::option_path(path, dir, 0);
     }
     let depth = dest.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")).count();
-    for path in options.delta.alt_dest.iter_mut().flat_map(|alt| &mut alt.dirs) {
-        *path = module_path::option_path(path, dir, depth);
+    if let Some(alt) = &mut options.delta.alt_dest {
+        alt.shown_as_given = true;
+        alt.dirs.iter_mut().for_each(|path| *path = module_path::option_path(path, dir, depth));
     }
 }
 
