@@ -17,7 +17,7 @@ use crate::fs::copy::UnsupportedCalls;
 use crate::fs::ids;
 use crate::fs::read::Wanted;
 use crate::fs::sys;
-use crate::options::{Options, PeerLinks, RemoveSource, When};
+use crate::options::{CreatedDir, Options, PeerLinks, RemoveSource, When};
 use crate::path::RelPath;
 use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
@@ -194,8 +194,10 @@ impl Receiving<'_> {
         let top = top.map(|entry| self.top(entry, top_shown, &walk, &mut problems)).transpose()?;
         let plans = origin.plans(walk, whole_list_first)?;
         let opening = self.opening().into_iter().chain(problems.into_iter().map(Event::Problem)).collect();
-        let backup = self.backup_dir()?;
-        let temp_dir = self.temp_dir()?;
+        let option_dirs = self.backup_dir().and_then(|backup| Ok((backup, self.temp_dir()?)));
+        // The destination was created even if the run ends here.
+        let (backup, temp_dir) =
+            option_dirs.inspect_err(|_| self.made().for_each(|line| listener.report(&Event::Note(line))))?;
         let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
         let throttle = rate.map(|rate| Throttle::new(rate, self.terms.stop));
         let throttle = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
@@ -268,11 +270,20 @@ impl Receiving<'_> {
         Ok(Top { source, existing, shown })
     }
 
+    /// Returns the lines about the destination if it was created.
+    fn made(&self) -> impl Iterator<Item = Vec<u8>> {
+        let is_reported = match self.terms.options.output.created_dir {
+            CreatedDir::Always => true,
+            CreatedDir::AtClient => self.wire.is_none() || self.reports_when_open,
+            CreatedDir::Never => false,
+        };
+        self.to.made.iter().filter(move |_| is_reported).cloned()
+    }
+
     /// Returns the events that precede the first entry.
     fn opening(&self) -> Vec<Event> {
         let (to, options) = (self.to, self.terms.options);
         let output = &options.output;
-        let made = to.made.iter().filter(|_| output.created_dir).cloned();
         let delta: &[u8] = match options.delta.whole_file {
             Some(false) => b"delta-transmission enabled",
             None if self.wire.is_some() || options.place.append.is_some() => b"delta-transmission enabled",
@@ -284,7 +295,7 @@ impl Receiving<'_> {
             [if is_new { &b"(new) "[..] } else { b"" }, b"backup_dir is ", dir].concat()
         });
         let delta = (output.debug.flist >= 1 && !output.quiet).then(|| delta.to_vec());
-        made.chain(backup_dir).chain(delta).map(Event::Note).collect()
+        self.made().chain(backup_dir).chain(delta).map(Event::Note).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub use check::{Check, CheckMode, Checksum, Checksums};
 pub use connect::{ArgStyle, Connect, DaemonOptions, Family, Iconv, Transport};
 pub use delete::{Delete, When};
 pub use delta::{AltDest, AltKind, Compress, Compression, Delta};
-pub use output::{Debug, Info, LogFile, Outbuf, Output, StderrMode};
+pub use output::{CreatedDir, Debug, Info, LogFile, Outbuf, Output, StderrMode};
 pub use place::{Append, Backup, Place};
 pub use preserve::{IdFrom, IdMap, IdTo, LinkOwners, ModeChange, PeerLinks, Preserve};
 pub use select::{FilesFrom, Recurse, RemoveSource, RuleArg, Select};

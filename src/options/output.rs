@@ -21,6 +21,18 @@ pub enum StderrMode {
     Client,
 }
 
+/// When `created directory …` is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CreatedDir {
+    #[default]
+    /// Names are not printed.
+    Never,
+    /// Only by a receiver at the client: `--progress` implies names, and rsync's server does not know of it.
+    AtClient,
+    /// `-v`, `-i`, `--info=name`.
+    Always,
+}
+
 /// `--outbuf`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outbuf {
@@ -114,9 +126,9 @@ pub struct Output {
     pub itemize: u8,
     /// `--out-format`, or `%i %n%L` under `-i`; `None`: names only, depending on `info.name`.
     pub out_format: Option<Vec<u8>>,
-    /// Whether to print `created directory …`. Names that only a format implies do not enable it.
-    pub created_dir: bool,
-    /// Whether to print `ignoring unsafe symlink …`. Like `created_dir`, but `-i` also disables it for `--progress`.
+    /// When to print `created directory …`. Names that only a format implies do not enable it.
+    pub created_dir: CreatedDir,
+    /// Whether to print `ignoring unsafe symlink …`. Names that `--progress` implies enable it without `-i` and a format.
     pub unsafe_links: bool,
     /// `--log-file`
     pub log_file: Option<LogFile>,

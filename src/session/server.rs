@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
 use crate::fs::trusted_path;
-use crate::options::{Options, Output};
+use crate::options::{CreatedDir, Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{DirListing, Encoder, Message, ProtocolSupport, Roots, Setup};
 use crate::report::event::{Event, Item, Problem, Update};
@@ -93,8 +93,9 @@ impl ModuleLog {
 /// Returns the line about an entry in the log of a server that receives. As in rsync, `-v` of the client decides, and files
 /// are not logged. `output`: that of the server.
 pub fn logged_name(item: &Item, output: &Output) -> Option<Vec<u8>> {
-    // A format implies names, but not in the log.
-    let logs_names = output.info.name >= 1 && (output.verbose >= 1 || output.out_format.is_none());
+    // A format and `--progress` imply names, but not in the log.
+    let is_named = output.info.name >= 1 && output.created_dir == CreatedDir::Always;
+    let logs_names = is_named && (output.verbose >= 1 || output.out_format.is_none());
     let is_logged = logs_names
         && (item.kind != Kind::File || item.update == Update::HardLink)
         && Choice::of(output, false).line(item) == LineKind::Full;

@@ -3,7 +3,7 @@
 use super::environment::Environment;
 use crate::cli::args::Args;
 use crate::cli::value::words;
-use crate::options::{LogFile, Output};
+use crate::options::{CreatedDir, LogFile, Output};
 use crate::report::format::Format;
 
 /// Settles the output policy.
@@ -28,9 +28,9 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
     let given = args.out_format.as_deref().map(Format::parse);
     // Names printed by --progress count, unless a format replaces them.
     let shows_names = args.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
-    let named = words::settle_info(verbose, if shows_names { "NAME" } else { "" }, &args.info).name > 0;
-    let progress_names = args.progress && args.out_format.is_none() && args.itemize == 0;
-    let unsafe_links = words::settle_info(verbose, if progress_names { "NAME" } else { "" }, &args.info).name > 0;
+    let is_named =
+        |by_progress| words::settle_info(verbose, if by_progress { "NAME" } else { "" }, &args.info).name > 0;
+    let unsafe_links = is_named(args.progress && args.out_format.is_none() && args.itemize == 0);
     let default_format = || Format::DEFAULT.to_vec();
     let has_i = given.as_ref().map_or(args.itemize > 0, Format::has_itemize);
     Output {
@@ -44,7 +44,11 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
             true => 1,
             false => 0,
         },
-        created_dir: has_i || named,
+        created_dir: match has_i || is_named(false) {
+            true => CreatedDir::Always,
+            false if is_named(shows_names) => CreatedDir::AtClient,
+            false => CreatedDir::Never,
+        },
         unsafe_links,
         out_format: args.out_format.clone().or_else(|| (args.itemize > 0).then(default_format)),
         log_file: args
