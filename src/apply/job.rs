@@ -140,8 +140,10 @@ impl<'a> Job<'a> {
 
 /// Returns the item that reports an entry.
 pub fn item_of(source: &Entry, path: &[u8], sender_path: Vec<u8>, update: Update, changes: Changes) -> Box<Item> {
-    let target = source.extra.as_ref().and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
-    let (uid, gid) = source.extra.as_ref().and_then(|extra| extra.source_ids).unwrap_or((source.uid, source.gid));
+    let extra = source.extra.as_ref();
+    let target = extra.and_then(|extra| extra.target.as_deref()).map(<[u8]>::to_vec);
+    let source_target = extra.and_then(|extra| extra.source_target.as_deref()).map(<[u8]>::to_vec);
+    let (uid, gid) = extra.and_then(|extra| extra.source_ids).unwrap_or((source.uid, source.gid));
     Box::new(Item {
         name: if path.is_empty() { b".".to_vec() } else { path.to_vec() },
         sender_path,
@@ -149,6 +151,7 @@ pub fn item_of(source: &Entry, path: &[u8], sender_path: Vec<u8>, update: Update
         update,
         changes,
         target,
+        source_target,
         linked_to: None,
         mode: source.mode,
         uid,

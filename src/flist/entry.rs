@@ -100,6 +100,8 @@ pub struct Extra {
     pub is_unsettled: bool,
     /// Owner and group in the source, if they are mapped to others here and an output format prints them.
     pub source_ids: Option<(u32, u32)>,
+    /// A symlink's target in the source, if it was changed for the destination.
+    pub source_target: Option<Box<[u8]>>,
 }
 
 /// An entry of a tree, with the attributes that the run needs. Its name is stored in its [`DirList`].

@@ -539,7 +539,8 @@ pub(super) fn get_event(r: &mut Reader) -> Result<Event> {
 
 fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
     let Item { name, sender_path, kind, update, changes, target, linked_to, mode, uid, gid, .. } = item;
-    let Item { mtime, atime, len_bytes, moved_bytes, digest, transfer, .. } = item;
+    let Item { mtime, atime, len_bytes, moved_bytes, digest, transfer, source_target, .. } = item;
+    let target = source_target.as_ref().or(target.as_ref());
     w.flags(&[target.is_some(), linked_to.is_some(), atime.is_some(), digest.is_some(), *transfer]);
     w.number(*kind);
     w.number(*update);
@@ -567,7 +568,7 @@ fn put_item(w: &mut Writer, item: &Item) -> Result<()> {
     }
 }
 
-/// The printed target of a symlink can be munged, so it can be longer than the target in a listing.
+/// A target that a sender shows may be munged, so it can be longer than the target in a listing.
 const ITEM_TARGET_MAX_BYTES: usize = 2 * TARGET_MAX_BYTES;
 
 fn get_item(r: &mut Reader) -> Result<Item> {
@@ -596,6 +597,7 @@ fn get_item(r: &mut Reader) -> Result<Item> {
         changes,
         target,
         linked_to,
+        source_target: None,
         mode,
         uid,
         gid,

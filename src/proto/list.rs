@@ -203,6 +203,7 @@ fn put_extra(w: &mut Writer, before: &Before, inode: Option<&Inode>, extra: &Ext
         digest,
         is_mount_point,
         source_ids: _,
+        source_target: _,
         is_unsettled: _,
         takes_content: _,
         has_abbreviated: _,

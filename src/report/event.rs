@@ -33,6 +33,8 @@ pub struct Item {
     pub changes: Changes,
     /// A symlink's target (shown as `-> target`).
     pub target: Option<Vec<u8>>,
+    /// The target in the source, if the destination has another one. A sender prints this one, so it is sent instead.
+    pub source_target: Option<Vec<u8>>,
     /// The name it was linked to (shown as `=> name`).
     pub linked_to: Option<Vec<u8>>,
     /// The source's mode, with type bits.

@@ -446,6 +446,7 @@ pub(super) mod tests {
             update: Update::Received,
             changes: Changes::NEW,
             target: None,
+            source_target: None,
             linked_to: None,
             mode: 0o100644,
             uid: 12,

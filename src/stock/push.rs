@@ -1088,6 +1088,7 @@ impl<'a> PushIntake<'a> {
             update,
             changes,
             target: entry.map(|entry| entry.target().to_vec()).filter(|target| !target.is_empty()),
+            source_target: None,
             linked_to: linked_to.filter(|name| !name.is_empty()),
             mode: entry.map_or(0o040_755, |entry| entry.mode),
             uid: entry.map_or(0, |entry| entry.uid),

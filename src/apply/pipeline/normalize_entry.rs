@@ -50,7 +50,8 @@ impl Adoption<'_> {
                 PeerLinks::Sanitized => Some(safelink::sanitize(entry.target(), depth)),
             };
             if let Some(target) = target {
-                entry.extra_mut().target = Some(target.into());
+                let extra = entry.extra_mut();
+                extra.source_target = extra.target.replace(target.into());
             }
         }
         if self.strips_privileges {
