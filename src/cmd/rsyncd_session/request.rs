@@ -79,8 +79,9 @@ impl Connection<'_> {
         sys::lift_open_files(sys::OPEN_FILES_MAX);
         self.env.cwd.clone_from(&path.dir);
         let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
+        let bases = working_dirs(&request.serve.operands, sends, &options);
         let log = Arc::new(ModuleLog {
-            in_module: Box::new(move |line| in_module(line, &dir, &module_name)),
+            in_module: Box::new(move |line| in_module(line, (&dir, &bases), &module_name)),
             put: Box::new(move |line| sink.put(line)),
         });
         let is_native = refusal.is_none()
@@ -309,8 +310,26 @@ fn path_error(
     Some(Error::new(Exit::FileSelect, words))
 }
 
-/// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them.
-fn in_module(line: Vec<u8>, dir: &[u8], module: &[u8]) -> Vec<u8> {
+/// Returns the directories in the module in which rsync works, by the operands of the session.
+fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec<u8>> {
+    let dirs = operands.iter().flat_map(|operand| {
+        let whole = operand.strip_suffix(b"/").unwrap_or(operand);
+        let parent = crate::path::split_parent(whole).0;
+        match (sends, module_path::split_marker(operand)) {
+            // It can be the name of a single file.
+            (false, _) => vec![whole, parent],
+            (true, Some(marker)) if options.select.relative => vec![&operand[..marker]],
+            (true, None) if options.select.files_from.is_some() || operand.ends_with(b"/") => vec![whole],
+            (true, None) if options.select.relative => Vec::new(),
+            (true, _) => vec![parent],
+        }
+    });
+    dirs.filter(|dir| !dir.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
+/// directory in which rsync works begin with a slash.
+fn in_module(line: Vec<u8>, (dir, bases): (&[u8], &[Vec<u8>]), module: &[u8]) -> Vec<u8> {
     let starts = [&b"rsync: ["[..], b"file has vanished: ", b"symlink has no referent: ", b"uid ", b"gid "];
     let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
     let Some(begin) = line.iter().position(|&byte| byte == b'"').filter(|_| is_about_file) else { return line };
@@ -325,7 +344,13 @@ fn in_module(line: Vec<u8>, dir: &[u8], module: &[u8]) -> Vec<u8> {
     let path = &line[begin + 1..end];
     let inner = match path.strip_prefix(dir) {
         _ if dir == b"/" => path,
-        Some(rest) if rest.starts_with(b"/") => &rest[1..],
+        Some(rest) if rest.starts_with(b"/") => {
+            let is_below =
+                |base: &Vec<u8>| rest[1..].strip_prefix(&base[..]).is_some_and(|name| name.starts_with(b"/"));
+            // Under this name, rsync has not entered the destination yet.
+            let is_inside = !line.starts_with(b"rsync: [Receiver] ");
+            if is_inside && bases.iter().any(is_below) { rest } else { &rest[1..] }
+        }
         Some(b"") => b".",
         _ => path,
     };
