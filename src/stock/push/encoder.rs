@@ -1,0 +1,706 @@
+//! What a sender sends to a stock rsync: its listings become file lists, and it returns the items with their content.
+
+use super::{OwnEntry, PendingItem, SentCounts, SentList, SentListing, Shared};
+use crate::digest::{self, CONTENT_LEN_BYTES};
+use crate::error::Result;
+use crate::flist::order::compare_paths;
+use crate::flist::{DirList, Entry, Kind, NO_LISTING};
+use crate::fs::ids::Ids;
+use crate::fs::{charset, sys};
+use crate::options::{Checksum, Options};
+use crate::path::{self, RelPath};
+use crate::proto::rsync::attributes::encode_xattr_answer;
+use crate::proto::rsync::decode_error::{self, violation};
+use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
+use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::item::{ItemHead, SumHead};
+use crate::proto::rsync::mux::{Control, Tag};
+use crate::proto::rsync::number::{Ndx, NdxEncoder};
+use crate::proto::rsync::stats::Stats;
+use crate::proto::rsync::tokens::TokenEncoder;
+use crate::proto::{DirListing, Encoder, FileId, IdName, Lane, Message};
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Wants};
+use crate::session::connection::{MessageHandler, undecodable as failed, unexpected};
+use crate::session::event_relay::EventQueue;
+use crate::session::sender::SenderInbox;
+use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
+use crate::stock::batch_recorder::BatchRecorder;
+use crate::stock::framing::Framing;
+use crate::stock::{PHASE_DELETED, StockTerms};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// How much memory the buffer for the data of a message keeps.
+const SCRATCH_MAX_BYTES: usize = 128 << 10;
+
+/// Encodes the messages of the sender.
+pub struct PushEncoder {
+    terms: StockTerms,
+    framing: Framing,
+    shared: Arc<Mutex<Shared>>,
+    io_error: Arc<AtomicI32>,
+    /// The errors that the receiver knows of.
+    sent_io_error: i32,
+    counts: Arc<SentCounts>,
+    lists: ListEncoder,
+    indices: NdxEncoder,
+    tokens: TokenEncoder,
+    digest_len_bytes: usize,
+    list_options: ListOptions,
+    opening: Vec<u8>,
+    events: Arc<EventQueue>,
+    /// The item of the file under way, if it is reported after that.
+    under_way: Option<Box<Item>>,
+    wants: Wants,
+    /// The root, until its listing comes.
+    root: Option<FileEntry>,
+    /// Arguments that do not exist, until the first listing comes.
+    missing: Vec<RelPath>,
+    has_first: bool,
+    /// The directories that still get a list, with their numbers; the next one is last.
+    dirs: Vec<(i32, OwnEntry)>,
+    next_dir: i32,
+    names: HashMap<(bool, u32), Vec<u8>>,
+    /// The first index of each file with several names.
+    links: HashMap<(u64, u64), i32>,
+    /// Of a whole list: all entries in the order of sending.
+    all: Vec<(Vec<u8>, bool, FileId)>,
+    /// The blocks of the file under way.
+    sums: SumHead,
+    is_open: bool,
+    /// Listings that must wait for the end of that file.
+    waiting: VecDeque<Message>,
+    /// What the lists contain, once all were sent.
+    listed: Tally,
+    /// How many ends of lists and phases were sent.
+    ended: usize,
+    progress: PushProgress,
+    server: Option<ServingSender>,
+    recorder: Option<PushRecorder>,
+    /// An empty buffer for the data of a message.
+    scratch: Vec<u8>,
+}
+
+/// What was reported for the lines of `--progress`.
+#[derive(Default)]
+struct PushProgress {
+    /// The total length of the files and symlinks in the lists.
+    listed_bytes: u64,
+    /// How many entries are before the last file that was begun, with it.
+    checked: u64,
+    /// The file under way: how much of it was sent, and its length.
+    done_bytes: u64,
+    len_bytes: u64,
+}
+
+/// Records what a client sends.
+pub(in crate::stock) struct PushRecorder {
+    /// The batch file.
+    pub(in crate::stock) batch: Arc<BatchRecorder>,
+    /// The bytes written and read, for the statistics.
+    pub(in crate::stock) traffic: Arc<[AtomicU64; 2]>,
+    /// The parts of the data being encoded that only the file gets.
+    pub(in crate::stock) unsent: Vec<Range<usize>>,
+}
+
+/// What a sender needs in addition if it is the server.
+pub(in crate::stock) struct ServingSender {
+    /// The bytes written and read.
+    pub(in crate::stock) traffic: Arc<[AtomicU64; 2]>,
+    /// The inbox of the sender.
+    pub(in crate::stock) inbox: Arc<SenderInbox>,
+    /// Whether the client prints how much content was sent, at a high verbosity.
+    pub(in crate::stock) reports_matches: bool,
+}
+
+impl PushEncoder {
+    /// Returns an encoder of a client. See [`super::directions`].
+    pub(super) fn new(
+        terms: StockTerms,
+        opening: Vec<u8>,
+        options: &Options,
+        wants: Wants,
+        (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
+        (shared, counts): (Arc<Mutex<Shared>>, Arc<SentCounts>),
+    ) -> Result<PushEncoder> {
+        let list_options = terms.list_options(options);
+        Ok(PushEncoder {
+            terms,
+            framing: Framing::of_client(&terms),
+            shared,
+            io_error,
+            sent_io_error: 0,
+            counts,
+            lists: ListEncoder::new(list_options),
+            indices: NdxEncoder::new(terms.protocol),
+            tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol)
+                .map_err(failed)?,
+            digest_len_bytes: terms.sums.digest_len_bytes(),
+            list_options,
+            opening,
+            events,
+            under_way: None,
+            wants,
+            root: None,
+            missing: Vec::new(),
+            has_first: false,
+            dirs: Vec::new(),
+            next_dir: 0,
+            names: names_of_root(options.preserve.numeric_ids),
+            links: HashMap::new(),
+            all: Vec::new(),
+            sums: SumHead::default(),
+            is_open: false,
+            waiting: VecDeque::new(),
+            listed: Tally::default(),
+            ended: 0,
+            progress: PushProgress::default(),
+            server: None,
+            recorder: None,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Makes this the encoder of a server.
+    pub(in crate::stock) fn at_server(self, server: ServingSender) -> PushEncoder {
+        PushEncoder { framing: Framing::of_server(&self.terms), server: Some(server), ..self }
+    }
+
+    /// Makes the encoder record what it encodes.
+    pub(in crate::stock) fn recording(self, recorder: Option<PushRecorder>) -> PushEncoder {
+        PushEncoder { recorder, ..self }
+    }
+
+    /// Notes that the data from a position on is content.
+    fn note_content(&mut self, from: usize, data: &[u8]) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.batch.is_only) {
+            recorder.unsent.push(from..data.len());
+        }
+    }
+
+    /// Records the data, and returns the part of it that the receiver gets.
+    fn recorded(&mut self, data: Vec<u8>) -> Result<Vec<u8>> {
+        let Some(recorder) = &mut self.recorder else { return Ok(data) };
+        recorder.batch.record(&data)?;
+        let (mut sent, mut at) = (Vec::new(), 0);
+        for part in std::mem::take(&mut recorder.unsent) {
+            sent.extend_from_slice(&data[at..part.start]);
+            at = part.end;
+        }
+        sent.extend_from_slice(&data[at..]);
+        Ok(sent)
+    }
+
+    fn is_incremental(&self) -> bool {
+        self.terms.flags.has(CompatFlags::INC_RECURSE)
+    }
+
+    fn learn(&mut self, ids: &[IdName]) {
+        self.names.extend(ids.iter().map(|id| ((id.is_group, id.id), id.name.clone())));
+    }
+
+    /// Converts an entry of a listing.
+    fn entry(&mut self, path: Vec<u8>, entry: &Entry) -> FileEntry {
+        // A walk leaves out what cannot be converted.
+        let mut converted = FileEntry::new(charset::line_to_wire(&path).into_owned(), entry.mode);
+        let has_len = !matches!(entry.kind(), Kind::Device | Kind::Special);
+        if matches!(entry.kind(), Kind::File | Kind::Symlink) {
+            self.progress.listed_bytes += entry.len_bytes;
+        }
+        converted.size = if has_len { entry.len_bytes.cast_signed() } else { 0 };
+        (converted.mtime, converted.mtime_nanos) = (entry.mtime.secs, entry.mtime.nanos);
+        (converted.uid, converted.gid) = (entry.uid, entry.gid);
+        converted.user = self.names.get(&(false, entry.uid)).cloned();
+        converted.group = self.names.get(&(true, entry.gid)).cloned();
+        if let Some(extra) = &entry.extra {
+            converted.atime = extra.atime.map_or(0, |time| time.secs);
+            converted.rdev = sys::device_parts(extra.rdev);
+        }
+        let wire = charset::of_names().and_then(|charset| charset.encode_target(entry.target()).ok());
+        converted.target = wire.unwrap_or_else(|| entry.target().to_vec());
+        if self.list_options.digest_len_bytes > 0 && entry.kind() == Kind::File {
+            let digest = entry.extra.as_ref().and_then(|extra| extra.digest).unwrap_or_default();
+            converted.digest = digest.into_iter().take(self.list_options.digest_len_bytes).collect();
+        }
+        if self.list_options.acls && entry.kind() != Kind::Symlink {
+            let sends_names = self.is_incremental() && !self.list_options.numeric_ids;
+            let name = |is_user: bool, id: u32| self.names.get(&(!is_user, id)).filter(|_| sends_names).cloned();
+            let (access, default) = entry.acls();
+            converted.access_acl = Some(Arc::new(acl_to_wire(access, AclOf::Entry(entry.mode), &name)));
+            converted.default_acl = Some(Arc::new(acl_to_wire(default, AclOf::NewEntries, &name)));
+        }
+        if self.list_options.xattrs {
+            converted.xattrs = Some(xattrs_to_wire(entry.xattrs()));
+        }
+        if self.terms.protocol < 30 {
+            // At protocol 27, each regular file has a number, which must differ.
+            converted.hard_link = match &entry.inode {
+                Some(inode) => HardLink::Inode { dev: inode.dev.cast_signed(), inode: inode.ino.cast_signed() },
+                None => HardLink::Inode { dev: i64::MAX - 1, inode: self.lists.next_index().into() },
+            };
+            if entry.inode.is_none() && self.terms.protocol > 27 {
+                converted.hard_link = HardLink::None;
+            }
+        } else if let Some(inode) = &entry.inode {
+            let index = self.lists.next_index();
+            let first = *self.links.entry((inode.dev, inode.ino)).or_insert(index);
+            converted.hard_link = if first == index { HardLink::First } else { HardLink::Member(first) };
+        }
+        converted
+    }
+
+    /// Appends a listing.
+    fn listing(&mut self, listing: DirListing, out: &mut Vec<u8>) -> Result<()> {
+        self.learn(&listing.ids);
+        let own = if self.is_incremental() { self.lists_before(&listing.path, out) } else { None };
+        let first = self.lists.next_index();
+        let root = self.root.take().filter(|_| listing.path.is_root());
+        let has_root = root.is_some();
+        if let Some(mut root) = root {
+            root.is_top_dir = true;
+            self.lists.entry(&root, out);
+            if self.is_incremental() {
+                self.next_dir += 1;
+            } else {
+                self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
+            }
+        }
+        let mut subs = listing.subs.iter();
+        let mut below = Vec::new();
+        for (at, entry) in (0..).zip(&listing.list.entries) {
+            let name = listing.list.name(entry);
+            let path = path::join(listing.path.as_bytes(), name);
+            let mut converted = self.entry(path.clone(), entry);
+            if entry.is_dir() {
+                let sub = subs.next().copied().unwrap_or_default();
+                // A named directory, or only a leading element of an argument.
+                let is_marked = sub.is_implied && self.terms.protocol >= 30;
+                converted.is_top_dir = listing.is_named && sub.is_walked && !sub.is_implied || is_marked;
+                converted.has_content = sub.is_walked && !sub.is_implied;
+                let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
+                let own =
+                    OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
+                below.push((self.next_dir, own));
+                self.next_dir += 1;
+            }
+            self.lists.entry(&converted, out);
+            if !self.is_incremental() {
+                self.all.push((path, entry.is_dir(), FileId { dir: listing.id, entry: at }));
+            }
+        }
+        let gaps = self.missing_args(&listing.list, has_root, out);
+        let count = self.lists.next_index() - first;
+        let mut shared = self.shared.lock();
+        if self.is_incremental() {
+            shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, gaps, own: own.map(Box::new) });
+            self.dirs.extend(below.into_iter().rev());
+        }
+        shared
+            .listings
+            .insert(listing.id, SentListing { path: listing.path, list: listing.list, shown: listing.shown });
+        drop(shared);
+        if self.is_incremental() {
+            self.end_list(out);
+            self.report_listed();
+        }
+        Ok(())
+    }
+
+    /// Appends the arguments that do not exist, which are in the first list. Returns their places in that list.
+    fn missing_args(&mut self, list: &DirList, has_root: bool, out: &mut Vec<u8>) -> Vec<i32> {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort_by(|a, b| compare_paths((a.as_bytes(), false), (b.as_bytes(), false)));
+        let is_before = |entry: &Entry, path: &RelPath| {
+            compare_paths((list.name(entry), entry.is_dir()), (path.as_bytes(), false)).is_le()
+        };
+        let mut gaps = Vec::new();
+        for path in missing {
+            self.lists.entry(&FileEntry::new(charset::line_to_wire(path.as_bytes()), 0), out);
+            let before = match charset::of_names() {
+                Some(_) => list.entries.len(),
+                None => list.entries.partition_point(|entry| is_before(entry, &path)),
+            };
+            let before = before + gaps.len();
+            gaps.push(before as i32 + i32::from(has_root));
+            if !self.is_incremental() {
+                self.all.push((path.as_bytes().to_vec(), false, FileId { dir: NO_LISTING, entry: 0 }));
+            }
+        }
+        gaps
+    }
+
+    /// Reports how long the lists are.
+    fn report_listed(&self) {
+        if self.wants.progress || self.wants.whole_list {
+            let entries = self.shared.lock().entries();
+            // The end of the lists may follow content.
+            let (bytes, complete) = (self.progress.listed_bytes, self.dirs.is_empty());
+            self.events.push(Event::Listed { entries, bytes, complete }, 0);
+        }
+    }
+
+    /// Reports that a file is begun.
+    fn begin_progress(&mut self, index: i32, item: &Item) {
+        let position = self.shared.lock().position(index);
+        let more = position.saturating_sub(self.progress.checked);
+        self.progress = PushProgress {
+            checked: self.progress.checked + more,
+            done_bytes: 0,
+            len_bytes: item.len_bytes,
+            ..self.progress
+        };
+        self.events.push(Event::Checked(more), 0);
+        if self.wants.begin {
+            self.events.push(Event::Begin(item.name.clone()), 0);
+        }
+    }
+
+    /// Reports that more of the file under way was sent.
+    fn report_progress(&mut self, more_bytes: u64) {
+        let PushProgress { done_bytes, len_bytes, .. } = &mut self.progress;
+        *done_bytes += more_bytes;
+        // Its end is reported once all is sent.
+        if self.wants.progress && *done_bytes < *len_bytes {
+            self.events.push(Event::Progress { done_bytes: *done_bytes, len_bytes: *len_bytes }, 0);
+        }
+    }
+
+    fn end_list(&mut self, out: &mut Vec<u8>) {
+        self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+        self.lists.end(self.sent_io_error, &IdLists::default(), out);
+    }
+
+    /// Announces the list of a directory, after empty lists for those before it that have no listing. Returns its entry.
+    fn lists_before(&mut self, path: &RelPath, out: &mut Vec<u8>) -> Option<OwnEntry> {
+        if !std::mem::replace(&mut self.has_first, true) {
+            return None;
+        }
+        // From the end, where the next directory is.
+        if !self.dirs.iter().rev().any(|(_, own)| own.path == *path) {
+            return None;
+        }
+        while let Some((number, own)) = self.dirs.pop() {
+            self.indices.encode(Ndx::List(number), out);
+            if own.path == *path {
+                return Some(own);
+            }
+            self.empty_list(Some(own), out);
+        }
+        None
+    }
+
+    fn empty_list(&mut self, own: Option<OwnEntry>, out: &mut Vec<u8>) {
+        let first = self.lists.next_index();
+        let own = own.map(Box::new);
+        let list = SentList { first, count: 0, dir: None, has_root: false, gaps: Vec::new(), own };
+        self.shared.lock().lists.push(list);
+        self.end_list(out);
+    }
+
+    /// Appends the end of all lists.
+    fn end_lists(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        if self.root.is_some() || !self.missing.is_empty() {
+            // Nothing else takes part.
+            self.listing(DirListing { id: NO_LISTING, ..DirListing::default() }, out)?;
+        }
+        if self.is_incremental() {
+            if !std::mem::replace(&mut self.has_first, true) {
+                self.empty_list(None, out);
+            }
+            while let Some((number, own)) = self.dirs.pop() {
+                self.indices.encode(Ndx::List(number), out);
+                self.empty_list(Some(own), out);
+            }
+            self.indices.encode(Ndx::ListsEnd, out);
+        } else {
+            let mut ids = IdLists::default();
+            for ((is_group, id), name) in self.names.drain() {
+                match (is_group, id) {
+                    (false, 0) => ids.root_user = name,
+                    (true, 0) => ids.root_group = name,
+                    (false, _) => ids.users.push((id, name)),
+                    (true, _) => ids.groups.push((id, name)),
+                }
+            }
+            self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+            self.lists.end(self.sent_io_error, &ids, out);
+            let mut all = std::mem::take(&mut self.all);
+            let is_root = |path: &[u8]| path == b".";
+            match self.terms.protocol {
+                // Entries are numbered in the order of sending.
+                _ if charset::of_names().is_some() => {}
+                ..29 => all.sort_by(|a, b| a.0.cmp(&b.0)),
+                29.. => all.sort_by(|a, b| {
+                    is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
+                }),
+            }
+            let mut shared = self.shared.lock();
+            let count = all.len() as i32;
+            let list = SentList { first: 0, count, dir: None, has_root: false, gaps: Vec::new(), own: None };
+            shared.lists.push(list);
+            shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
+        }
+        let mut shared = self.shared.lock();
+        shared.has_all_lists = true;
+        let is_empty = shared.lists.iter().all(|list| list.count == 0);
+        drop(shared);
+        self.report_listed();
+        if let Some(server) = self.server.as_ref().filter(|_| is_empty) {
+            // The client of a server leaves without an answer.
+            server.inbox.handle(Message::WantsEnd(Box::default()), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the end of a list or phase, with what a server adds to it. Returns a message to send before it.
+    fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
+        self.ended += 1;
+        let shared = self.shared.lock();
+        let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
+        let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
+        drop(shared);
+        let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
+        if is_final && self.wants.progress {
+            let rest = self.shared.lock().entries().saturating_sub(self.progress.checked);
+            self.events.push(Event::Checked(rest), 0);
+        }
+        let Some(server) = &self.server else {
+            self.indices.encode(Ndx::Done, out);
+            if let Some(recorder) = self.recorder.as_ref().filter(|_| is_final) {
+                // A file has the statistics that a server would send.
+                let (from, stats) = (out.len(), self.stats(&recorder.traffic));
+                stats.encode(self.terms.protocol, out);
+                self.recorder.iter_mut().for_each(|recorder| recorder.unsent.push(from..out.len()));
+            }
+            return None;
+        };
+        if let Some(deletions) = deletions {
+            self.indices.encode(Ndx::Deletions, out);
+            deletions.encode(out);
+        }
+        self.indices.encode(Ndx::Done, out);
+        let mut report = None;
+        // The phase in which the receiver has everything in place.
+        if is_final {
+            let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+            let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
+            report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
+            self.stats(&server.traffic).encode(self.terms.protocol, out);
+        }
+        report
+    }
+
+    fn stats(&self, traffic: &[AtomicU64; 2]) -> Stats {
+        let [written, read] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        Stats {
+            read_bytes: read.cast_signed(),
+            written_bytes: written.cast_signed(),
+            // Without what several arguments name.
+            total_bytes: self.progress.listed_bytes.cast_signed(),
+            list_build_ms: self.listed.list_generation_ms.cast_signed(),
+            list_send_ms: self.listed.list_transfer_ms.cast_signed(),
+        }
+    }
+
+    /// Appends an item of the receiver. `with_content`: its sums follow, and then content.
+    fn item(&mut self, file: FileId, with_content: bool, out: &mut Vec<u8>) -> Result<()> {
+        let (pending, from) = (self.take_item(file)?, out.len());
+        if let Some(item) = &pending.event
+            && item.transfer
+            && self.wants.progress
+        {
+            self.begin_progress(pending.index, item);
+        }
+        match pending.event {
+            Some(item) if with_content && self.wants.after_transfer => self.under_way = Some(item),
+            Some(item) => self.events.push(Event::Item(item), 0),
+            None => {}
+        }
+        self.indices.encode(Ndx::Entry(pending.index), out);
+        let of_flags = ItemHead { flags: pending.flags, ..ItemHead::default() };
+        let head = pending.more.as_ref().map_or(&of_flags, |more| &more.head);
+        head.encode(self.terms.protocol, out);
+        if let Some((xattrs, numbers)) = pending.more.as_ref().and_then(|more| more.xattrs.as_ref()) {
+            let value = |&number: &u32| Some((number, &*xattrs.as_ref()?.get(number as usize - 1)?.1));
+            encode_xattr_answer(numbers.iter().filter_map(value), out);
+        }
+        if let Some(sums) = pending.sums.filter(|_| with_content) {
+            let from = out.len();
+            sums.encode(out);
+            self.note_content(from, out);
+            (self.sums, self.is_open) = (sums, true);
+        }
+        self.count_moved(out.len() - from);
+        Ok(())
+    }
+
+    /// Counts the data of the file under way.
+    fn count_moved(&mut self, len_bytes: usize) {
+        self.under_way.iter_mut().for_each(|item| item.moved_bytes += len_bytes as u64);
+    }
+
+    fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
+        let next = self.shared.lock().items.pop_front().filter(|item| item.file == file);
+        next.ok_or_else(|| unexpected("content that was not requested"))
+    }
+
+    /// Appends a range of blocks. `content`: see [`Message::Copy`].
+    fn blocks(
+        &mut self,
+        (offset_bytes, len_bytes): (u64, u64),
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> decode_error::Result<()> {
+        let block_len = self.sums.block_len_bytes.unsigned_abs().max(1);
+        let mut contents = content.chunks(block_len as usize);
+        let (mut at, end) = (offset_bytes, offset_bytes + len_bytes);
+        while at < end {
+            let number = u32::try_from(at / u64::from(block_len)).map_err(|_| violation("block number"))?;
+            self.tokens.block(number, contents.next().unwrap_or_default(), out)?;
+            at += u64::from(block_len);
+        }
+        Ok(())
+    }
+
+    /// Appends the end of the file under way, with its digest or with zeros if it could not be read to its end.
+    fn end_file(&mut self, digest: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+        let from = out.len();
+        self.tokens.end(out)?;
+        self.is_open = false;
+        let is_whole = !digest.is_empty();
+        let digest: Vec<u8> =
+            digest.iter().copied().chain([0; CONTENT_LEN_BYTES]).take(self.digest_len_bytes).collect();
+        out.extend_from_slice(&digest);
+        self.count_moved(out.len() - from);
+        self.note_content(from, out);
+        if self.wants.progress && is_whole {
+            let len_bytes = self.progress.len_bytes;
+            self.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
+        }
+        if let Some(mut item) = self.under_way.take() {
+            let checksum = self.terms.sums.checksum;
+            let shown = || digest::in_shown_order(checksum, digest);
+            // Under `-c`, the item has the digest of the list. Without content or a method, there is nothing to show.
+            let is_shown = self.wants.digest && is_whole && checksum != Checksum::None;
+            item.digest = item.digest.or_else(|| is_shown.then(shown));
+            self.events.push(Event::Item(item), 0);
+        }
+        Ok(())
+    }
+
+    fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
+        let from = out.len();
+        self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
+        self.tokens.literal(literal, out)?;
+        self.report_progress(literal.len() as u64);
+        self.count_moved(out.len() - from);
+        self.note_content(from, out);
+        Ok(())
+    }
+
+    /// Appends the listings that have waited for the end of a file.
+    fn listings_that_waited(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        while let Some(message) = self.waiting.pop_front() {
+            self.listing_message(message, out)?;
+        }
+        Ok(())
+    }
+
+    fn listing_message(&mut self, message: Message, out: &mut Vec<u8>) -> Result<()> {
+        match message {
+            Message::Dir(listing) => self.listing(*listing, out)?,
+            Message::DirsEnd(listed) => {
+                self.listed = *listed;
+                self.end_lists(out)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Encoder for PushEncoder {
+    fn encode(&mut self, message: &Message, out: &mut Vec<u8>) -> Result<()> {
+        let mut data = std::mem::take(&mut self.scratch);
+        match message {
+            // It can be long, and is not copied.
+            Message::Setup(_) if out.is_empty() => std::mem::swap(out, &mut self.opening),
+            Message::Setup(_) => out.append(&mut self.opening),
+            Message::Roots(roots) => {
+                self.learn(&roots.ids);
+                self.missing.clone_from(&roots.missing);
+                if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
+                    self.root = Some(self.entry(b".".to_vec(), &entry));
+                    let shown = path::join(&roots.top_shown, b".");
+                    self.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
+                }
+            }
+            Message::Dir(_) | Message::DirsEnd(_) if self.is_open => {
+                self.waiting.push_back(message.clone());
+            }
+            Message::Dir(_) | Message::DirsEnd(_) => {
+                self.listing_message(message.clone(), &mut data)?;
+            }
+            Message::Begin { file, lane: Lane::Early } => self.item(*file, false, &mut data)?,
+            Message::Begin { file, .. } => self.item(*file, true, &mut data)?,
+            Message::Whole { file, data: literal, digest, .. } => {
+                self.item(*file, true, &mut data)?;
+                self.literal(literal, &mut data).and_then(|()| self.end_file(digest, &mut data)).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
+            }
+            Message::Data { data: literal, .. } => self.literal(literal, &mut data).map_err(failed)?,
+            Message::Copy { offset_bytes, len_bytes, content, .. } => {
+                self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
+                self.blocks((*offset_bytes, *len_bytes), content, &mut data).map_err(failed)?;
+                self.report_progress(*len_bytes);
+                self.count_moved(data.len());
+                self.note_content(0, &data);
+            }
+            Message::End { digest, .. } => {
+                self.end_file(digest, &mut data).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
+            }
+            Message::Unsent { .. } if self.is_open => {
+                self.end_file(&[], &mut data).map_err(failed)?;
+                self.listings_that_waited(&mut data)?;
+            }
+            Message::Unsent { file, .. } => {
+                let index = self.take_item(*file)?.index;
+                self.framing.control(Control::NoSend(index), out);
+            }
+            Message::Done(_) => {
+                let io_error = self.io_error.load(Ordering::Relaxed);
+                if io_error & !self.sent_io_error != 0 {
+                    self.sent_io_error = io_error;
+                    self.framing.control(Control::IoError(io_error), out);
+                }
+                if let Some(report) = self.end_phase(&mut data) {
+                    self.framing.control(report, out);
+                }
+            }
+            Message::Event(event) => self.framing.event(event, out),
+            Message::Ping => self.framing.control(Control::KeepAlive, out),
+            Message::Fail { exit, .. } => self.framing.exit(*exit, out),
+            // The others have no counterpart.
+            _ => {}
+        }
+        let mut data = self.recorded(data)?;
+        self.framing.data(&data, out);
+        data.clear();
+        data.shrink_to(SCRATCH_MAX_BYTES);
+        self.scratch = data;
+        Ok(())
+    }
+}
+
+/// Returns the names of user and group 0, which listings leave out.
+fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
+    let ids = Ids::new();
+    let names = [(false, ids.user_name(0)), (true, ids.group_name(0))];
+    let names = names.into_iter().filter_map(|(is_group, name)| Some(((is_group, 0), name?.to_vec())));
+    if numeric_ids { HashMap::new() } else { names.collect() }
+}

@@ -1,0 +1,312 @@
+//! What a stock rsync returns to a sender: its items become requests, and events to report.
+
+use super::{ItemParts, PendingItem, RequestedXattrs, SentCounts, Shared};
+use crate::digest::{self};
+use crate::error::Result;
+use crate::flist::{Entry, Kind, NO_LISTING};
+use crate::fs::sys;
+use crate::options::Options;
+use crate::path::{self};
+use crate::plan::changes::Changes;
+use crate::proto::rsync::attributes::decode_xattr_request;
+use crate::proto::rsync::decode_error::{self, DecodeError, violation};
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::number::{Ndx, NdxDecoder, ReadWire as _};
+use crate::proto::rsync::stats::Deletions;
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
+use crate::report::Tally;
+use crate::report::event::{Item, Update, Wants, Weight};
+use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed};
+use crate::stock::controls::{self, Controls, PeerRole};
+use crate::stock::{StockTerms, phases};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How often the block checksums of a file are held at the same time: as received, and as a table for the search.
+const SUMS_COPIES: u64 = 3;
+
+/// What an item costs in the window of requests besides its sums, in bytes.
+const ITEM_COST: u64 = 64;
+
+/// Reads what the receiver sends, as the messages of a receiver.
+pub struct PushIntake<'a> {
+    terms: StockTerms,
+    /// The peer is the client.
+    is_server: bool,
+    options: &'a Options,
+    wants: Wants,
+    shared: Arc<Mutex<Shared>>,
+    counts: Arc<SentCounts>,
+}
+
+impl Intake for PushIntake<'_> {
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+        let shared = self.shared.clone();
+        let success = |index| {
+            let file = shared.lock().file(index).map_err(failed)?;
+            file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
+        };
+        let role = PeerRole::Receiver(&success);
+        let has_frames = !self.is_server || self.terms.client_has_frames;
+        controls::read_all(reader, (&role, has_frames), (connection, handler), |input, controls| {
+            self.read_items(input, connection, handler, controls)
+        })
+    }
+}
+
+impl<'a> PushIntake<'a> {
+    /// Returns the intake of a client. See [`super::directions`].
+    pub(super) fn new(
+        terms: StockTerms,
+        options: &'a Options,
+        wants: Wants,
+        (shared, counts): (Arc<Mutex<Shared>>, Arc<SentCounts>),
+    ) -> PushIntake<'a> {
+        PushIntake { terms, is_server: false, options, wants, shared, counts }
+    }
+
+    fn read_items(
+        &self,
+        input: &mut impl Read,
+        connection: &Connection,
+        handler: &dyn MessageHandler,
+        controls: &Mutex<Controls>,
+    ) -> decode_error::Result<()> {
+        let protocol = self.terms.protocol;
+        let pass_on = |message| handler.handle(message, 0).map_err(|error| controls.lock().fail(error));
+        let request = |message, cost| {
+            let taken = connection.take_in(Class::Wants, cost).and_then(|()| handler.handle(message, cost));
+            taken.map_err(|error| controls.lock().fail(error))
+        };
+        let mut indices = NdxDecoder::new(protocol);
+        let mut tally = Tally::default();
+        // The files of which only the rest was requested.
+        let mut appended = HashSet::new();
+        // How many lists and phases the receiver has ended.
+        let mut ended = 0;
+        loop {
+            match indices.decode(input)? {
+                Ndx::Done => {
+                    let mut shared = self.shared.lock();
+                    let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
+                    let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
+                    // No further item is about it.
+                    let list = shared.lists.get_mut(ended);
+                    let dir = list.and_then(|list| {
+                        list.own = None;
+                        list.dir
+                    });
+                    dir.and_then(|dir| shared.listings.remove(&dir));
+                    drop(shared);
+                    if is_early {
+                        return Err(violation("end of a list that was not sent"));
+                    }
+                    ended += 1;
+                    if is_goodbye {
+                        break;
+                    }
+                    pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
+                }
+                Ndx::Deletions => {
+                    let decoded = Deletions::decode(input)?;
+                    self.shared.lock().deletions = Some(decoded);
+                    let Deletions { files, dirs, symlinks, devices, specials } = decoded;
+                    let deleted = &mut tally.deleted;
+                    (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
+                    (deleted.devices, deleted.specials) = (devices.into(), specials.into());
+                }
+                Ndx::Entry(index) => self.item(index, &mut appended, input, &request, &mut tally)?,
+                Ndx::List(_) | Ndx::ListsEnd => return Err(violation("unexpected index")),
+            }
+            sys::note_work();
+        }
+        if self.shared.lock().root.is_some() {
+            // A receiver of ours counts the root.
+            tally.list(Kind::Dir, 0, 1);
+        }
+        tally.literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+        tally.matched_bytes = self.counts.matched_bytes.load(Ordering::Relaxed);
+        if controls.lock().has_failed() {
+            tally.problem(Weight::Failed);
+        }
+        let reported = controls.lock().report_incomplete_lines((connection, handler));
+        reported.map_err(|error| controls.lock().fail(error))?;
+        pass_on(Message::WantsEnd(Box::new(tally)))
+    }
+
+    fn item(
+        &self,
+        index: i32,
+        appended: &mut HashSet<i32>,
+        input: &mut impl Read,
+        request_of: &dyn Fn(Message, u64) -> std::result::Result<(), DecodeError>,
+        tally: &mut Tally,
+    ) -> decode_error::Result<()> {
+        let protocol = self.terms.protocol;
+        let head = ItemHead::decode(input, protocol)?;
+        let found = self.shared.lock().file(index)?;
+        let has_content = head.flags.has(ItemFlags::TRANSFER);
+        let with_sums = has_content && !self.options.dry_run;
+        // A file that is requested again is not appended to.
+        let appends = with_sums && self.options.place.append.is_some() && appended.insert(index);
+        let xattrs = match self.options.preserve.xattrs > 0
+            && !self.options.dry_run
+            && head.has_xattrs(self.terms.has_xattr_shortcut())
+        {
+            true => Some(self.requested_xattrs(index, found, input)?),
+            false => None,
+        };
+        let (mut sums, mut request) = (None, Vec::new());
+        if with_sums {
+            let decoded = SumHead::decode(input, protocol)?;
+            decoded.encode(&mut request);
+            if !appends {
+                let held_bytes = decoded.sums_len_bytes() as u64 * SUMS_COPIES;
+                if self.options.connect.max_alloc_bytes.is_some_and(|max_bytes| held_bytes > max_bytes) {
+                    return Err(violation("block checksums that exceed --max-alloc"));
+                }
+                request.append(&mut input.byte_vec(decoded.sums_len_bytes())?);
+            }
+            sums = Some(decoded);
+        }
+        let event = self.event((index, found), &head, request.len() as u64, tally)?;
+        let file = match found.filter(|_| with_sums) {
+            Some(file) => file,
+            None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
+        };
+        let has_blocks = sums.is_some_and(|sums| sums.count > 0);
+        let prefix = sums.filter(|_| appends && has_blocks);
+        let flags = head.flags;
+        let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
+        let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
+        self.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
+        let cost = request.len() as u64 + ITEM_COST;
+        let basis = match prefix {
+            Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
+            None if has_blocks => Basis::Blocks(request),
+            None => Basis::None,
+        };
+        let lane = if with_sums { Lane::Requested } else { Lane::Early };
+        request_of(Message::Want { file, lane, basis }, cost)
+    }
+
+    /// Makes this the intake of a server.
+    pub(in crate::stock) fn at_server(self) -> PushIntake<'a> {
+        PushIntake { is_server: true, ..self }
+    }
+
+    /// Reads which values of extended attributes of an entry are requested. Returns them with all its attributes.
+    fn requested_xattrs(
+        &self,
+        index: i32,
+        file: Option<FileId>,
+        input: &mut impl Read,
+    ) -> decode_error::Result<RequestedXattrs> {
+        let xattrs = {
+            let shared = self.shared.lock();
+            let entry = match file {
+                Some(FileId { dir, entry }) => {
+                    shared.listings.get(&dir).and_then(|listing| listing.list.entries.get(entry as usize))
+                }
+                None => shared.dir_before(index).or(shared.root.as_ref()).map(|own| &own.entry),
+            };
+            entry.and_then(|entry| entry.extra.as_ref()?.xattrs.clone())
+        };
+        let numbers = decode_xattr_request(input, xattrs.as_ref().map_or(0, |xattrs| xattrs.len()))?;
+        Ok((xattrs, numbers))
+    }
+
+    /// Counts an item, and returns its event if that is wanted. `sums_bytes`: the length of its sums.
+    fn event(
+        &self,
+        (index, file): (i32, Option<FileId>),
+        head: &ItemHead,
+        sums_bytes: u64,
+        tally: &mut Tally,
+    ) -> decode_error::Result<Option<Box<Item>>> {
+        let shared = self.shared.lock();
+        let unknown = || violation(format!("unknown index {index}"));
+        let listing = |dir: DirId| shared.listings.get(&dir).ok_or_else(unknown);
+        let (name, entry, sender_path) = match (file, shared.dir_before(index).or(shared.root.as_ref())) {
+            (Some(FileId { dir, entry }), _) => {
+                let listing = listing(dir)?;
+                let entry = listing.list.entries.get(entry as usize).ok_or_else(unknown)?;
+                let name = path::join(listing.path.as_bytes(), listing.list.name(entry));
+                (name, Some(entry), listing.shown(entry))
+            }
+            (None, Some(own)) if own.path.is_root() => (b".".to_vec(), Some(&own.entry), own.shown.clone()),
+            (None, Some(own)) => (own.path.as_bytes().to_vec(), Some(&own.entry), own.shown.clone()),
+            (None, None) => (b".".to_vec(), None, b".".to_vec()),
+        };
+        let flags = head.flags;
+        let kind = entry.map_or(Kind::Dir, Entry::kind);
+        let changes = self.changes(flags, kind);
+        let len_bytes = entry.map_or(0, |entry| entry.len_bytes);
+        if flags.has(ItemFlags::IS_NEW) {
+            tally.created.add(kind);
+        }
+        if flags.has(ItemFlags::TRANSFER) {
+            tally.transfer(len_bytes, 0);
+        }
+        let linked_to = head.name.clone().filter(|_| flags.has(ItemFlags::LOCAL_CHANGE | ItemFlags::XNAME_FOLLOWS));
+        // Without a format, the receiver reports what is up to date.
+        let output = &self.options.output;
+        let has_format = self.is_server || output.itemize > 0 || output.out_format.is_some();
+        let is_update = !changes.is_none() || flags.has(ItemFlags::TRANSFER) || has_format && linked_to.is_some();
+        if !(self.wants.items && is_update || self.wants.unchanged && has_format) {
+            return Ok(None);
+        }
+        // Under `-c`, the list has them.
+        let listed_digest = entry.and_then(|entry| entry.extra.as_ref()?.digest);
+        let listed_digest = listed_digest.map(|digest| digest::shown_of(self.terms.listed, &digest));
+        let update = match () {
+            () if flags.has(ItemFlags::TRANSFER) => Update::Received,
+            () if linked_to.is_some() => Update::HardLink,
+            () if flags.has(ItemFlags::LOCAL_CHANGE) => Update::Local,
+            () => Update::Attrs,
+        };
+        Ok(Some(Box::new(Item {
+            sender_path,
+            name,
+            kind,
+            update,
+            changes,
+            target: entry.map(|entry| entry.target().to_vec()).filter(|target| !target.is_empty()),
+            source_target: None,
+            linked_to: linked_to.filter(|name| !name.is_empty()),
+            mode: entry.map_or(0o040_755, |entry| entry.mode),
+            uid: entry.map_or(0, |entry| entry.uid),
+            gid: entry.map_or(0, |entry| entry.gid),
+            mtime: entry.map_or_else(Default::default, |entry| entry.mtime),
+            atime: None,
+            len_bytes,
+            moved_bytes: 0,
+            sums_bytes,
+            digest: listed_digest.filter(|_| self.wants.digest),
+            transfer: flags.has(ItemFlags::TRANSFER),
+            file: None,
+        })))
+    }
+
+    fn changes(&self, flags: ItemFlags, kind: Kind) -> Changes {
+        let is_link = kind == Kind::Symlink;
+        let keeps_time = self.options.preserve.times && !(is_link && flags.has(ItemFlags::REPORT_SIZE));
+        [
+            (ItemFlags::REPORT_CHANGE, Changes::CHECKSUM),
+            (ItemFlags::REPORT_TIME, if keeps_time { Changes::TIME } else { Changes::TIME_NOW }),
+            (ItemFlags::REPORT_PERMS, Changes::PERMS),
+            (ItemFlags::REPORT_OWNER, Changes::OWNER),
+            (ItemFlags::REPORT_GROUP, Changes::GROUP),
+            (ItemFlags::REPORT_ATIME, Changes::ATIME),
+            (ItemFlags::REPORT_ACL, Changes::ACL),
+            (ItemFlags::REPORT_XATTR, Changes::XATTR),
+            (ItemFlags::IS_NEW, Changes::NEW),
+        ]
+        .into_iter()
+        .fold(Changes::NONE, |changes, (flag, change)| changes.with(change, flags.has(flag)))
+        .with(Changes::SIZE, !is_link && flags.has(ItemFlags::REPORT_SIZE))
+    }
+}
