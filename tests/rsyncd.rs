@@ -797,6 +797,17 @@ fn options_of_a_push_name_paths_in_the_module() {
 }
 
 #[test]
+fn temporary_directories_climb_only_with_chroot() {
+    needs_root();
+    for (chroot, code) in [("yes", 0), ("no", 23)] {
+        let scene = Scene::to_push();
+        let module = format!("path = /\nread only = no\nuid = 0\ngid = 0\nuse chroot = {chroot}");
+        let dest = format!("h::m{}/mod/sub/", scene.dir.path().display());
+        scene.agree_in_any_order(("", &module), &["-rt", "--temp-dir=../hid", "src/", &dest]).exits(code);
+    }
+}
+
+#[test]
 fn pushes_stay_in_the_module() {
     needs_root();
     let mut lines = Vec::new();

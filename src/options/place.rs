@@ -31,6 +31,8 @@ pub struct Place {
     pub partial_dir: Option<Vec<u8>>,
     /// `--temp-dir`
     pub temp_dir: Option<Vec<u8>>,
+    /// Whether a relative `temp_dir` may contain `..`, because the destination's module is the root of the process.
+    pub temp_dir_climbs: bool,
     /// `--delay-updates`
     pub delay_updates: bool,
     /// `--backup`

@@ -142,6 +142,7 @@ fn by_place(place: &Place) -> Option<&'static str> {
         partial: _,
         partial_dir: _,
         temp_dir: _,
+        temp_dir_climbs: _,
         delay_updates: _,
         backup,
         sparse: _,

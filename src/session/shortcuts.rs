@@ -157,6 +157,7 @@ fn by_place(place: &Place) -> Shortcuts {
         partial: _,
         partial_dir: _,
         temp_dir: _,
+        temp_dir_climbs: _,
         delay_updates: _,
         backup: _,
         sparse: _,

@@ -12,7 +12,6 @@ use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
 use crate::fs::root::Dir;
-use crate::fs::sandbox;
 use crate::fs::sys;
 use crate::fs::trusted_path;
 use crate::fs::write::Pending;
@@ -101,8 +100,7 @@ pub(super) fn replace(
 fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
     let Some(given) = context.options.place.temp_dir.as_deref() else { return Ok(None) };
     let error = match context.temp_dir {
-        // Where a module is the root, no name leads out of it; elsewhere, the daemon has removed `..`.
-        _ if climbs(given) && !sandbox::is_module() => errno::invalid(),
+        _ if climbs(given) && !context.options.place.temp_dir_climbs => errno::invalid(),
         None => return Ok(None),
         Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
         Some(TempDir::Refused) => {

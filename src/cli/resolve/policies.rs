@@ -117,6 +117,7 @@ pub(super) fn place(args: &Args, settled: Settled) -> Place {
         partial: args.partial || args.partial_dir.is_some() || partial_dir.is_some(),
         partial_dir,
         temp_dir: args.temp_dir.clone(),
+        temp_dir_climbs: false,
         delay_updates: args.delay_updates,
         backup,
         sparse: args.sparse,

@@ -218,6 +218,7 @@ impl Connection<'_> {
         if options.place.temp_dir.is_none() {
             options.place.temp_dir = self.text(values, Param::TempDir);
         }
+        options.place.temp_dir_climbs = path.chroot.is_some();
         if !path.is_whole_root() {
             sanitize_options(options, &path.dir, dest);
         }
