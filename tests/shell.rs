@@ -870,6 +870,31 @@ fn stock_rsync_behind_a_forced_command_prints_nothing_extra() {
 }
 
 #[test]
+fn remembered_program_that_is_gone_costs_a_login_only() {
+    let scene = Scene::new();
+    for (dir, name, program) in [("stock", "rsync", oracle::rsync()), ("own", "sparsync", oracle::under_test())] {
+        std::fs::create_dir(scene.path(dir)).unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let script = format!("#!/bin/sh\nPATH={path} exec {} \"$@\"\n", program.display());
+        scene.script(&format!("{dir}/{name}"), &script);
+        std::os::unix::fs::symlink("/bin/sh", scene.path(dir).join("sh")).unwrap();
+    }
+    let config = scene.path("config").display().to_string();
+    // First there is only a stock rsync, and then only a sparsync.
+    for (dir, asked) in [("stock", vec![EITHER]), ("stock", vec!["rsync"]), ("own", vec!["rsync", EITHER])] {
+        let script = format!("{FAKE}echo \"$1\" >> asked\nPATH=$PWD/{dir} exec sh -c \"$*\"\n");
+        scene.script("ssh", &script);
+        let _ = std::fs::remove_file(scene.path("asked"));
+        let _ = std::fs::remove_dir_all(scene.path("dst"));
+        let vars = [("SPARSYNC_CONFIG_DIR", config.as_str())];
+        let output = scene.run(oracle::under_test(), &words("-a -e ./ssh src/ far:dst"), &vars);
+        assert_eq!(ended(&output), (Some(0), String::new()), "{dir}");
+        assert_eq!(std::fs::read_to_string(scene.path("asked")).unwrap(), asked.join("\n") + "\n", "{dir}");
+        assert!(scene.path("dst/a").exists());
+    }
+}
+
+#[test]
 fn session_beyond_the_forced_command_is_rejected() {
     let scene = Scene::new();
     for (fixed, line, word) in [

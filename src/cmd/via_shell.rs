@@ -80,7 +80,7 @@ impl<'a> ByShell<'a> {
         let programs = programs(side, env, known);
         let connect = &side.options.connect;
         let is_open = known.is_none() && connect.program.is_none();
-        let memory = Places::of(env).ok().filter(|_| is_open).zip(login_name(side));
+        let memory = Places::of(env).ok().filter(|_| is_open).map(|places| (places, login_name(side, &env.cwd)));
         ByShell { side, programs, memory, charset, umask: env.umask, patience }
     }
 
@@ -101,12 +101,28 @@ impl<'a> ByShell<'a> {
 
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
+        let now = Moment(clock::now_unix().0);
+        let memory = self.memory.as_ref().filter(|_| self.side.options.requires_stock().is_none());
+        let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
+        match self.attempt(is_quiet, held, (memory, recalled, now))? {
+            Some(program) => Ok(program),
+            None => {
+                let program = self.attempt(is_quiet, held, (memory, None, now))?;
+                program.ok_or_else(|| self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
+            }
+        }
+    }
+
+    /// Tries the programs that a cached answer leaves. `None`: none of them is there, so that the answer is outdated.
+    fn attempt(
+        &self,
+        is_quiet: bool,
+        held: &mut HeldOutput,
+        (memory, recalled, now): (Option<&(Places, String)>, Option<Answers>, Moment),
+    ) -> Result<Option<RemoteProgram>, Error> {
         let side = self.side;
         // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
         let must_be_stock = side.options.requires_stock().is_some();
-        let now = Moment(clock::now_unix().0);
-        let memory = self.memory.as_ref().filter(|_| !must_be_stock);
-        let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
         let remember = |answers: Option<Answers>| {
             if let Some((places, host)) = memory.filter(|_| answers != recalled) {
                 // If the cache cannot be written, the next copy tries each program again.
@@ -123,7 +139,7 @@ impl<'a> ByShell<'a> {
         // An attempt that leads to another program must print nothing, also not what the stock rsync prints when its
         // connection ends.
         let is_only = self.programs.len() - skipped == 1;
-        let is_held = !is_only || side.options.connect.args == ArgStyle::Secluded;
+        let is_held = !is_only || recalled.is_some() || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = side.stock_words();
@@ -161,20 +177,23 @@ impl<'a> ByShell<'a> {
                     let is_forced = program == RSYNC && (!is_by_name || recalled == Some(Answers::ForcedCommand));
                     remember(is_forced.then_some(Answers::ForcedCommand));
                     shell.show_stderr();
-                    return Ok(RemoteProgram::Native(shell, link));
+                    return Ok(Some(RemoteProgram::Native(shell, link)));
                 }
                 Ok(ShellAnswer::Rsync(link)) => {
                     let is_all = !is_by_name || recalled == Some(Answers::Rsync);
                     remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
                     shell.show_stderr();
-                    return Ok(RemoteProgram::Stock(shell, link));
+                    return Ok(Some(RemoteProgram::Stock(shell, link)));
                 }
                 Ok(ShellAnswer::Silent) => {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
                     let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
                     if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {
-                        shell.show_stderr();
                         remember(None);
+                        if recalled.is_some() && skipped > 0 && ended == ShellExit::Code(Exit::CmdNotFound.code()) {
+                            return Ok(None);
+                        }
+                        shell.show_stderr();
                         return Err(self.no_program(ended));
                     }
                 }
@@ -192,7 +211,7 @@ impl<'a> ByShell<'a> {
                 }
             }
         }
-        Err(self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
+        Ok(None)
     }
 
     fn log_command(&self, argv: &[Vec<u8>], held: &mut HeldOutput) {
@@ -233,16 +252,17 @@ impl<'a> ByShell<'a> {
     }
 }
 
-/// Returns the name of this host in the cache of answers. With `-e` a short digest of the command is part of it, because
-/// another key may have another forced command, and because the command may contain a password. `None` if nothing is
-/// cached: a relative path names another shell in another directory.
-fn login_name(side: &RemoteCopy) -> Option<String> {
-    let shell = &side.options.connect.shell;
+/// Returns the name of this host in the cache of answers. With `-e` a short digest of the command and the directory is part
+/// of it: another key may have another forced command, the words may name files in that directory, and one of them may be
+/// a password.
+fn login_name(side: &RemoteCopy, cwd: &[u8]) -> String {
     let host = route::named(&side.far);
-    let Some(program) = shell.first() else { return Some(host) };
-    let is_relative = program.contains(&b'/') && !program.starts_with(b"/");
-    let [a, b, c, d, ..] = digest::whole_by(By::Blake3, &shell.join(&0));
-    (!is_relative).then(|| format!("{host} by {:08x}", u32::from_be_bytes([a, b, c, d])))
+    let shell = &side.options.connect.shell;
+    if shell.is_empty() {
+        return host;
+    }
+    let [a, b, c, d, ..] = digest::whole_by(By::Blake3, &[&shell.join(&0), cwd].join(&0));
+    format!("{host} by {:08x}", u32::from_be_bytes([a, b, c, d]))
 }
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled
