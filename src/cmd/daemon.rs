@@ -281,8 +281,8 @@ impl Daemon {
     /// Ends the sessions whose grant was revoked, changed or has expired.
     fn watch(&self) {
         // Also without sessions: a revocation must be known before the list can become invalid.
-        let (grants, _) = self.door.grants();
         let sessions = self.sessions.lock();
+        let (grants, _) = self.door.grants();
         for session in sessions.iter() {
             if grants.find(&session.grant.pin, now()) != Some(&session.grant) {
                 warn!(
