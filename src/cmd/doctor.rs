@@ -437,15 +437,16 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         |peer| Check::ok("enrolled", format!("since {}, {} port {}", peer.met, peer.addresses.join(", "), peer.port)),
     );
     printer.print(vec![enrolled])?;
-    let (mut reached, mut failed) = (Vec::new(), None);
+    let (mut reached, mut failed) = (Vec::new(), Vec::new());
     if let (Some(peer), Ok(Some(identity))) = (known, &identity) {
         for route in [Route::Quic, Route::Tls] {
             let (check, trouble) = dialled(printer.env, identity, peer, route);
             reached.extend(trouble.is_none().then_some(route));
-            failed = failed.or(trouble.map(|why| via_server::without_server(peer, &why)));
+            failed.extend(trouble.map(|why| (why.rank(), via_server::without_server(peer, &why))));
             printer.print(vec![check])?;
         }
     }
+    let failed = failed.into_iter().max_by_key(|(rank, _)| *rank).map(|(_, why)| why);
     printer.print(vec![route_check(plan, (&reached, failed), login.works)])?;
     if let (Ok(Some(identity)), true, Some(_)) = (&identity, login.ours.is_some(), known) {
         let check = own_grant(printer.env, &reach, &identity.pin);
@@ -583,7 +584,13 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check,
                 format!("if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}", peer.name);
             (Check::fail(name, why.to_string()).with_hint(hint), Some(why))
         }
-        Err(why) => (Check::warn(name, why.to_string()).with_hint(via_server::advice(peer, &why)), Some(why)),
+        Err(why) => {
+            let hint = match why {
+                Trouble::Broken(_) => format!("run `sparsync server status {}` to see its last errors", peer.ssh),
+                _ => via_server::advice(peer, &why),
+            };
+            (Check::warn(name, why.to_string()).with_hint(hint), Some(why))
+        }
     }
 }
 

@@ -280,7 +280,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
             Err(Trouble::NotAdmitted) => return Err(Trouble::NotAdmitted),
             Err(trouble) => {
                 *dial.trouble.lock() = Some((kind, trouble.clone()));
-                worst = worst.into_iter().chain([trouble]).max_by_key(weight);
+                worst = worst.into_iter().chain([trouble]).max_by_key(Trouble::rank);
             }
         }
         if !field.grant_floor() {
@@ -419,19 +419,6 @@ const REFUSAL_AFTER: Duration = Duration::from_secs(1);
 const QUIC_AGAIN: Duration = Duration::from_secs(2);
 /// The head start of each address over the next.
 const ADDRESS_STEP: Duration = Duration::from_millis(100);
-
-/// Ranks errors by what the user must know first.
-fn weight(trouble: &Trouble) -> u8 {
-    match trouble {
-        Trouble::Stopped => 6,
-        Trouble::WrongKey(_) => 5,
-        Trouble::NotAdmitted => 4,
-        Trouble::Busy => 3,
-        Trouble::Broken(_) => 2,
-        Trouble::Refused => 1,
-        Trouble::Unreachable(_) | Trouble::Silent(_) => 0,
-    }
-}
 
 /// Tasks that are aborted when this is dropped.
 struct DialAttempts(Vec<tokio::task::AbortHandle>);

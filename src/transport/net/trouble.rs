@@ -50,6 +50,19 @@ impl Trouble {
             _ => Trouble::Unreachable(String::from_utf8_lossy(&errno_words(error)).into_owned()),
         }
     }
+
+    /// Ranks reasons by what the user must know first: the highest.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Trouble::Stopped => 6,
+            Trouble::WrongKey(_) => 5,
+            Trouble::NotAdmitted => 4,
+            Trouble::Busy => 3,
+            Trouble::Broken(_) => 2,
+            Trouble::Refused => 1,
+            Trouble::Unreachable(_) | Trouble::Silent(_) => 0,
+        }
+    }
 }
 
 impl From<Trouble> for io::Error {
