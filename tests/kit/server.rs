@@ -25,8 +25,12 @@ impl Server {
         let tasks = format!("/proc/{}/task", self.pid.as_raw_nonzero());
         until(|| {
             let threads = std::fs::read_dir(&tasks).expect("the server runs").flatten();
-            let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
-            children.flatten().all(|children| children.is_empty())
+            // A thread may end between the two looks.
+            let children = threads.filter_map(|thread| match std::fs::read_to_string(thread.path().join("children")) {
+                Err(_) if !thread.path().exists() => None,
+                children => Some(children.expect("this kernel lists the children of a thread")),
+            });
+            children.into_iter().all(|children| children.is_empty())
         });
     }
 
