@@ -99,6 +99,11 @@ pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// Returns whether a relative path may lead out of its starting directory.
+pub fn climbs(path: &[u8]) -> bool {
+    !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
+}
+
 /// Returns `dir/name`; if one of them is empty, returns the other.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {

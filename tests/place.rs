@@ -306,6 +306,16 @@ synctest!(file_with_the_name_of_the_partial_dir_is_replaced, |w: World| {
     w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"]).exits(0);
 });
 
+synctest!(missing_parent_of_the_partial_dir_discards_delayed_files, |w: World| {
+    w.source("a b d/c").dest("d/x/");
+    w.agree(&["-a", "--delay-updates", "--partial-dir=x/y"]).exits(0);
+});
+
+synctest!(delayed_files_cannot_wait_above, |w: World| {
+    w.source("d/a=one e/a=other").dest("x/");
+    w.agree(&["-a", "--delay-updates", "--partial-dir=../x"]).exits(23);
+});
+
 synctest!(absolute_partial_dir_drops_completed_files, |w: World| {
     w.source("a=newer@5 b").dest("a").tree("part", "a=half stranger");
     w.agree(&["-ai", "--partial-dir={W}/part"]).exits(0);

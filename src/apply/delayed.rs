@@ -6,8 +6,8 @@ use crate::apply::remove_source::leaving;
 use crate::apply::{Context, DelayedFile, SourceRemoval, backup};
 use crate::flist::order;
 use crate::fs::root::Dir;
-use crate::fs::{sys, write};
-use crate::path::RelPath;
+use crate::fs::{errno, sys, write};
+use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 
@@ -17,13 +17,24 @@ pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Re
     if !place.delay_updates {
         return Ok(None);
     }
-    open_or_make(context, dir, context.staging_name()).map(Some).map_err(|error| match error.kind() {
+    let name = context.staging_name();
+    if path::climbs(name) {
+        // Files of the same name from several directories would be mixed up there.
+        let waiting = path::join(&path::join(job.spot.path.as_bytes(), name), job.name());
+        let names = [&job.temp_full(context), &b"\" -> \""[..], &waiting].concat();
+        return Err(Problem::about(ErrorRole::Receiver, "rename", &names, &errno::invalid()));
+    }
+    open_or_make(context, dir, name).map(Some).map_err(|error| match error.kind() {
         // rsync creates the temporary file first, which would fail as well.
         io::ErrorKind::PermissionDenied => {
             Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error)
         }
+        io::ErrorKind::NotFound => {
+            let line = [b"Unable to create partial-dir for ", job.path.as_bytes(), b" -- discarding completed file."];
+            Problem::new(line.concat(), Weight::Warning)
+        }
         _ => {
-            let full = context.full(job.spot.path.join(context.staging_name()).as_bytes());
+            let full = context.full(&path::join(job.spot.path.as_bytes(), name));
             Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
         }
     })
@@ -71,7 +82,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
                 let staging = open_or_make(context, &dir, staging_name)?;
                 Ok((staging, dir))
             });
-            open = Some((parent, dirs));
+            open = Some((parent.clone(), dirs));
         }
         let (staging, dir) = match &open {
             Some((_, Ok((staging, dir)))) => (staging, dir),
@@ -97,7 +108,7 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         // Succeeds after the last file of the directory.
         match sys::rmdir(dir.fd(), staging_name) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
-                let full = context.full(file.path.parent().unwrap_or_default().join(staging_name).as_bytes());
+                let full = context.full(&path::join(parent.as_bytes(), staging_name));
                 events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "rmdir", &full, &error)));
             }
             _ => {}
@@ -115,8 +126,9 @@ fn unlink_twin(staging: &Dir, name: &[u8]) -> io::Result<()> {
 
 /// Returns the message for a waiting file that did not get its final name.
 fn unnamed(context: &Context<'_>, path: &RelPath, error: &io::Error) -> Problem {
-    let waited = path.parent().unwrap_or_default().join(context.staging_name()).join(path.name());
-    let places = [&context.full(path.as_bytes()), &b"\" (from "[..], waited.as_bytes(), b")"].concat();
+    let staging = path::join(path.parent().unwrap_or_default().as_bytes(), context.staging_name());
+    let waited = path::join(&staging, path.name());
+    let places = [&context.full(path.as_bytes()), &b"\" (from "[..], &waited, b")"].concat();
     let head = format!("rsync: [{}] rename failed for \"", ErrorRole::Receiver.word());
     Problem::new([head.as_bytes(), &places, b": ", &errno_words(error)].concat(), Weight::Failed)
 }

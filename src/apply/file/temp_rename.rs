@@ -100,7 +100,7 @@ pub(super) fn replace(
 fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
     let Some(given) = context.options.place.temp_dir.as_deref() else { return Ok(None) };
     let error = match context.temp_dir {
-        _ if climbs(given) && !context.options.place.temp_dir_climbs => errno::invalid(),
+        _ if crate::path::climbs(given) && !context.options.place.temp_dir_climbs => errno::invalid(),
         None => return Ok(None),
         Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
         Some(TempDir::Refused) => {
@@ -186,11 +186,6 @@ fn give_name(
     renamed(pending.place(dir, job.name()))?;
     partial::forget(context, job, dir);
     Ok(())
-}
-
-/// Returns whether a relative path may lead out of its starting directory. rsync rejects such a `--temp-dir`.
-fn climbs(path: &[u8]) -> bool {
-    !path.starts_with(b"/") && path.split(|&b| b == b'/').any(|part| part == b"..")
 }
 
 /// Returns whether a file can be renamed from one directory into the other. Moving it from another file system would
