@@ -18,7 +18,7 @@ pub struct AltDest {
     pub kind: AltKind,
     /// Directories, absolute or relative to the destination; 1 to 20.
     pub dirs: Vec<Vec<u8>>,
-    /// Messages show a relative one as it is: the path of the module is not the client's concern.
+    /// Whether messages show relative ones as given. The path of a daemon's module must not be disclosed to clients.
     pub shown_as_given: bool,
 }
 

@@ -27,7 +27,7 @@ pub enum CreatedDir {
     #[default]
     /// Names are not printed.
     Never,
-    /// Only by a receiver at the client: `--progress` implies names, and rsync's server does not know of it.
+    /// Only by a receiver at the client: `--progress` implies names, but rsync does not send it to the server.
     AtClient,
     /// `-v`, `-i`, `--info=name`.
     Always,

@@ -92,7 +92,7 @@ struct PendingItem {
     index: i32,
     flags: ItemFlags,
     sums: Option<SumHead>,
-    /// What few items have.
+    /// Parts that most items lack, such as the name of a basis: apart, so that an item stays small.
     more: Option<Box<ItemParts>>,
     /// Reported when the item is returned.
     event: Option<Box<Item>>,

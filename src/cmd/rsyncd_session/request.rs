@@ -321,7 +321,7 @@ fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec
         let whole = operand.strip_suffix(b"/").unwrap_or(operand);
         let parent = crate::path::split_parent(whole).0;
         match (sends, module_path::split_marker(operand)) {
-            // It can be the name of a single file.
+            // If the source is a single file, the destination may be its new name: then rsync works in the parent.
             (false, _) => vec![whole, parent],
             (true, Some(marker)) if options.select.relative => vec![&operand[..marker]],
             (true, None) if options.select.files_from.is_some() || operand.ends_with(b"/") => vec![whole],
@@ -352,7 +352,7 @@ fn in_module(line: Vec<u8>, (dir, bases): (&[u8], &[Vec<u8>]), module: &[u8]) ->
         Some(rest) if rest.starts_with(b"/") => {
             let is_below =
                 |base: &Vec<u8>| rest[1..].strip_prefix(&base[..]).is_some_and(|name| name.starts_with(b"/"));
-            // Under this name, rsync has not entered the destination yet.
+            // rsync reports as `Receiver` only before it has entered the destination.
             let is_inside = !line.starts_with(b"rsync: [Receiver] ");
             if is_inside && bases.iter().any(is_below) { rest } else { &rest[1..] }
         }
