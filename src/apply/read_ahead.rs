@@ -165,13 +165,7 @@ fn prepare(
         NextPiece::Range(from, len) => {
             let basis = basis.ok_or(io::ErrorKind::NotFound)?;
             buffer.resize(len, 0);
-            let mut filled = 0;
-            while filled < len {
-                match sys::pread(basis, &mut buffer[filled..], from + filled as u64)? {
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    got => filled += got,
-                }
-            }
+            sys::pread_exact(basis, &mut buffer, from)?;
             Ready { bytes: buffer, from: Some(from) }
         }
     };

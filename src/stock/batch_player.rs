@@ -546,13 +546,7 @@ impl<'a> BatchPlayer<'a> {
         }
         let (offset, len) = item.sums.block(number)?;
         let mut block = vec![0; len];
-        let mut filled = 0;
-        while filled < len {
-            match sys::pread(basis.as_ref()?.as_fd(), &mut block[filled..], offset + filled as u64) {
-                Ok(0) | Err(_) => return None,
-                Ok(count) => filled += count,
-            }
-        }
+        sys::pread_exact(basis.as_ref()?.as_fd(), &mut block, offset).ok()?;
         Some(block)
     }
 

@@ -24,6 +24,17 @@ pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> 
     })
 }
 
+/// Fills a buffer from an offset on.
+pub fn pread_exact(fd: BorrowedFd<'_>, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !into.is_empty() {
+        match pread(fd, into, at)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => (into, at) = (&mut into[n..], at + n as u64),
+        }
+    }
+    Ok(())
+}
+
 /// Writes all bytes at the file's position.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
