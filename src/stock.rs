@@ -190,6 +190,7 @@ impl StockTerms {
             blocks_by: self.sums.digested_by(),
             compared_by: Comparison::Negotiated(self.listed),
             block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            inflates: self.compression == Compression::Zlib,
             supports_large: false,
             prescan: None,
             dest: None,

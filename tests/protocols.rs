@@ -43,7 +43,7 @@ versions!(client, "i": server_29 = "29", server_30 = "30");
 
 /// Copies with each compression, and all attributes that the protocol has.
 fn all_attributes(w: &World, version: &str, letters: &str) {
-    w.source("a d/x h==a big*70000 e/").dest("big*60000@-5 d/x=old gone").no_dry_run().once();
+    w.source("a d/x h==a big*70000 e/").dest("big*60000@-5 d/x=old gone").keep_dest().no_dry_run().once();
     if letters.contains('X') {
         w.needs_acls().needs_xattrs();
         let acl = [Acl::Owner(6), Acl::User(1, 7), Acl::OwnGroup(4), Acl::Mask(7), Acl::Other(4)];
@@ -54,7 +54,7 @@ fn all_attributes(w: &World, version: &str, letters: &str) {
     }
     for compression in ["--no-z", "-z", "--zc=zlib", "--zc=zlibx", "--zc=lz4", "--zc=zstd"] {
         let protocol = format!("--protocol={version}");
-        w.agree(&[letters, "--delete", "--no-whole-file", compression, &protocol]).exits(0);
+        w.restore_dest().agree(&[letters, "--delete", "--no-whole-file", compression, &protocol]).exits(0);
     }
 }
 

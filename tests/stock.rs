@@ -2,6 +2,7 @@
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{Acl, OLD, TREE, World, copies, oracle, report_skip, synctest, write_script};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -169,44 +170,97 @@ synctest!(formats_of_transferred_files, with stock, |w: World| {
 synctest!(formats_count_tokens_of_a_delta, with stock, |w: World| {
     w.source("big*100000 same new*70000 empty*0 d/x").dest("big*90000@-5 same d/x@-4").keep_dest();
     // What sparsync compresses is not as long as what rsync does.
-    let compressions = if w.is_pulled() { &["--no-z", "--zc=zlibx", "--zc=lz4", "--zc=zstd"][..] } else { &["--no-z"] };
+    let compressions = if w.is_pulled() { &["--no-z", "--zc=zlib", "--zc=zlibx", "--zc=lz4", "--zc=zstd"][..] } else { &["--no-z"] };
     for compression in compressions {
         w.restore_dest().agree(&["-a", "--no-W", compression, "--out-format=%n %b %c"]).exits(0).prints("big ");
     }
 });
 
-// Each block becomes history of the compression, long ones in several parts. The batch file is read by the other program.
-#[test]
-fn pushes_compressed_by_zlib_are_deltas() {
+/// How much of a file was sent, as `--stats` prints it, if one of two machines compresses by `zlib`. `basis`: where the
+/// old file is. Checks that the new one arrives.
+fn sent_with_zlib((client, server): (&Path, &Path), is_pull: bool, basis: &str, options: &[&str]) -> String {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let dir = |name: &str| top.path().join(name);
-    std::fs::create_dir(dir("src")).unwrap();
-    let old: Vec<u8> = (0..400_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
-    std::fs::write(dir("src/file"), [&old[300_000..], b"in between", &old[..500_000], b"end"].concat()).unwrap();
+    let old: Vec<u8> = (0..100_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
+    let new = [&old[200_000..], b"in between", &old[..300_000], b"end"].concat();
+    for (path, content) in [("src/file", &new), (basis, &old), ("src/other", &old), ("dst/other", &new)] {
+        std::fs::create_dir_all(dir(path).parent().unwrap()).unwrap();
+        std::fs::write(dir(path), content).unwrap();
+    }
+    std::fs::hard_link(dir("src/file"), dir("src/name")).unwrap();
     write_script(&dir("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
-    let run = |program: &std::path::Path, args: &[&str]| {
-        std::fs::create_dir(dir("dst")).unwrap();
-        std::fs::write(dir("dst/file"), &old).unwrap();
+    let run = |program: &Path, args: &[&str]| {
         let output = Command::new(program).args(args).current_dir(top.path()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{program:?} {args:?}: {output:?}");
-        assert!(
-            std::fs::read(dir("dst/file")).unwrap() == std::fs::read(dir("src/file")).unwrap(),
-            "{program:?} {args:?}"
-        );
-        std::fs::remove_dir_all(dir("dst")).unwrap();
+        for name in ["file", "other", "name"] {
+            let [sent, came] = ["src", "dst"].map(|side| std::fs::read(dir(side).join(name)).unwrap());
+            assert!(sent == came, "{program:?} {args:?}: {name}");
+        }
         String::from_utf8(output.stdout).unwrap()
     };
-    let push = ["-a", "--zc=zlib", "--stats", "-e", "./shell", "--rsync-path=rsync", "src/", "h:dst"];
-    let programs = [(oracle::rsync(), oracle::under_test()), (oracle::under_test(), oracle::rsync())];
-    for options in [&["-B1000"][..], &["-B131072"], &["-B70000", "--protocol=30"], &["--write-batch=batch"]] {
-        let [theirs, ours] = programs.map(|(client, other)| {
-            let printed = run(client, &[&push, options].concat());
-            if dir("batch").exists() {
-                run(other, &["-a", "--read-batch=batch", "dst/"]);
+    let path = format!("--rsync-path={}", server.display());
+    let ends = if is_pull { ["h:src/", "dst"] } else { ["src/", "h:dst"] };
+    let printed = run(client, &[&["-aH", "--zc=zlib", "--stats", "-e", "./shell", &path], options, &ends].concat());
+    if dir("batch").exists() {
+        for name in ["file", "other", "name"] {
+            std::fs::remove_file(dir("dst").join(name)).unwrap();
+        }
+        std::fs::write(dir(basis), &old).unwrap();
+        std::fs::write(dir("dst/other"), &new).unwrap();
+        let other = if client == oracle::rsync() { oracle::under_test() } else { oracle::rsync() };
+        run(other, &["-aH", "--read-batch=batch", "dst/"]);
+    }
+    printed.lines().filter(|line| line.contains("Matched data") || line.contains("Literal")).collect()
+}
+
+// Each block becomes history of the compression, long ones in several parts. A batch file is read by the other program.
+#[test]
+fn copies_compressed_by_zlib_are_deltas() {
+    let (theirs, ours) = (oracle::rsync(), oracle::under_test());
+    for (basis, options) in [
+        ("dst/file", &["-B1000"][..]),
+        ("dst/file", &["-B131072"]),
+        ("dst/file", &["-B70000", "--protocol=30"]),
+        ("dst/file", &["-B70000", "--protocol=29"]),
+        ("dst/file", &["--protocol=27"]),
+        ("dst/file", &["--write-batch=batch"]),
+        ("dst/file", &["--inplace", "-B1000"]),
+        ("dst/file", &["--backup"]),
+        ("dst/file.1", &["--fuzzy"]),
+        ("base/file", &["--link-dest=../base"]),
+    ] {
+        for is_pull in [false, true] {
+            let expected = sent_with_zlib((theirs, theirs), is_pull, basis, options);
+            for ends in [(ours, theirs), (theirs, ours)] {
+                let sent = sent_with_zlib(ends, is_pull, basis, options);
+                assert_eq!(sent, expected, "{ends:?}, {is_pull}, {options:?}");
             }
-            printed.lines().filter(|line| line.contains("Matched data") || line.contains("Literal")).collect::<String>()
-        });
-        assert_eq!(ours, theirs, "{options:?}");
+        }
+    }
+}
+
+// The decoder reads the basis after its sums were sent, so it can find other blocks there, or none.
+#[test]
+fn basis_that_changes_under_a_pull_with_zlib_is_replaced() {
+    for change in [": >dst/file", "head -c 400000 /dev/zero >dst/file", "rm dst/file"] {
+        let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+        let dir = |name: &str| top.path().join(name);
+        let old: Vec<u8> = (0..100_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
+        let new = [&old[300_000..], b"in between", &old[..200_000], b"end"].concat();
+        for (name, content) in [("src/file", &new), ("dst/file", &old)] {
+            std::fs::create_dir(dir(name).parent().unwrap()).unwrap();
+            std::fs::write(dir(name), content).unwrap();
+        }
+        // Changes it after the first sums have passed.
+        let then = format!("{{ dd bs=1 count=1500 status=none; {change}; exec cat; }} <&3 >pipe &");
+        let serve = "exec 3<&0\nmkfifo pipe\nFIRST\nsh -c \"$*\" <pipe\nkill $! || :\n".replace("FIRST", &then);
+        write_script(&dir("shell"), &format!("#!/bin/sh\nshift\n{serve}"));
+        let words = ["-a", "--zc=zlib", "-B1000", "--stats", "--no-h", "-e", "./shell", "h:src/", "dst"];
+        let output = Command::new(oracle::under_test()).args(words).current_dir(top.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{change}: {output:?}");
+        assert!(std::fs::read(dir("dst/file")).unwrap() == new, "{change}");
+        let is_whole = String::from_utf8_lossy(&output.stdout).contains("Matched data: 0 bytes");
+        assert!(is_whole, "{change}: {output:?}");
     }
 }
 

@@ -133,11 +133,11 @@ impl ContentWriter<'_, '_, '_> {
                 }
                 ContentPiece::Copy { offset_bytes, len_bytes } => {
                     // A copy without a basis makes the file fail its check.
-                    if self.target.basis.is_none() {
-                        return Err(ContentError::Mismatch);
-                    }
+                    let Some(basis) = self.target.basis else { return Err(ContentError::Mismatch) };
                     let range_end = offset_bytes.checked_add(len_bytes).ok_or(ContentError::Mismatch)?;
                     end = fits(end, len_bytes, max_bytes)?;
+                    let seen = incoming.see_copy(basis, offset_bytes, len_bytes);
+                    seen.map_err(|_| ContentError::Mismatch)?;
                     let mut from = offset_bytes;
                     while from < range_end {
                         let len = self.digesting.good_len(range_end - from);
@@ -384,6 +384,10 @@ mod tests {
 
         fn next(&mut self) -> Result<ContentPiece, Error> {
             Ok(ContentPiece::Data(vec![1; 1000]))
+        }
+
+        fn see_copy(&mut self, _: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
         }
 
         fn moved_bytes(&self) -> Option<u64> {

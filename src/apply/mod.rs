@@ -359,6 +359,8 @@ pub trait Incoming {
     fn digested_by(&self) -> By;
     /// Returns the next piece, or an error if the connection is lost.
     fn next(&mut self) -> Result<ContentPiece, Error>;
+    /// Reads the range of the basis of the last [`ContentPiece::Copy`] if later data refers to it.
+    fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
     /// Returns how many bytes of rsync's protocol the content took, if it came by that and is complete.
     fn moved_bytes(&self) -> Option<u64>;
 }

@@ -347,6 +347,7 @@ impl Client<'_> {
             blocks_by: By::Blake3,
             compared_by: Comparison::keyed(&greetings.ours.key),
             block_sums: BlockSums::Native,
+            inflates: false,
             supports_large: true,
             prescan,
             dest: self.dest.clone(),

@@ -21,12 +21,14 @@ use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys};
+use crate::options::Compression;
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
+use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{ErrorRole, Event, Item, Problem, Wants, Weight};
-use crate::session::connection::{Connection, unexpected};
+use crate::session::connection::{Connection, undecodable, unexpected};
 use crate::session::dest_prescan::{DestPrescan, DigestScan, ScannedDest};
 use crate::session::digest_exchange::{Half, Known, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
@@ -38,7 +40,7 @@ use crate::walk::{ComparedSource, DestState, DirPlan, Findings, ListedDir, Scann
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -60,6 +62,8 @@ pub struct Receiver<'a> {
     pub compared_by: Comparison,
     /// Which sums of the blocks of a basis the sender expects.
     pub block_sums: BlockSums,
+    /// A stock rsync compresses data by `zlib`, with the ranges of the basis as history.
+    pub inflates: bool,
     /// The sender supports [`DestDirState::Large`]: if it has fewer entries in a directory than that, it needs no digest.
     pub supports_large: bool,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
@@ -672,21 +676,21 @@ impl Wire for Receiver<'_> {
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error> {
         if is_unrequested {
             self.inbox.lock().files.entry((Lane::Early, file)).or_default();
-            return Ok(self.arriving(Lane::Early, file, false));
+            return self.arriving(Lane::Early, file, false);
         }
         let requested = self.inbox.lock().files.get(&(Lane::Requested, file)).map(|slot| slot.has_blocks);
         if let Some(has_blocks) = requested {
-            return Ok(self.arriving(Lane::Requested, file, has_blocks));
+            return self.arriving(Lane::Requested, file, has_blocks);
         }
         if self.inbox.lock().files.contains_key(&(Lane::Again, file)) {
-            return Ok(self.arriving(Lane::Again, file, false));
+            return self.arriving(Lane::Again, file, false);
         }
         if self.is_silent_about_unreadable() {
             let words = "sparsync: cannot request a file out of order before protocol 29";
             let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
             let slot = FileSlot { pieces: [(refusal, 0)].into(), is_whole: true, ..FileSlot::default() };
             self.inbox.lock().files.insert((Lane::Again, file), slot);
-            return Ok(self.arriving(Lane::Again, file, false));
+            return self.arriving(Lane::Again, file, false);
         }
         self.again(file)
     }
@@ -713,7 +717,7 @@ impl Wire for Receiver<'_> {
 
     fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
         self.request_again(file)?;
-        Ok(self.arriving(Lane::Again, file, false))
+        self.arriving(Lane::Again, file, false)
     }
 
     fn decline(&self, file: FileId) {
@@ -791,9 +795,14 @@ impl Receiver<'_> {
         self.connection.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })
     }
 
-    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Box<dyn Incoming + '_> {
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>, Error> {
         let by = if has_blocks { self.blocks_by } else { self.plain_by };
-        Box::new(Arriving { receiver: self, lane, file, by, is_over: false, moved_bytes: None })
+        let decoder = match self.block_sums {
+            BlockSums::Stock { protocol, .. } if self.inflates => Some(TokenDecoder::new(Compression::Zlib, protocol)),
+            BlockSums::Stock { .. } | BlockSums::Native => None,
+        };
+        let decoder = decoder.transpose().map_err(undecodable)?;
+        Ok(Box::new(Arriving { receiver: self, lane, file, by, decoder, is_over: false, moved_bytes: None }))
     }
 
     /// Discards what has arrived of a file and what will arrive.
@@ -818,6 +827,8 @@ struct Arriving<'a> {
     lane: Lane,
     file: FileId,
     by: By,
+    /// Decodes the data here, because the thread that reads the connection does not have the basis.
+    decoder: Option<TokenDecoder>,
     is_over: bool,
     moved_bytes: Option<u64>,
 }
@@ -864,14 +875,34 @@ impl Incoming for Arriving<'_> {
     }
 
     fn next(&mut self) -> Result<ContentPiece, Error> {
-        let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
-        self.receiver.connection.consumed(Class::of(self.lane), cost);
-        if piece.is_last() {
-            self.is_over = true;
-            let slot = self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
-            self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
+        loop {
+            let literal = self.decoder.as_mut().map_or(Ok(Vec::new()), TokenDecoder::unpacked).map_err(undecodable)?;
+            if !literal.is_empty() {
+                return Ok(ContentPiece::Data(literal));
+            }
+            let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
+            self.receiver.connection.consumed(Class::of(self.lane), cost);
+            if piece.is_last() {
+                self.is_over = true;
+                let slot = self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
+                self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
+            }
+            match (&mut self.decoder, piece) {
+                (Some(decoder), ContentPiece::Data(packed)) => decoder.unpack(packed),
+                (_, piece) => return Ok(piece),
+            }
         }
-        Ok(piece)
+    }
+
+    fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let Some(decoder) = &mut self.decoder else { return Ok(()) };
+        let mut buffer = Vec::new();
+        for part in decoder.history(len_bytes as usize) {
+            buffer.resize(part.len(), 0);
+            sys::pread_exact(basis, &mut buffer, offset_bytes + part.start as u64)?;
+            decoder.see(&buffer).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn moved_bytes(&self) -> Option<u64> {

@@ -277,6 +277,7 @@ impl Server<'_> {
                 blocks_by: By::Blake3,
                 compared_by,
                 block_sums: BlockSums::Native,
+                inflates: false,
                 supports_large: true,
                 prescan: None,
                 dest,

@@ -18,7 +18,7 @@ use super::controls::{self, PeerRole};
 use super::framing::Framing;
 use super::served_items::Served;
 use crate::error::{Error, Result};
-use crate::options::{Checksum, Compression, Options, When};
+use crate::options::{Checksum, Options, When};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::number::NdxEncoder;
@@ -174,7 +174,7 @@ pub fn directions<'a>(
     // Older senders do not report their errors.
     let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
     let shared = Arc::new(Mutex::new(Shared { deletes_after, ..Shared::default() }));
-    let StockTerms { protocol, sums, compression, .. } = terms;
+    let StockTerms { protocol, sums, .. } = terms;
     let encoder = PullEncoder {
         protocol,
         has_xattrs: options.preserve.xattrs > 0 && !options.dry_run,
@@ -184,9 +184,7 @@ pub fn directions<'a>(
         framing: Framing::of_client(&terms),
         sums,
         // A sender that appends reads no sums, and without a checksum there are none.
-        takes_blocks: compression != Compression::Zlib
-            && options.place.append.is_none()
-            && sums.checksum != Checksum::None,
+        takes_blocks: options.place.append.is_none() && sums.checksum != Checksum::None,
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
         opening,
@@ -199,7 +197,7 @@ impl Intake for PullIntake<'_> {
     fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let report_unsent = |index| unsent(index, &self.shared, handler);
         let StockTerms { protocol, compression, .. } = self.terms;
-        let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?;
+        let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?.deferring();
         let unread = |is_in_file| {
             self.shared.lock().count_unread();
             if is_in_file { Ok(()) } else { unread(&self.shared, handler) }
@@ -331,7 +329,7 @@ fn take_requested(index: i32, shared: &Mutex<Shared>) -> decode_error::Result<(F
 mod tests {
     use super::*;
     use crate::exit::Exit;
-    use crate::options::{Checksum, Recurse};
+    use crate::options::{Checksum, Compression, Recurse};
     use crate::proto::rsync::block_sums::Sums;
     use crate::proto::rsync::file_list::{FileEntry, IdLists, ListEncoder, ListOptions};
     use crate::proto::rsync::mux;

@@ -6,6 +6,7 @@ use super::number::{ReadWire as _, WriteWire as _};
 use crate::options::Compression;
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress};
 use std::io::Read;
+use std::ops::Range;
 use zstd::stream::raw::{
     CParameter, DParameter, Decoder as ZstdDecoder, Encoder as ZstdEncoder, InBuffer, Operation as _, OutBuffer,
 };
@@ -16,6 +17,8 @@ const PLAIN_MAX_BYTES: usize = 32 << 10;
 const LZ4_SENT_MAX_BYTES: usize = 16_000;
 /// The blocks of one run: the first one and as many more as 16 bits count.
 const RUN_MAX: u32 = 1 << 16;
+/// A stored block of deflate is not longer.
+const HISTORY_PIECE_MAX_BYTES: usize = u16::MAX as usize;
 /// What a sync flush of deflate ends with. It is not sent.
 const SYNC_MARK: [u8; 4] = [0, 0, 0xff, 0xff];
 
@@ -133,8 +136,8 @@ impl TokenEncoder {
             }
         };
         if let Packer::Deflate { deflate, has_history: true, has_old_history } = &mut self.method {
-            for piece in history_pieces(data, *has_old_history) {
-                run_deflate(deflate, piece, FlushCompress::Sync)?;
+            for piece in history_pieces(data.len(), *has_old_history) {
+                run_deflate(deflate, &data[piece], FlushCompress::Sync)?;
             }
         }
         Ok(())
@@ -230,9 +233,11 @@ fn run_deflate(deflate: &mut Compress, data: &[u8], flush: FlushCompress) -> Res
 
 /// Splits a block into the pieces that enter the history. Up to protocol 30, all pieces begin at the start of the block,
 /// an old bug that both sides must share.
-fn history_pieces(data: &[u8], has_old_history: bool) -> impl Iterator<Item = &[u8]> {
-    let pieces = data.chunks(usize::from(u16::MAX));
-    pieces.map(move |piece| if has_old_history { &data[..piece.len()] } else { piece })
+fn history_pieces(len: usize, has_old_history: bool) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(HISTORY_PIECE_MAX_BYTES).map(move |begin| {
+        let end = len.min(begin + HISTORY_PIECE_MAX_BYTES);
+        if has_old_history { 0..end - begin } else { begin..end }
+    })
 }
 
 /// Decodes the token streams of a connection.
@@ -252,6 +257,8 @@ pub struct TokenDecoder {
     next: Option<u8>,
     /// Whether literals have been decoded since the last code.
     has_literals: bool,
+    /// See [`TokenDecoder::deferring`].
+    defers: bool,
 }
 
 enum Unpacker {
@@ -289,7 +296,14 @@ impl TokenDecoder {
             has_more: false,
             next: None,
             has_literals: false,
+            defers: false,
         })
+    }
+
+    /// Returns the literals of `zlib` compressed, for a decoder that can read the basis: see [`TokenDecoder::unpack`].
+    pub fn deferring(self) -> TokenDecoder {
+        let defers = matches!(self.method, Unpacker::Inflate { has_history: true, .. });
+        TokenDecoder { defers, ..self }
     }
 
     /// Reads the next token. After a block, call [`TokenDecoder::see_block`] with its content.
@@ -303,12 +317,9 @@ impl TokenDecoder {
                 self.run = (number.wrapping_add(1), self.run.1 - 1);
                 return Ok(Token::Block(number));
             }
-            if self.packed.1 < self.packed.0.len() || self.has_more {
-                let literal = self.unpack()?;
-                if !literal.is_empty() {
-                    return Ok(Token::Literal(literal));
-                }
-                continue;
+            let literal = if self.defers { std::mem::take(&mut self.packed.0) } else { self.unpacked()? };
+            if !literal.is_empty() {
+                return Ok(Token::Literal(literal));
             }
             let first = match self.next.take() {
                 Some(first) => first,
@@ -362,25 +373,52 @@ impl TokenDecoder {
 
     /// Adds the content of a block to the history, which `zlib` needs; the other methods ignore it.
     pub fn see_block(&mut self, data: &[u8]) -> Result<()> {
-        let Unpacker::Inflate { inflate, has_history: true, has_old_history } = &mut self.method else {
-            return Ok(());
+        self.history(data.len()).try_for_each(|piece| self.see(&data[piece]))
+    }
+
+    /// Returns which parts of a block of this length must be passed to [`TokenDecoder::see`], in order.
+    pub fn history(&self, block_len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let old = match self.method {
+            Unpacker::Inflate { has_history: true, has_old_history, .. } => Some(has_old_history),
+            _ => None,
         };
-        for piece in history_pieces(data, *has_old_history) {
-            // A stored block: it yields its own content.
-            let len = piece.len() as u16;
-            let head = [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
-            for mut rest in [&head[..], piece] {
-                while !rest.is_empty() {
-                    let (used, _) = run_inflate(inflate, rest)?;
-                    rest = &rest[used..];
-                }
+        old.into_iter().flat_map(move |old| history_pieces(block_len, old))
+    }
+
+    /// Adds a part of a block to the history. See [`TokenDecoder::history`].
+    pub fn see(&mut self, piece: &[u8]) -> Result<()> {
+        let Unpacker::Inflate { inflate, .. } = &mut self.method else { return Ok(()) };
+        // A stored block: it yields its own content.
+        let len = piece.len() as u16;
+        let head = [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes()].concat();
+        for mut rest in [&head[..], piece] {
+            while !rest.is_empty() {
+                let (used, _) = run_inflate(inflate, rest)?;
+                rest = &rest[used..];
             }
         }
         Ok(())
     }
 
+    /// Begins to decode literals of the file, which a decoder that defers has returned. Get the result from
+    /// [`TokenDecoder::unpacked`] before anything else.
+    pub fn unpack(&mut self, packed: Vec<u8>) {
+        self.packed = (packed, 0);
+    }
+
+    /// Returns the next decoded literals, or nothing if all were returned.
+    pub fn unpacked(&mut self) -> Result<Vec<u8>> {
+        while self.packed.1 < self.packed.0.len() || self.has_more {
+            let literal = self.unpack_some()?;
+            if !literal.is_empty() {
+                return Ok(literal);
+            }
+        }
+        Ok(Vec::new())
+    }
+
     /// Decodes a part of the current data frame.
-    fn unpack(&mut self) -> Result<Vec<u8>> {
+    fn unpack_some(&mut self) -> Result<Vec<u8>> {
         let (packed, used) = (&self.packed.0[self.packed.1..], &mut self.packed.1);
         match &mut self.method {
             Unpacker::Plain => unreachable!("plain tokens have no data frames"),

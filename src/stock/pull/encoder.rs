@@ -34,7 +34,7 @@ pub struct PullEncoder {
     pub(super) counts_deletions: bool,
     pub(super) framing: Framing,
     pub(super) sums: Sums,
-    /// The sender may refer to blocks of a basis. The decoder of `zlib` would need their content.
+    /// The sender may refer to blocks of a basis.
     pub(super) takes_blocks: bool,
     pub(super) shared: Arc<Mutex<Shared>>,
     pub(super) indices: NdxEncoder,

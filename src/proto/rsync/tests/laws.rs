@@ -218,7 +218,9 @@ proptest! {
             }
             encoder.end(&mut out).unwrap();
         }
-        let mut input = &out[..];
+        // What an end defers is decoded by another decoder for each file.
+        let (mut input, mut compressed) = (&out[..], &out[..]);
+        let mut deferring = TokenDecoder::new(method, protocol).unwrap().deferring();
         for file in &files {
             let wanted: Vec<u8> = file.iter().flat_map(|part| match part {
                 Part::Literal(data) => data.clone(),
@@ -241,6 +243,24 @@ proptest! {
                 }
             }
             prop_assert_eq!(seen_blocks, blocks);
+            prop_assert!(content == wanted, "{:?}", method);
+            let mut decoder = TokenDecoder::new(method, protocol).unwrap();
+            let mut content = Vec::new();
+            loop {
+                match deferring.next(&mut compressed).unwrap() {
+                    Token::Literal(packed) if method == Compression::Zlib => {
+                        decoder.unpack(packed);
+                        let pieces = std::iter::repeat_with(|| decoder.unpacked().unwrap());
+                        content.extend(pieces.take_while(|piece| !piece.is_empty()).flatten());
+                    }
+                    Token::Literal(data) => content.extend(data),
+                    Token::Block(number) => {
+                        decoder.see_block(&block(number)).unwrap();
+                        content.extend(block(number));
+                    }
+                    Token::End => break,
+                }
+            }
             prop_assert!(content == wanted, "{:?}", method);
         }
         prop_assert!(input.is_empty());
