@@ -286,6 +286,17 @@ fn trees_are_pulled() {
 }
 
 #[test]
+fn messages_of_a_relative_pull_begin_at_the_module() {
+    let scene = Scene::new();
+    symlink("none", scene.path("mod/sub/deep/dangling")).unwrap();
+    for path in ["h::m/sub/deep/", "h::m/sub/deep", "h::m/sub/./deep/"] {
+        for module in ["", "use chroot = no"] {
+            scene.agree_in_any_order(("", module), &["-rLR", path, "dst/"]).exits(23);
+        }
+    }
+}
+
+#[test]
 fn modules_and_hosts_are_checked() {
     let scene = Scene::new();
     let get = ["-r", "h::m/a", "dst"];

@@ -320,8 +320,9 @@ fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec
             // If the source is a single file, the destination may be its new name: then rsync works in the parent.
             (false, _) => vec![whole, parent],
             (true, Some(marker)) if options.select.relative => vec![&operand[..marker]],
-            (true, None) if options.select.files_from.is_some() || operand.ends_with(b"/") => vec![whole],
+            (true, None) if options.select.files_from.is_some() => vec![whole],
             (true, None) if options.select.relative => Vec::new(),
+            (true, None) if operand.ends_with(b"/") => vec![whole],
             (true, _) => vec![parent],
         }
     });
