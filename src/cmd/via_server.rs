@@ -152,7 +152,7 @@ pub fn reach(
                 Some(why) => {
                     side.print_fallback(env, peer, &without_server(peer, &why), &advice(peer, &why));
                     // A server that answers, but does not serve, costs no time: each run asks it.
-                    if why != Trouble::Busy {
+                    if !matches!(why, Trouble::Busy(_)) {
                         remember(places, peer, Route::Ssh, Some(format!("port {}: {why}", peer.port)));
                     }
                 }
@@ -355,7 +355,7 @@ impl Redial {
                     Trouble::Refused
                     | Trouble::Unreachable(_)
                     | Trouble::Silent(_)
-                    | Trouble::Busy
+                    | Trouble::Busy(_)
                     | Trouble::Broken(_),
                 ) => {}
                 Err(Trouble::WrongKey(why)) => return Err(wrong_key(&self.peer, met.get(), &why)),
@@ -460,7 +460,7 @@ pub fn advice(peer: &Peer, why: &Trouble) -> String {
     match why {
         Trouble::NotAdmitted => format!("request access with `sparsync enroll {name}`"),
         Trouble::Refused => format!("start the server with `sparsync server start {ssh}`"),
-        Trouble::Busy => format!("run `sparsync server status {ssh}` to see its sessions"),
+        Trouble::Busy(_) => format!("run `sparsync server status {ssh}` to see its sessions"),
         Trouble::WrongKey(_) | Trouble::Broken(_) => format!("run `sparsync doctor {name}`"),
         Trouble::Unreachable(_) | Trouble::Silent(_) | Trouble::Stopped => {
             format!("open UDP and TCP port {port} there, run `sparsync server status {ssh}`")

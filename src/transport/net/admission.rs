@@ -54,23 +54,30 @@ pub enum Admission {
     Ignore,
 }
 
-/// Why a client with a completed handshake is rejected, as a message for it.
+/// Why a client with a completed handshake is rejected. The numbers are sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
-    /// Its slot was given to another client.
-    GivenUp,
     /// The maximum number of sessions is reached.
-    Full,
+    Full = 3,
     /// The maximum number of sessions of this key is reached.
-    TooManyOfKey,
+    TooManyOfKey = 4,
+    /// Its slot was given to another client.
+    GivenUp = 5,
+}
+
+impl Rejection {
+    /// Returns the rejection with this number.
+    pub fn of_number(number: u64) -> Option<Rejection> {
+        [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp].into_iter().find(|why| *why as u64 == number)
+    }
 }
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rejection::GivenUp => "the server is busy: too many handshakes in progress; try again",
-            Rejection::Full => "the server is busy: too many sessions; try again later",
-            Rejection::TooManyOfKey => "too many sessions of this key; try again when one has ended",
+            Rejection::Full => "too many sessions; try again later",
+            Rejection::TooManyOfKey => "too many sessions of this machine's key; try again when one has ended",
+            Rejection::GivenUp => "too many handshakes in progress; try again",
         })
     }
 }

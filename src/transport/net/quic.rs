@@ -1,5 +1,6 @@
 //! QUIC: endpoints, handshakes, and the two halves of a stream as a reader and a writer.
 
+use super::admission::Rejection;
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
 use super::nudge::Nudge;
@@ -31,7 +32,7 @@ pub const BEGINS: [u8; 1] = [1];
 /// The server name that TLS requires. Keys are pinned, so it is never checked.
 pub const NO_NAME: &str = "sparsync";
 
-/// The application error codes with which a peer closes the connection.
+/// The application error codes with which a peer closes the connection. A server also uses those of [`Rejection`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseCode {
     /// The session is complete.
@@ -233,8 +234,17 @@ pub async fn leave(connection: quinn::Connection) {
 
 /// Closes a connection at once and notifies the peer, however much is in flight.
 pub fn close(connection: &quinn::Connection, code: CloseCode, why: &[u8]) {
+    close_with(connection, code as u32, why);
+}
+
+/// Closes the connection of a client for whose session the server has no room.
+pub fn turn_away(connection: &quinn::Connection, why: Rejection) {
+    close_with(connection, why as u32, why.to_string().as_bytes());
+}
+
+fn close_with(connection: &quinn::Connection, code: u32, why: &[u8]) {
     congestion_adapter::allow_close(connection);
-    connection.close(VarInt::from_u32(code as u32), why);
+    connection.close(VarInt::from_u32(code), why);
 }
 
 /// On a path with a shorter round trip, waiting for the peer to close is not noticeable.
@@ -253,13 +263,16 @@ fn trouble(error: ConnectionError) -> Trouble {
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
-            _ if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy,
+            _ if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Trouble::Busy(Rejection::Full),
             Some(alert) if is_about_keys(alert) => Trouble::NotAdmitted,
             Some(alert) if is_about_versions(alert) => Trouble::Broken(OTHER_VERSIONS.into()),
             Some(_) | None => Trouble::Broken(error.to_string()),
         },
-        ConnectionError::ApplicationClosed(_)
-        | ConnectionError::VersionMismatch
+        ConnectionError::ApplicationClosed(close) => match Rejection::of_number(close.error_code.into_inner()) {
+            Some(why) => Trouble::Busy(why),
+            None => Trouble::Broken(lost(error).to_string()),
+        },
+        ConnectionError::VersionMismatch
         | ConnectionError::Reset
         | ConnectionError::LocallyClosed
         | ConnectionError::CidsExhausted => Trouble::Broken(lost(error).to_string()),

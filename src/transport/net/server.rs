@@ -264,15 +264,15 @@ impl Acceptor {
         let Ok((conversation, cert_der)) = quic::welcome(incoming, self.config.clone(), self.limits.idle).await else {
             return;
         };
-        let hang_up = HangUp::Quic(conversation.connection.clone());
         let Some(pin) = tls::pin_of(&cert_der) else {
             return;
         };
         let place = match place.into_session(pin) {
             Ok(place) => place,
-            Err(rejection) => return hang_up.now(&rejection.to_string()),
+            Err(why) => return quic::turn_away(&conversation.connection, why),
         };
         let token = tls_upgrade::token(&conversation.connection);
+        let hang_up = HangUp::Quic(conversation.connection.clone());
         let patience = self.patience();
         let parting = patience.parting.clone();
         let handle = tokio::runtime::Handle::current();
@@ -335,8 +335,9 @@ impl Acceptor {
             }
             Ok(_) | Err(_) => return,
         };
-        let Ok(place) = place.into_session(pin) else {
-            return tunnel.turn_away().await;
+        let place = match place.into_session(pin) {
+            Ok(place) => place,
+            Err(why) => return tunnel.turn_away(why).await,
         };
         let patience = self.patience();
         let parting = patience.parting.clone();

@@ -3,6 +3,7 @@
 mod moved;
 mod stalled;
 
+use super::admission::Rejection;
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
 use super::server::{AcceptedClient, Lasting, Listener, listen};
@@ -667,7 +668,7 @@ fn number_of_sessions_is_limited() {
         let world = World::that(near, Arc::new(|_| true), &Limits { sessions: 1, ..Limits::default() });
         let (link, accepted) = world.meet(kind, patient());
         let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
-        assert_eq!(trouble, Some(Trouble::Busy));
+        assert_eq!(trouble, Some(Trouble::Busy(Rejection::Full)));
         drop((link, accepted));
         // The slot is freed when both ends have closed, which takes a moment.
         let begun = Since::now();
@@ -806,19 +807,16 @@ fn single_packet_quic_clients_do_not_block_others() {
 
 #[test]
 fn number_of_sessions_per_key_is_limited() {
-    let limits = Limits { sessions_per_key: 1, ..Limits::default() };
-    let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
-    let first = world.meet(NetTransport::Quic, patient());
-    let trouble = dial_over(NetTransport::Quic, world.address(), &world.dial(patient())).err();
-    assert!(trouble.as_ref().is_some_and(|trouble| trouble.to_string().contains("this key")), "{trouble:?}");
-    let other = Identity::passing().unwrap();
-    let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
-    std::thread::scope(|scope| {
-        let near = scope.spawn(|| dial_over(NetTransport::Quic, world.address(), &dial));
-        world.listener.accept(LONG).unwrap().expect("another key").writer.write_all(b"!").unwrap();
-        assert!(near.join().unwrap().is_ok());
+    each(|kind| {
+        let limits = Limits { sessions_per_key: 1, ..Limits::default() };
+        let world = World::that(Identity::passing().unwrap(), Arc::new(|_| true), &limits);
+        let first = world.meet(kind, patient());
+        let trouble = dial_over(kind, world.address(), &world.dial(patient())).err();
+        assert_eq!(trouble, Some(Trouble::Busy(Rejection::TooManyOfKey)));
+        let other = Identity::passing().unwrap();
+        let dial = Dial { tls: tls::client_config(&other, world.far.pin), ..world.dial(patient()) };
+        drop((first, world.meet_by(world.address(), kind, dial)));
     });
-    drop(first);
 }
 
 #[test]

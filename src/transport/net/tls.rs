@@ -4,6 +4,7 @@
 //! while another writes. A reader that owes the peer an answer leaves it to the next write; RFC 8446 requires it before
 //! that write, not earlier.
 
+use super::admission::Rejection;
 use super::limits::{self, PIECE_MAX_BYTES};
 use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys::{self, TcpStanding};
@@ -232,15 +233,18 @@ impl Tunnel {
                 Err(Trouble::Broken("closed by the server before the session began".into()))
             }
             Err(TlsFault::Io(error)) => Err(Trouble::Broken(sent.err().unwrap_or(error).to_string())),
-            Ok(()) if self.buffers.plain.starts_with(&NO_ROOM) => Err(Trouble::Busy),
-            answer => answer.map_err(Trouble::from),
+            Ok(()) => match self.buffers.plain.first().and_then(|first| Rejection::of_number((*first).into())) {
+                Some(why) => Err(Trouble::Busy(why)),
+                None => Ok(()),
+            },
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Informs a client that has begun a session that the server has no room for it, and closes.
-    pub async fn turn_away(mut self) {
+    /// Sends a client that has begun a session why the server has no room for it, in place of a greeting, and closes.
+    pub async fn turn_away(mut self, why: Rejection) {
         // A client that does not receive it only learns that the connection was closed.
-        let _ = self.send_short(&NO_ROOM).await;
+        let _ = self.send_short(&[why as u8]).await;
         self.part().await;
     }
 
@@ -358,9 +362,6 @@ impl From<TlsFault> for Trouble {
         }
     }
 }
-
-/// The answer of a server without room for another session, in place of its greeting.
-const NO_ROOM: [u8; 1] = [3];
 
 /// How many bytes of a handshake are read at once.
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;

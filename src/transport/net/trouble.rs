@@ -1,5 +1,6 @@
 //! Why a link could not be established, and the TLS alerts that say so.
 
+use super::admission::Rejection;
 use crate::report::event::errno_words;
 use std::fmt;
 use std::io;
@@ -18,8 +19,8 @@ pub enum Trouble {
     WrongKey(String),
     /// The server has the right key and does not admit this client.
     NotAdmitted,
-    /// The server has no room for another session.
-    Busy,
+    /// The server admits this client, but has no room for its session.
+    Busy(Rejection),
     /// A protocol error, or the connection was lost while the session began.
     Broken(String),
     /// The run was stopped.
@@ -35,7 +36,7 @@ impl fmt::Display for Trouble {
             Trouble::Silent(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
             Trouble::WrongKey(why) => write!(f, "unexpected key: {why}"),
             Trouble::NotAdmitted => f.write_str("this machine's key has no grant there"),
-            Trouble::Busy => f.write_str("too many sessions; try again later"),
+            Trouble::Busy(why) => write!(f, "{why}"),
             Trouble::Broken(why) => write!(f, "connection lost: {why}"),
             Trouble::Stopped => f.write_str("interrupted"),
         }
@@ -57,7 +58,7 @@ impl Trouble {
             Trouble::Stopped => 6,
             Trouble::WrongKey(_) => 5,
             Trouble::NotAdmitted => 4,
-            Trouble::Busy => 3,
+            Trouble::Busy(_) => 3,
             Trouble::Broken(_) => 2,
             Trouble::Refused => 1,
             Trouble::Unreachable(_) | Trouble::Silent(_) => 0,
@@ -71,7 +72,7 @@ impl From<Trouble> for io::Error {
             Trouble::Refused => io::ErrorKind::ConnectionRefused,
             Trouble::Unreachable(_) | Trouble::Silent(_) => io::ErrorKind::HostUnreachable,
             Trouble::WrongKey(_) | Trouble::NotAdmitted => io::ErrorKind::PermissionDenied,
-            Trouble::Busy => io::ErrorKind::ResourceBusy,
+            Trouble::Busy(_) => io::ErrorKind::ResourceBusy,
             Trouble::Broken(_) => io::ErrorKind::ConnectionReset,
             Trouble::Stopped => io::ErrorKind::ConnectionAborted,
         };
