@@ -1210,6 +1210,22 @@ fn revoked_grant_ends_its_sessions_at_once() {
     }
 }
 
+#[test]
+fn an_idle_server_applies_a_revocation_before_the_list_becomes_invalid() {
+    let scene = Scene::new();
+    scene.serve("--root TOP/in");
+    let reloads = |count: usize| {
+        let log = || std::fs::read_to_string(scene.path("server/state/server.log")).unwrap();
+        until(|| log().matches("grants reloaded").count() == count);
+    };
+    reloads(1);
+    let list = scene.path("server/grants.toml");
+    std::fs::write(&list, "").unwrap();
+    reloads(2);
+    std::fs::write(&list, "[[grant]]\ncolour = 1\n").unwrap();
+    scene.is_refused("-a host:TOP/in/f got", "this machine's key has no grant there");
+}
+
 /// Returns the values of a field of `/proc/PID/status`.
 fn proc_status(pid: &str, field: &str) -> Vec<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

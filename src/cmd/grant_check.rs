@@ -11,7 +11,7 @@ use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 /// Decides which clients are admitted.
 pub struct GrantCheck {
@@ -68,6 +68,9 @@ impl GrantCheck {
         let mut last_good = self.last_good.lock();
         let mistake = match self.grants.get() {
             Ok(grants) => {
+                if *last_good != grants {
+                    info!("grants reloaded");
+                }
                 *last_good = grants;
                 None
             }
