@@ -738,7 +738,7 @@ fn server_raises_its_limit_of_open_files() {
 #[test]
 fn server_without_descriptors_waits_without_busy_loop() {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.enroll("--root TOP/in");
     let pid = scene.status("pid");
     let may_open = |files: &str| {
         let set = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status().unwrap();
@@ -758,8 +758,19 @@ fn server_without_descriptors_waits_without_busy_loop() {
     std::thread::sleep(Duration::from_secs(1));
     let took = ticks() - before;
     assert!(took < 25, "{took} hundredths of a second of CPU time");
+    let copy = |transport: &str| {
+        let line = "-a --timeout=2 --contimeout=2 sparsync://host/TOP/in/f got";
+        scene.command("client", line).env("SPARSYNC_TRANSPORT", transport).output().unwrap()
+    };
+    for transport in ["quic", "tls"] {
+        let output = copy(transport);
+        assert!([10, 35].contains(&output.status.code().unwrap()), "{output:?}");
+    }
     may_open("256");
     assert_eq!(scene.status("pid"), pid);
+    for transport in ["quic", "tls"] {
+        assert_output(&copy(transport), 0, &[]);
+    }
 }
 
 #[test]

@@ -217,7 +217,7 @@ pub trait List: Clone + Default + PartialEq + Serialize + DeserializeOwned {
 /// A cached list that is read again only if its file has changed.
 pub struct CachedList<L> {
     places: Places,
-    last: Mutex<Option<(Mark, Result<Arc<L>>)>>,
+    last: Mutex<Option<(Mark, Arc<L>)>>,
 }
 
 /// The attributes that identify one version of a file.
@@ -247,12 +247,13 @@ impl<L: List> CachedList<L> {
         if let Some((known, list)) = &*last
             && mark == Some(*known)
         {
-            return list.clone();
+            return Ok(list.clone());
         }
-        let list = L::load(&self.places).map(Arc::new);
+        // An error is not cached: it may be temporary, such as a lack of descriptors.
+        let list = Arc::new(L::load(&self.places)?);
         let is_settled = |mark: &Mark| clock::now_unix().0 - mark.mtime.secs >= SETTLED_SECS;
         *last = mark.filter(is_settled).map(|mark| (mark, list.clone()));
-        list
+        Ok(list)
     }
 
     fn mark(&self) -> Option<Mark> {
