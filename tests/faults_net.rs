@@ -225,6 +225,56 @@ fn the_server_over_tls() {
     dies_at_each("tls", Direction::Pull, Victim::Server, &[1]);
 }
 
+// ── failing ─────────────────────────────────────────────────────────────────────────────────────
+
+/// Fails a call of the server, which must continue to serve. Returns `false` if no call can fail.
+fn server_outlives(transport: &'static str, way: Direction, at: u64, error: &str) -> bool {
+    let copy = Copy::new(transport, way, both);
+    let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
+    let log = copy.trees.top.join("fault");
+    copy.restart(&[
+        ("SPARSYNC_FAIL_AT", format!("{at}:{error}")),
+        ("SPARSYNC_FAULT_IN", "server".to_owned()),
+        ("SPARSYNC_FAULT_LOG", log.display().to_string()),
+    ]);
+    let pid = copy.scene.status("pid");
+    let (output, exit) = copy.run("--timeout=2", &[]);
+    if at == 1 && !log.exists() {
+        return false;
+    }
+    // Later calls belong to the regular checks of the server.
+    until(|| log.exists());
+    let call = std::fs::read_to_string(&log).unwrap();
+    let case = format!("{transport} {way:?}: {error} at {}: exit {exit}: {output:?}", call.trim());
+    copy.is_whole(&before, &case);
+    if exit == 0 {
+        copy.is_done(&case);
+    } else {
+        assert!([10, 12, 30].contains(&exit) && copy.scene.status("errors_total") != "0", "{case}");
+    }
+    copy.rests();
+    copy.finishes(&source, &case);
+    assert_eq!(copy.scene.status("pid"), pid, "{case}");
+    true
+}
+
+#[test]
+fn the_server_outlives_failing_calls() {
+    let is_whole = std::env::var_os("SPARSYNC_FAULTS").is_some_and(|faults| faults == "all");
+    for (transport, way) in [("quic", Direction::Push), ("tls", Direction::Pull)] {
+        let sample = [(1, "EIO"), (4, "EMFILE"), (9, "ENOMEM")].map(|(at, error)| (at..=at, error));
+        let all = ["EIO", "EACCES", "EMFILE", "ENOMEM", "EINTR", "EAGAIN"].map(|error| (1..=40, error));
+        let faults = if is_whole { all.to_vec() } else { sample.to_vec() };
+        for (calls, error) in faults {
+            for at in calls {
+                if !server_outlives(transport, way, at, error) {
+                    return report_skip("faults_net", "the program under test is a release build");
+                }
+            }
+        }
+    }
+}
+
 // ── hanging ─────────────────────────────────────────────────────────────────────────────────────
 
 /// A session that hangs while its server keeps the connection alive.
