@@ -754,6 +754,39 @@ fn rules_of_a_module_forbid_entries() {
 }
 
 #[test]
+fn options_of_a_push_cannot_lead_to_excluded_entries() {
+    needs_root();
+    let push = |program: &Path, module: &str, option: &str| {
+        let scene = Scene::to_push();
+        scene.shell(
+            "mkdir -p orig/sub/hid guess/hid; echo key > orig/sub/hid/pw; echo new > guess/e
+            echo xxx > guess/pw; cp guess/pw guess/hid; ln -s sub/deep orig/deep; ln -s sub/hid orig/link",
+        );
+        let module = format!("{module}\nexclude = /sub/hid");
+        let args = ["-rb", "--size-only", option, "guess/", "h::m/sub/deep/"];
+        let seen = scene.call(program, ("", &module), &args);
+        if program == oracle::under_test() {
+            for name in ["pw", "hid/pw"] {
+                let pushed = std::fs::read_to_string(scene.path("mod/sub/deep").join(name)).unwrap_or_default();
+                assert_ne!(pushed, "key\n", "{module} {option} {name}");
+            }
+            assert_eq!(std::fs::read_dir(scene.path("mod/sub/hid")).unwrap().count(), 1, "{module} {option}");
+        }
+        seen
+    };
+    let options = ["--copy-dest", "--link-dest", "--compare-dest", "--backup-dir", "--temp-dir"];
+    let paths = ["../hid", "../../sub/hid", "/sub/hid", "../hid/none", "..", "/sub", "../../deep/../hid", "/link"];
+    let cases: Vec<_> = options.iter().flat_map(|option| paths.map(|path| format!("{option}={path}"))).collect();
+    each(&cases, |option| WRITABLE.iter().for_each(|module| drop(push(oracle::under_test(), module, option))));
+    // Without chroot, rsync reads there.
+    for option in ["--copy-dest=../hid", "--link-dest=../../sub/hid"] {
+        let [theirs, ours] = [oracle::rsync(), oracle::under_test()].map(|program| push(program, WRITABLE[0], option));
+        ours.exits(1).prints("Your options have been rejected by the server.");
+        assert_eq!(format!("{ours:#?}"), format!("{theirs:#?}"));
+    }
+}
+
+#[test]
 fn parameters_change_a_push() {
     push(
         &[

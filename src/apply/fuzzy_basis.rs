@@ -7,6 +7,7 @@ use crate::apply::{Chosen, Context, Similar};
 use crate::flist::{Entry, Kind};
 use crate::fs::read;
 use crate::fs::root::Dir;
+use crate::fs::sandbox;
 use crate::fs::sys;
 use crate::fs::write::is_temp_name;
 use crate::path::{self, RelPath};
@@ -137,7 +138,9 @@ fn files_in(dir: &Dir) -> Vec<FuzzyCandidate> {
     let look = |name: Box<[u8]>| {
         let stat = sys::stat(dir.fd(), &name, false).ok()?;
         let candidate = FuzzyCandidate { name, len_bytes: stat.len_bytes, mtime: stat.mtime };
-        (Kind::of_mode(stat.mode) == Some(Kind::File)).then_some(candidate)
+        let is_usable =
+            Kind::of_mode(stat.mode) == Some(Kind::File) && !sandbox::hides(dir.fd(), &candidate.name, false);
+        is_usable.then_some(candidate)
     };
     names.into_iter().filter_map(look).collect()
 }

@@ -42,7 +42,7 @@ pub(super) fn open_partial(context: &Context<'_>, dir: &Dir, name: &[u8]) -> io:
 
 /// Fails if the rules of a daemon's module exclude a directory.
 fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
-    if sandbox::hides_dir(dir.fd(), name) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    if sandbox::hides(dir.fd(), name, true) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
 /// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.

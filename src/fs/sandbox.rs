@@ -52,11 +52,11 @@ pub fn is_hidden(path: &[u8]) -> bool {
     REACH.get().is_some_and(|reach| reach.check_hidden(fs::CWD, path).is_err())
 }
 
-/// Returns whether a directory in an open one is hidden from the client of this process.
-pub fn hides_dir(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+/// Returns whether an entry of an open directory is hidden from the client of this process.
+pub fn hides(dir: BorrowedFd<'_>, name: &[u8], is_dir: bool) -> bool {
     let hidden = REACH.get().and_then(|reach| Some((reach, reach.hidden.as_ref()?)));
-    // A directory whose path is not known may be hidden.
-    hidden.is_some_and(|(reach, hidden)| reach.absolute(dir, name).map_or(true, |path| hidden(&path, true)))
+    // An entry whose path is not known may be hidden.
+    hidden.is_some_and(|(reach, hidden)| reach.absolute(dir, name).map_or(true, |path| hidden(&path, is_dir)))
 }
 
 /// Returns whether this process serves a module; see [`confine_module`].

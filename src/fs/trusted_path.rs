@@ -176,15 +176,17 @@ fn open_from_cwd(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedF
 
 fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
-    if owners == LinkOwners::Anyone {
-        sys::enter(call)?;
-        return sys::open_through(dir, path, flags, mode);
-    }
     let user = sys::ids().0;
-    match sandbox::of_process().filter(|reach| !reach.is_everything()) {
+    let opened = match sandbox::of_process().filter(|reach| !reach.is_everything()) {
+        _ if owners == LinkOwners::Anyone => {
+            sys::enter(call)?;
+            sys::open_through(dir, path, flags, mode)
+        }
         None => open_below(WalkStart { dir, is_floor: false }, path, how, user),
         Some(reach) => open_in_reach(reach, dir, path, how, user),
-    }
+    }?;
+    // Symlinks and `..` may have led into a directory that the rules of a module exclude.
+    if sandbox::hides(opened.as_fd(), b".", true) { Err(Errno::NOENT.into()) } else { Ok(opened) }
 }
 
 fn open_in_reach(reach: &Sandbox, dir: BorrowedFd<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {

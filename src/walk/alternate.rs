@@ -3,7 +3,7 @@
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
-use crate::fs::{errno, sys, trusted_path};
+use crate::fs::{errno, sandbox, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Similarity, Use};
@@ -123,6 +123,9 @@ impl AltSearch<'_> {
             };
             let mut list = DirList::default();
             let candidate = list.push(name, &stat);
+            if sandbox::hides(dir.fd(), name, candidate.is_dir()) {
+                continue;
+            }
             let full = || alternate.full(path, name);
             let in_tree = || path::join(path.as_bytes(), name);
             if let Err(incomplete) = self.wanted.complete_dest(candidate, &stat, (&dir, name), &full, &in_tree) {

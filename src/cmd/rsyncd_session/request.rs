@@ -26,6 +26,7 @@ use crate::session::server::ModuleLog;
 use crate::stock::serve::DaemonTerms;
 use crate::transport::link::Patience;
 use crate::transport::{Link, stdio};
+use crate::walk::arg_path;
 use crate::work::clock;
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -294,9 +295,12 @@ fn path_error(
     options: &Options,
 ) -> Option<Error> {
     const REJECTED: &str = "Your options have been rejected by the server.";
+    let dest = request.serve.operands.first().filter(|_| !sends);
+    let top = arg_path::absolute(&module.dir, dest.map_or(b"", |dest| dest));
+    // They are relative to the destination, but rsync checks them as if they began at the module.
     let is_excluded = |path: &Vec<u8>| {
         rules.exclude(&crate::path::join(&module.dir, path), true)
-            || path.starts_with(b"/") && rules.exclude(path, true)
+            || rules.exclude(&arg_path::absolute(&top, path), true)
     };
     let place = &options.place;
     let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
@@ -306,7 +310,7 @@ fn path_error(
     if options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs).any(is_excluded) {
         return Some(Error::usage(REJECTED));
     }
-    let dest = request.serve.operands.first().filter(|dest| !sends && sandbox::is_hidden(dest))?;
+    let dest = dest.filter(|dest| sandbox::is_hidden(dest))?;
     let words = [b"ERROR: daemon has excluded destination \"".as_slice(), dest, b"\""].concat();
     Some(Error::new(Exit::FileSelect, words))
 }
