@@ -245,6 +245,14 @@ synctest!(implied_parent_may_be_a_symlink_to_a_directory, |w: World| {
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).prints("l/sub/a");
 });
 
+synctest!(implied_parent_that_is_no_directory_stays, |w: World| {
+    w.source("d/b/c/f e/b/c/f f/b/c/f g/b/c/f h/f i/b/f").tree("outside", "");
+    w.dest("d/b=file e/b->nowhere f/b->b g->../outside h->../outside i=file");
+    let paths = ["d/b/c", "e/b/c", "f/b/c", "g/b/c", "h/f", "i/b"].map(|path| format!("src/./{path}"));
+    let paths: Vec<_> = paths.iter().map(String::as_str).chain(["dst"]).collect();
+    w.agree_paths(&["-aR", "--no-implied-dirs"], &paths).exits(23);
+});
+
 synctest!(relative_with_several_sources_of_one_parent, |w: World| {
     w.source("d/y/z d/x e/f").dest("");
     w.agree_paths(&["-aiR"], &["src/./d/y", "src/./d/x", "src/./e/f", "dst"]).exits(0);

@@ -154,15 +154,18 @@ impl DestWalk<'_> {
         Ok(list)
     }
 
-    /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside; then
-    /// nothing in it is examined or changed.
+    /// Handles an error on opening the destination's directory. Under `-K` it may be a symlink that leads outside, and an
+    /// implied directory may be anything; then nothing in it is examined or changed.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
-        if !((self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error)) {
+        let is_no_dir = matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound);
+        let leads_outside = (self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error);
+        if !(leads_outside || self.follows_implied && is_no_dir) {
             let full = root.full(plan.listing.path.as_bytes());
             plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, error));
             return;
         }
         plan.is_outside = true;
+        plan.blocks_subdirs = !self.is_dry;
         for entry in plan.listing.source.entries.iter().filter(|entry| !entry.is_dir()) {
             let full = root.full(plan.listing.path.join(plan.listing.source.name(entry)).as_bytes());
             plan.listing.problems.push(cannot_stat(&full, error));
@@ -343,6 +346,10 @@ impl DestWalk<'_> {
                 match source.entries[source_at].is_dir() {
                     true => {
                         let flags = subs.next().unwrap_or_default();
+                        if self.follows_implied && flags.is_implied && !self.is_dry {
+                            // It replaces nothing. What is in it cannot be created then, and is reported.
+                            step.decision.in_the_way = plan::InTheWay::Nothing;
+                        }
                         let task_id = flags.is_walked.then_some(TaskId::of(0));
                         plan.subdirs.push(SubDir { step, task_id, implied: flags.is_implied });
                     }

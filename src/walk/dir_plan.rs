@@ -159,8 +159,10 @@ pub struct DirPlan {
     pub leftovers: Vec<u32>,
     /// The destination's directory could not be listed. The generator makes it accessible or reports the error.
     pub dest_unseen: bool,
-    /// The destination's directory is a symlink that leads outside (`-K`).
+    /// The destination's directory is a symlink that leads outside (`-K`), or an implied directory that is none.
     pub is_outside: bool,
+    /// Implied subdirectories cannot be reached either, and report that. A dry run counts them as missing.
+    pub blocks_subdirs: bool,
     /// Indices in `listing.source` of entries whose counterparts at the destination could not be examined for lack of
     /// permission.
     pub hidden: Vec<u32>,
@@ -227,7 +229,7 @@ impl DirPlan {
         match (sub.step.dest, sub.step.decision.in_the_way) {
             // A directory that is left as it is, is not entered.
             _ if sub.is_left() => DestState::Absent,
-            (NONE, _) if self.dest_unseen => DestState::Present,
+            (NONE, _) if self.dest_unseen || (self.blocks_subdirs && sub.implied) => DestState::Present,
             (NONE, _) | (_, InTheWay::Other | InTheWay::Dir) => DestState::Absent,
             _ => DestState::Present,
         }

@@ -132,7 +132,15 @@ impl<'a> DirMaker<'a> {
         }
         let full = context.full(job.path.as_bytes());
         let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
-            head.extend(cannot_make(&full, &errno::outside()));
+            let parent = job.path.parent().unwrap_or_else(RelPath::root);
+            let error = context.dest.and_then(|dest| dest.open_dir_to_search(&parent).err());
+            let [problem, skipped] = cannot_make(&full, &error.unwrap_or_else(errno::outside));
+            head.push(problem);
+            if is_bare {
+                // As in rsync, what is below it is tried and reported too.
+                return untouched(None);
+            }
+            head.push(skipped);
             return None;
         };
         let (is_new, around) = (existing.is_none(), spot.passes_on());
@@ -151,7 +159,7 @@ impl<'a> DirMaker<'a> {
                 }
             }
         }
-        let followed = (context.policy.preserve.keep_dirlinks || is_bare) && !is_new;
+        let followed = is_bare || (context.policy.preserve.keep_dirlinks && !is_new);
         let open = |to_search: bool| match (followed, to_search) {
             (true, true) => dest.open_dir_to_search(&job.path),
             (true, false) => dest.open_dir(&job.path),
@@ -166,7 +174,7 @@ impl<'a> DirMaker<'a> {
         let mut dir = match opened {
             Ok(dir) => dir,
             // Its plan reports the error.
-            Err(error) if followed && errno::leads_outside(&error) => return untouched(None),
+            Err(error) if followed && (is_bare || errno::leads_outside(&error)) => return untouched(None),
             Err(error) => {
                 head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
                 return None;
