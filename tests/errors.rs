@@ -383,6 +383,18 @@ fn attributes_that_cannot_be_read_are_reported() {
     fails_each(&["XattrGet"], FAULTS[0], (End::Local, Direction::Push), ATTRIBUTE_CASES);
 }
 
+/// Creates a file that is longer at the destination.
+fn shrunk(top: &Path) {
+    write(&top.join("src/a"), "short", 7);
+    write(&top.join("dst/a"), &"long ".repeat(1000), 5);
+}
+
+#[test]
+fn length_that_cannot_be_read_leaves_no_old_end() {
+    const CASES: &[Case] = &[Case { build: shrunk, laws: IN_PLACE, ..case(&["-a", "--inplace"]) }];
+    fails_each(&["FStat"], FAULTS[0], (End::Local, Direction::Push), CASES);
+}
+
 /// A directory whose listing is denied looks like one that may only be searched.
 #[test]
 fn denied_directories_are_reported() {

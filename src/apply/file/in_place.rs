@@ -77,8 +77,8 @@ pub(super) fn overwrite(
         content_counts = fill(context, applier, job, content, target, out)?;
     }
     let end = start + content_counts.literal_bytes + content_counts.matched_bytes;
-    // Wrong content, which was replaced, may have been longer.
-    let is_longer = || sys::fstat(to.as_fd()).is_ok_and(|stat| stat.len_bytes > end);
+    // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
+    let is_longer = || was.len_bytes > end || sys::fstat(to.as_fd()).map_or(true, |stat| stat.len_bytes > end);
     // If nothing had to be written, this sets the time to now, as a write would.
     let is_unwritten = content_counts.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
     if !is_device
