@@ -24,8 +24,8 @@ pub enum StderrMode {
 /// When `created directory …` is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CreatedDir {
-    #[default]
     /// Names are not printed.
+    #[default]
     Never,
     /// Only by a receiver at the client: `--progress` implies names, but rsync does not send it to the server.
     AtClient,
