@@ -77,6 +77,18 @@ impl Scene {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs a `server` subcommand that listens on a port which this process has just given up. Children that other
+    /// tests start hold its sockets until they run their program.
+    #[track_caller]
+    fn well_on_freed_port(&self, verb: &str) {
+        until(|| {
+            let output = self.at("server", verb);
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() || printed.contains("cannot listen on port"), "{verb}: {output:?}");
+            output.status.success()
+        });
+    }
+
     /// Runs a `server` subcommand, which must fail with `code`, and returns its stderr.
     #[track_caller]
     fn fails(&self, verb: &str, code: i32) -> String {
@@ -364,7 +376,7 @@ fn port_in_use_is_reported_with_its_owner() {
     assert!(printed.contains("--port=PORT"), "{printed}");
     assert_eq!(scene.at("server", "status").status.code(), Some(3));
     drop(socket);
-    scene.well(&format!("start --port {port}"));
+    scene.well_on_freed_port(&format!("start --port {port}"));
     // If the port belongs to sparsync, the message names it.
     let printed = scene.at("client", &format!("start --port {port}"));
     let printed = String::from_utf8_lossy(&printed.stderr);
@@ -397,7 +409,7 @@ fn failed_restart_keeps_the_running_server() {
     assert!(printed.contains(&format!("cannot listen on port {own_port}")), "{printed}");
     assert_eq!(scene.status("pid"), pid);
     drop(taken);
-    scene.well(&format!("restart --port {port}"));
+    scene.well_on_freed_port(&format!("restart --port {port}"));
     assert_eq!(scene.status("port"), port.to_string());
     assert_ne!(scene.status("pid"), pid);
 }

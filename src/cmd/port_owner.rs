@@ -15,7 +15,8 @@ pub fn is_in_use(port: u16) -> bool {
 }
 
 /// Returns the process that listens on a UDP or TCP port, as `name (process PID)`. `None` if there is none, or if it
-/// belongs to another user, so that its descriptors cannot be read.
+/// belongs to another user, so that its descriptors cannot be read. A child that inherited the socket is younger than
+/// the process that opened it, and is not returned.
 pub fn of_port(port: u16) -> Option<String> {
     let inodes: Vec<Vec<u8>> = TABLES.iter().flat_map(|(table, state)| sockets_at(table, state, port)).collect();
     let proc = sys::open_dir_path(b"/proc").ok()?;
@@ -26,9 +27,19 @@ pub fn of_port(port: u16) -> Option<String> {
         }
     })
     .ok()?;
-    let pid = pids.into_iter().find(|pid| has_one_of(pid, &inodes))?;
+    let owners = pids.into_iter().filter(|pid| has_one_of(pid, &inodes));
+    let pid = owners.min_by_key(|pid| {
+        let stat = sys::read_path(format!("/proc/{pid}/stat").as_bytes(), 4096).unwrap_or_default();
+        start_time(&String::from_utf8_lossy(&stat)).unwrap_or(u64::MAX)
+    })?;
     let name = sys::read_path(format!("/proc/{pid}/comm").as_bytes(), 4096).unwrap_or_default();
     Some(format!("{} (process {pid})", String::from_utf8_lossy(name.trim_ascii())))
+}
+
+/// Parses `/proc/PID/stat`: the time when the process started, in clock ticks since boot, is field 22. The second field
+/// is the name in parentheses, which may contain anything.
+fn start_time(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Returns the sockets that listen on a port, in the form of links in `/proc/PID/fd`: `socket:[123]`.
@@ -57,6 +68,15 @@ fn has_one_of(pid: &str, sockets: &[Vec<u8>]) -> bool {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    #[test]
+    fn start_time_is_read_behind_any_name() {
+        let fields: Vec<String> = (4..53).map(|field| field.to_string()).collect();
+        let stat = format!("1 (a) S 2) S {}", fields.join(" "));
+        assert_eq!(start_time(&stat), Some(22));
+        assert_eq!(start_time(""), None);
+        assert!(start_time(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
+    }
 
     #[test]
     fn port_owner_is_the_listener_not_a_connected_socket() {
