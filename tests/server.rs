@@ -1,5 +1,6 @@
 //! The life cycle of a server, and which clients it admits. Each test has its own configuration and port.
 
+use crate::enroll::{enroll, shell_to_server};
 use crate::hostile;
 use crate::kit::{oracle, until, write_script};
 use std::io::{Read as _, Write as _};
@@ -1516,6 +1517,9 @@ fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     }
     let output = scene.command("client", "-a --transport=tls host:TOP/in/f got").output().unwrap();
     assert_output(&output, 10, &["too many sessions; try again later"]);
+    shell_to_server(&scene, "");
+    let hint = "hint: run `sparsync server status localhost` to see its sessions, then enroll again\n";
+    assert_output(&enroll(&scene, "localhost"), 5, &["too many sessions; try again later\n", hint]);
     // The session still runs. It ends as soon as the server exceeds its budget.
     assert!(scene.well("status --json").contains(r#""name":"laptop""#));
     while says.write_all(&piece).is_ok() {}

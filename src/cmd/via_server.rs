@@ -381,12 +381,30 @@ pub fn try_out(env: &Env, identity: &Identity, peer: &Peer) -> Result<NetTranspo
     match dial_all(peer, &[Route::Quic, Route::Tls], &dial) {
         Ok(linked) => Ok(linked.kind),
         Err(Trouble::WrongKey(why)) => Err(wrong_key(peer, met.get(), &why)),
-        Err(why) => Err(Error::new(
-            Exit::StartClient,
-            format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port),
-        )
-        .with_hint(format!("open UDP and TCP port {} there, then enroll again; until then copies use ssh", peer.port))),
+        Err(why) => Err(not_enrolled(peer, &why)),
     }
+}
+
+fn not_enrolled(peer: &Peer, why: &Trouble) -> Error {
+    let Peer { ssh, port, .. } = peer;
+    let error = Error::new(Exit::StartClient, cannot_reach(peer, why));
+    match why {
+        Trouble::Stopped => Error::new(Exit::Signal, ""),
+        Trouble::Busy(_) => {
+            error.with_hint(format!("run `sparsync server status {ssh}` to see its sessions, then enroll again"))
+        }
+        Trouble::NotAdmitted | Trouble::WrongKey(_) | Trouble::Broken(_) => {
+            error.with_hint(format!("run `sparsync server status {ssh}` to see its last errors, then enroll again"))
+        }
+        // The server runs, so something between the machines prevents the connection.
+        Trouble::Refused | Trouble::Unreachable(_) | Trouble::Silent(_) => {
+            error.with_hint(format!("open UDP and TCP port {port} there, then enroll again; until then copies use ssh"))
+        }
+    }
+}
+
+fn cannot_reach(peer: &Peer, why: &Trouble) -> String {
+    format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port)
 }
 
 /// Returns how to dial the server of a peer. `met` is set to the pin that the server presents.
@@ -440,10 +458,8 @@ fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
         Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
         _ => Exit::SocketIo,
     };
-    let words =
-        format!("sparsync: cannot reach {} ({} port {}): {why}", peer.name, peer.addresses.join(", "), peer.port);
     let hint = format!("{}, or copy over ssh: --transport=ssh {}:PATH", advice(peer, why), peer.ssh);
-    Error::new(exit, words).by(side.role()).with_hint(hint)
+    Error::new(exit, cannot_reach(peer, why)).by(side.role()).with_hint(hint)
 }
 
 /// Returns why the server of a host does not serve, as the reason for another route.
