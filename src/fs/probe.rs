@@ -147,7 +147,8 @@ pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 pub fn drop_caches() -> io::Result<()> {
     let (dir, name) = DROP_CACHES.rsplit_once('/').unwrap_or_default();
     let dir = sys::open_dir_path(dir.as_bytes())?;
-    let file = sys::open_write(dir.as_fd(), name.as_bytes())?;
+    // Not even root may open it for reading.
+    let file = sys::open_append_at(dir.as_fd(), name.as_bytes(), 0)?;
     // Only written data can be dropped.
     fs::sync();
     sys::write_all(file.as_fd(), b"3\n")
