@@ -7,7 +7,7 @@
 use super::control_socket::{self, Errors, Question, SessionStatus, Status};
 use super::grant_check::GrantCheck;
 use super::memory_limit::Budget;
-use super::proxy::{self, Bytes, LEAVING_MAX, NO_SESSION, ProxyEnd, RunKey, thread};
+use super::proxy::{self, Bytes, LEAVING_MAX, ProxyEnd, RunKey, thread};
 use super::server_listen::{StartFailure, open, port_of, remember_addresses, remember_port, take_lock, with_addresses};
 use super::{sd_notify::Supervisor, server_log};
 use crate::cli::subcommand::Start;
@@ -15,7 +15,7 @@ use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{ids, sys};
-use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, supported};
+use crate::transport::net::server::{AcceptedClient, EVERYWHERE, Lasting, Listener, Rejection, supported};
 use crate::transport::net::server_limits::Limits;
 use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::grants::{ENDED, Grant};
@@ -26,7 +26,7 @@ use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
@@ -52,8 +52,6 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(5);
 const REPORTED_WITHIN: Duration = Duration::from_secs(10);
 /// The answer to a probe, which connects with this machine's own key.
 pub const HELLO: &[u8] = b"sparsync server\n";
-/// The most that is read from a probe, which sends next to nothing.
-const PROBE_MAX_BYTES: u64 = 64 << 10;
 /// Written to standard output when a server in the background listens.
 pub const READY: &[u8] = b"ready\n";
 
@@ -75,6 +73,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     sys::set_umask(env.umask);
     // Each client takes several descriptors, and there may be hundreds of clients.
     sys::lift_open_files(sys::OPEN_FILES_MAX);
+    sys::never_wait_for_descriptors();
     let errors = Arc::new(Errors::default());
     let readers = match start.detached {
         true => server_log::Readers::Log(places.clone()),
@@ -326,7 +325,7 @@ impl Daemon {
         // One thread per client, because each blocks. The listener limits their number.
         if let Err(error) = thread(env::CLIENT_THREAD).spawn(move || server.host(client)) {
             error!("cannot start a session for {address}: {error}");
-            hang_up.now(NO_SESSION);
+            hang_up.now(&Rejection::NoSession.to_string());
         }
     }
 
@@ -337,11 +336,7 @@ impl Daemon {
             if client.pin == self.door.own {
                 // A probe of this user checks whether the server runs.
                 let _ = client.writer.write_all(HELLO);
-                // Wait briefly until the client closes: closing first could reset the connection under the answer.
-                client.parting.begin();
-                // It does not matter how the connection ends.
-                let _ = io::copy(&mut client.reader.take(PROBE_MAX_BYTES), &mut io::sink());
-                return;
+                return client.wait_for_close();
             }
             return client.hang_up.now(ENDED);
         };
@@ -351,7 +346,7 @@ impl Daemon {
             Ok(started) => started,
             Err(error) => {
                 error!("cannot start a session for {name} from {address}: {error}");
-                return client.hang_up.now(NO_SESSION);
+                return client.turn_away(Rejection::NoSession);
             }
         };
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::env;
 use crate::proto::decode_greeting;
-use crate::transport::net::server::AcceptedClient;
+use crate::transport::net::server::{AcceptedClient, Rejection};
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::io::{self, BufRead, Read, Write};
@@ -18,8 +18,6 @@ use tracing::error;
 pub const LEAVING_MAX: Duration = Duration::from_secs(10);
 /// How often a wait for the session checks whether the client has left.
 const TICK: Duration = Duration::from_millis(200);
-/// The reason that a client receives if no process or thread can be started for it.
-pub const NO_SESSION: &str = "the server cannot start a session";
 /// The size of the buffer.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -82,7 +80,7 @@ pub fn carry(
             }
             Err(error) => {
                 error!("cannot start a thread for a session: {error}");
-                hang_up.now(NO_SESSION);
+                hang_up.now(&Rejection::NoSession.to_string());
                 ProxyEnd::ByItself
             }
         };

@@ -195,6 +195,11 @@ fn wait_for_descriptor(waited: &mut Duration) -> bool {
     true
 }
 
+/// From now on, no call of this process waits for a free file descriptor. For a server, which has clients to answer.
+pub fn never_wait_for_descriptors() {
+    WAITS_IN_VAIN.store(true, Relaxed);
+}
+
 /// The pause between two attempts to get a file descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(1);
 

@@ -63,12 +63,15 @@ pub enum Rejection {
     TooManyOfKey = 4,
     /// Its slot was given to another client.
     GivenUp = 5,
+    /// The server lacks a descriptor or a process for the session.
+    NoSession = 6,
 }
 
 impl Rejection {
     /// Returns the rejection with this number.
     pub fn of_number(number: u64) -> Option<Rejection> {
-        [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp].into_iter().find(|why| *why as u64 == number)
+        let all = [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp, Rejection::NoSession];
+        all.into_iter().find(|why| *why as u64 == number)
     }
 }
 
@@ -78,6 +81,7 @@ impl fmt::Display for Rejection {
             Rejection::Full => "too many sessions; try again later",
             Rejection::TooManyOfKey => "too many sessions of this machine's key; try again when one has ended",
             Rejection::GivenUp => "too many handshakes in progress; try again",
+            Rejection::NoSession => "the server cannot start a session; its log has the reason",
         })
     }
 }

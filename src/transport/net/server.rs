@@ -1,5 +1,6 @@
 //! The server side of network links: accepts clients whose keys are admitted.
 
+pub use super::admission::Rejection;
 use super::admission::{Admission, Room, Slot};
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS};
@@ -14,8 +15,9 @@ use crate::trust::{Pin, tls};
 use parking_lot::Mutex;
 use quinn::VarInt;
 use std::future::Future;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -37,6 +39,31 @@ pub struct AcceptedClient {
     /// Ends the session from any thread.
     pub hang_up: HangUp,
 }
+
+impl AcceptedClient {
+    /// Rejects a client to which nothing was sent yet, and gives it the reason.
+    pub fn turn_away(mut self, why: Rejection) {
+        match &self.hang_up {
+            HangUp::Quic(connection) => quic::turn_away(connection, why),
+            HangUp::Lanes(lanes) => quic::turn_away(lanes.connection(), why),
+            HangUp::Tls(_) => {
+                // A client that does not receive it only learns that the connection was closed.
+                let _ = self.writer.write_all(&[why as u8]);
+                self.wait_for_close();
+            }
+        }
+    }
+
+    /// Waits briefly until the client closes: closing first could reset the connection under what was sent to it.
+    pub fn wait_for_close(self) {
+        self.parting.begin();
+        // It does not matter how the connection ends.
+        let _ = io::copy(&mut self.reader.take(UNREAD_MAX_BYTES), &mut io::sink());
+    }
+}
+
+/// The most that is read from a client which is about to leave, and sends next to nothing.
+const UNREAD_MAX_BYTES: u64 = 64 << 10;
 
 /// A server that accepts clients until it is dropped, which also ends the sessions over QUIC. Sessions over TLS have
 /// sockets of their own; they end with the process or by [`HangUp`].
@@ -243,8 +270,15 @@ impl Acceptor {
     }
 
     async fn take_tcp(self, listener: Arc<tokio::net::TcpListener>) {
+        // Given up for a client that arrives when no descriptor is free, so that it gets an answer.
+        let mut spare = None;
         loop {
-            match listener.accept().await {
+            spare = spare.or_else(|| listener.as_fd().try_clone_to_owned().ok());
+            let accepted = match listener.accept().await {
+                Err(_) if spare.take().is_some() => listener.accept().await,
+                accepted => accepted,
+            };
+            match accepted {
                 // The TCP handshake has validated the address.
                 Ok((socket, address)) => {
                     sys::count_client();
