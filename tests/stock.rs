@@ -36,6 +36,19 @@ synctest!(listed_names, with stock, |w: World| {
     w.agree(&["-ai", "--files-from=list"]);
 });
 
+/// Names whose first element is a dot, so that the list has the root, whose other entries are not extra.
+pub fn names_below_a_dot(w: &World, version: &str) {
+    w.source("a d/x").dest("a@-5 extra d/extra src/a@-5 src/extra").file("list", "./a\n./d/x\n").keep_dest();
+    for list in ["--files-from=list", "--files-from=:list"] {
+        w.agree(&["-aiR", version, "--delete", list]).exits(0).prints("d/x");
+        w.restore_dest();
+    }
+    w.agree_paths(&["-aiR", version, "--delete"], &["./src/a", "./src/d", "dst/"]).exits(0).prints("d/x");
+}
+
+synctest!(names_below_a_dot_of_protocol_32, with stock, |w: World| names_below_a_dot(&w, "--protocol=32"));
+synctest!(names_below_a_dot_of_protocol_29, with stock, |w: World| names_below_a_dot(&w, "--protocol=29"));
+
 // rsync lists about 1,000 entries ahead of those that are finished.
 synctest!(many_unchanged_directories, with stock, |w: World| {
     for name in ["src", "dst"] {

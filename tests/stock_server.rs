@@ -2,7 +2,7 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
-use crate::stock::{acls, attributes, missing_arguments};
+use crate::stock::{acls, attributes, missing_arguments, names_below_a_dot};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -183,6 +183,9 @@ synctest!(unreadable_file, as user, with client, |w: World| {
 synctest!(unreadable_directory, as user, with client, |w: World| {
     w.source("a z closed/%0").dest("old").agree(&["-ai", "--delete-after"]).exits(23);
 });
+
+synctest!(names_below_a_dot_of_protocol_32, with client, |w: World| names_below_a_dot(&w, "--protocol=32"));
+synctest!(names_below_a_dot_of_protocol_29, with client, |w: World| names_below_a_dot(&w, "--protocol=29"));
 
 synctest!(missing_arguments_piecewise, with client, |w: World| missing_arguments(&w, &[]));
 synctest!(missing_arguments_in_a_whole_list, with client, |w: World| missing_arguments(&w, &["--no-i-r"]));

@@ -261,7 +261,9 @@ impl PushEncoder {
         let root = self.root.take().filter(|_| listing.path.is_root());
         let has_root = root.is_some();
         if let Some(mut root) = root {
-            root.is_top_dir = true;
+            // That `./name` implies it, as the leading elements below, does not make its other content extra.
+            root.is_top_dir = !listing.is_named || self.terms.protocol >= 30;
+            root.has_content = !listing.is_named;
             self.lists.entry(&root, out);
             if self.is_incremental() {
                 self.next_dir += 1;
