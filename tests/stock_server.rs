@@ -1,7 +1,7 @@
 //! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The routes
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
-use crate::kit::{OLD, TREE, World, copies, oracle, synctest};
+use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
 use crate::stock::{acls, attributes, missing_arguments, names_below_a_dot};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -245,6 +245,42 @@ synctest!(unknown_option_for_the_server, with client, |w: World| {
 enum Then {
     CloseConnection,
     WaitForServer,
+}
+
+/// The remote shell turns the reference to the last, short block into one to the first, once. The whole-file checksum
+/// fails, and the content that the second attempt replaces is longer.
+#[test]
+fn replaced_content_in_place_leaves_no_end() {
+    const SHELL: &str = r#"#!/bin/sh
+shift
+mkfifo pipe
+exec 3<&0
+perl -e '
+    while (sysread(STDIN, $_, 65536)) {
+        $n ||= s/(\xff{4})\xfe\xff\xff\xff/$1$1/ && open(F, ">changed");
+        syswrite(STDOUT, $_);
+    }' <&3 >pipe &
+sh -c "$*" <pipe
+code=$?
+kill $!
+exit $code
+"#;
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let at = |name: &str| dir.path().join(name);
+    for name in ["src", "dst"] {
+        std::fs::create_dir(at(name)).unwrap();
+        std::fs::write(at(name).join("f"), (0u8..130).flat_map(|n| [n; 10]).collect::<Vec<_>>()).unwrap();
+    }
+    std::fs::File::options().append(true).open(at("dst/f")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    write_script(&at("shell"), SHELL);
+    let mut copy = Command::new("timeout");
+    copy.args(["-s", "KILL", "60"]).arg(oracle::rsync()).args(["-av", "--inplace", "--no-whole-file", "-e./shell"]);
+    let copied = copy.arg(format!("--rsync-path={}", oracle::under_test().display())).args(["src/", "host:dst"]);
+    let copied = copied.current_dir(dir.path()).env("LC_ALL", "C").output().unwrap();
+    let text = String::from_utf8_lossy(&copied.stderr);
+    assert!(copied.status.success() && text.contains("f failed verification -- update"), "{copied:?}");
+    assert!(at("changed").exists());
+    assert!(std::fs::read(at("dst/f")).unwrap() == std::fs::read(at("src/f")).unwrap(), "other content");
 }
 
 /// Runs the program as the server of a client that sends these bytes.
