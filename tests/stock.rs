@@ -596,6 +596,17 @@ fn last_line_without_its_end_is_printed() {
     assert_prints(&output, 12, &["half\n"]);
 }
 
+#[test]
+fn failure_at_the_sender_outweighs_vanished_files() {
+    // After version and rules: the text of an error that concerns a file, an empty list, and that files vanished.
+    let (error, vanished) = ("\\002\\000\\000\\010x\\n", "\\004\\000\\000\\035\\002\\000\\000\\000");
+    let (list, end) = ("\\003\\000\\000\\007\\000\\000\\000", "exec >&-; cat >/dev/null");
+    for (sent, code) in [([error, vanished], 23), (["", vanished], 24), ([error, ""], 23)] {
+        let script = format!("printf '{HANDSHAKE}'; head -c 12 >rules; printf '{}{list}'; {end}", sent.concat());
+        assert_prints(&pull_from(&script, &["-a"]), code, &[]);
+    }
+}
+
 // A retry does not append, so the receiver sends the sums of what it has.
 #[test]
 fn appended_file_with_a_read_error_is_requested_again() {

@@ -162,8 +162,11 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         }
         let reported = self.controls.lock().io_error();
         let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
-        if lacks_cause || self.controls.lock().has_failed() {
+        if lacks_cause {
             rest.problem(Weight::Failed);
+        }
+        if self.controls.lock().has_failed() {
+            rest.at_peer(|rest| rest.problem(Weight::Failed));
         }
         let io_error = reported & !self.io_error;
         if io_error & IO_ERROR_GENERAL != 0 {
