@@ -46,6 +46,14 @@ pub fn names_below_a_dot(w: &World, version: &str) {
     w.agree_paths(&["-aiR", version, "--delete"], &["./src/a", "./src/d", "dst/"]).exits(0).prints("d/x");
 }
 
+/// The root, which only a dot implies, keeps its attributes.
+pub fn root_that_is_not_implied(w: &World) {
+    w.source("a d/x").dest("a@-5 extra src/a@-5");
+    w.agree_paths(&["-aiR", "--no-implied-dirs"], &["./src/a", "./src/d/x", "dst/"]).exits(0).prints("src/a");
+}
+
+synctest!(root_without_implied_directories, with stock, |w: World| root_that_is_not_implied(&w));
+
 synctest!(names_below_a_dot_of_protocol_32, with stock, |w: World| names_below_a_dot(&w, "--protocol=32"));
 synctest!(names_below_a_dot_of_protocol_29, with stock, |w: World| names_below_a_dot(&w, "--protocol=29"));
 

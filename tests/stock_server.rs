@@ -2,7 +2,7 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
-use crate::stock::{acls, attributes, missing_arguments, names_below_a_dot};
+use crate::stock::{acls, attributes, missing_arguments, names_below_a_dot, root_that_is_not_implied};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -186,6 +186,13 @@ synctest!(unreadable_directory, as user, with client, |w: World| {
 
 synctest!(names_below_a_dot_of_protocol_32, with client, |w: World| names_below_a_dot(&w, "--protocol=32"));
 synctest!(names_below_a_dot_of_protocol_29, with client, |w: World| names_below_a_dot(&w, "--protocol=29"));
+
+synctest!(root_without_implied_directories, with client, |w: World| root_that_is_not_implied(&w));
+
+synctest!(names_of_a_list_piecewise, with client, |w: World| {
+    w.source("a d/x d/e/y z").dest("d/extra").file("list", "d\n./a\n");
+    w.agree(&["-arv", "--delete", "--files-from=list"]).exits(0).prints("incremental file list\n");
+});
 
 synctest!(missing_arguments_piecewise, with client, |w: World| missing_arguments(&w, &[]));
 synctest!(missing_arguments_in_a_whole_list, with client, |w: World| missing_arguments(&w, &["--no-i-r"]));

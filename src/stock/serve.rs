@@ -381,9 +381,8 @@ impl StockServer<'_> {
     /// Returns the compatibility flags of the session.
     fn flags(&self) -> CompatFlags {
         let select = &self.options.select;
-        let is_incremental = select.recurse == Recurse::Full
-            && select.files_from.is_none()
-            && !(select.no_inc_recursive || needs_whole_list(self.options, false));
+        let is_incremental =
+            select.recurse == Recurse::Full && !(select.no_inc_recursive || needs_whole_list(self.options, false));
         // The sender searches such a file as if it were written to another place.
         let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 } | CompatFlags::INPLACE_PARTIAL_DIR.0;
         self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))

@@ -423,9 +423,12 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             // The own index of a directory is the one before its list.
             let is_before = is_incremental && self.intake.reports_items();
             self.intake.shared.lock().root = list.first.saturating_add(root) - i32::from(is_before);
-            let mut top = DirList::default();
-            top.push_entry(b".", self.entry(entry)?);
-            roots.top = Some(top);
+            let is_implied = entry.is_top_dir && !entry.has_content;
+            if !(is_implied && self.intake.options.select.no_implied_dirs) {
+                let mut top = DirList::default();
+                top.push_entry(b".", self.entry(entry)?);
+                roots.top = Some(top);
+            }
         }
         let has_content = top.as_ref().is_some_and(|top| top.has_content);
         if is_incremental {
