@@ -398,7 +398,9 @@ fn silent_push(program: &Path, sent: &[u8]) -> Vec<String> {
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
     client.write_all(&[&words[..], sent].concat()).unwrap();
-    client.read_to_end(&mut Vec::new()).unwrap();
+    let end = client.read_to_end(&mut Vec::new());
+    // What a daemon has not read makes the end a reset.
+    assert!(!matches!(&end, Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset), "{end:?}");
     daemon.wait().unwrap();
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
     let words = |line: &str| line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap().to_owned();
