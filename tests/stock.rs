@@ -197,9 +197,9 @@ synctest!(formats_count_tokens_of_a_delta, with stock, |w: World| {
     }
 });
 
-/// How much of a file was sent, as `--stats` prints it, if one of two machines compresses by `zlib`. `basis`: where the
-/// old file is. Checks that the new one arrives.
-fn sent_with_zlib((client, server): (&Path, &Path), is_pull: bool, basis: &str, options: &[&str]) -> String {
+/// How much of a file whose parts were swapped was sent, as `--stats` prints it. `basis`: where the old file is. Checks
+/// that the new one arrives.
+fn sent_of_swapped((client, server): (&Path, &Path), is_pull: bool, basis: &str, options: &[&str]) -> String {
     let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
     let dir = |name: &str| top.path().join(name);
     let old: Vec<u8> = (0..100_000u32).flat_map(|n| (n.wrapping_mul(n) >> 7).to_le_bytes()).collect();
@@ -221,7 +221,7 @@ fn sent_with_zlib((client, server): (&Path, &Path), is_pull: bool, basis: &str, 
     };
     let path = format!("--rsync-path={}", server.display());
     let ends = if is_pull { ["h:src/", "dst"] } else { ["src/", "h:dst"] };
-    let printed = run(client, &[&["-aH", "--zc=zlib", "--stats", "-e", "./shell", &path], options, &ends].concat());
+    let printed = run(client, &[&["-a", "--stats", "-e", "./shell", &path], options, &ends].concat());
     if dir("batch").exists() {
         for name in ["file", "other", "name"] {
             std::fs::remove_file(dir("dst").join(name)).unwrap();
@@ -250,12 +250,44 @@ fn copies_compressed_by_zlib_are_deltas() {
         ("dst/file.1", &["--fuzzy"]),
         ("base/file", &["--link-dest=../base"]),
     ] {
+        let options = [&["-H", "--zc=zlib"], options].concat();
         for is_pull in [false, true] {
-            let expected = sent_with_zlib((theirs, theirs), is_pull, basis, options);
+            let expected = sent_of_swapped((theirs, theirs), is_pull, basis, &options);
             for ends in [(ours, theirs), (theirs, ours)] {
-                let sent = sent_with_zlib(ends, is_pull, basis, options);
+                let sent = sent_of_swapped(ends, is_pull, basis, &options);
                 assert_eq!(sent, expected, "{ends:?}, {is_pull}, {options:?}");
             }
+        }
+    }
+}
+
+// Blocks of a file that the receiver updates in place are gone once something is written over them. A stock rsync
+// updates partial files so, and a receiver of ours does not.
+#[test]
+fn blocks_are_used_until_they_are_overwritten() {
+    let (theirs, ours) = (oracle::rsync(), oracle::under_test());
+    let without_loss = sent_of_swapped((theirs, theirs), false, "dst/file", &[]);
+    for (basis, options) in [
+        ("dst/file", &["--partial-dir=pd"][..]),
+        ("dst/pd/file", &["--partial-dir=pd"]),
+        ("dst/pd/file", &["--partial-dir=pd", "--protocol=30"]),
+        ("dst/pd/file", &["--partial-dir=pd", "--protocol=29"]),
+        ("dst/file", &["--delay-updates"]),
+        ("dst/.~tmp~/file", &["--delay-updates"]),
+        ("base/file", &["--partial-dir=pd", "--copy-dest=../base"]),
+        ("dst/file", &["--inplace"]),
+        ("dst/file", &["--inplace", "--protocol=28"]),
+        ("dst/file", &["--inplace", "--backup"]),
+        ("base/file", &["--inplace", "--copy-dest=../base"]),
+        ("dst/file.1", &["--inplace", "--fuzzy"]),
+    ] {
+        for (is_pull, sending, receiving) in
+            [(false, (ours, theirs), (theirs, ours)), (true, (theirs, ours), (ours, theirs))]
+        {
+            let expected = sent_of_swapped((theirs, theirs), is_pull, basis, options);
+            assert_eq!(sent_of_swapped(sending, is_pull, basis, options), expected, "{is_pull}, {options:?}");
+            let received = sent_of_swapped(receiving, is_pull, basis, options);
+            assert!(received == without_loss || options[0] == "--inplace", "{received}: {is_pull}, {options:?}");
         }
     }
 }

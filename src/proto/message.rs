@@ -215,6 +215,9 @@ pub enum Basis {
     None,
     /// A file with these blocks; [`Message::Copy`] names ranges of it.
     Blocks(Vec<u8>),
+    /// From a stock rsync: the same for a file that it updates in place. A block can be used until something is written
+    /// over it.
+    Overwritten(Vec<u8>),
     /// `--append`: a prefix of this length is taken as correct.
     Prefix {
         /// Length of the prefix.

@@ -335,8 +335,11 @@ impl<'a> Sender<'a> {
                 at = *has_bytes;
             }
             Basis::Blocks(blocks) => {
-                return self.send_difference(&content, blocks, &read_error);
+                // A stock rsync does not update every file in place.
+                let in_place = self.terms.options.place.inplace && !self.is_stock();
+                return self.send_difference(&content, blocks, in_place, &read_error);
             }
+            Basis::Overwritten(blocks) => return self.send_difference(&content, blocks, true, &read_error),
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 let mut data = vec![0; (len_bytes + 1).min(max_bytes) as usize];
@@ -434,18 +437,16 @@ impl<'a> Sender<'a> {
         self.connection.send(&Message::End { lane, digest: hasher.finish() })
     }
 
-    /// Sends a file as ranges of the receiver's blocks and data that is not among them.
+    /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
+    /// over its blocks.
     fn send_difference(
         &self,
         content: &OpenContent<'_>,
         blocks: &[u8],
+        in_place: bool,
         read_error: &dyn Fn(&io::Error) -> Problem,
     ) -> Result<(), Error> {
         let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
-        let place = &self.terms.options.place;
-        // A stock rsync may update a partial file in place.
-        let has_partial = self.is_stock() && (place.partial_dir.is_some() || place.delay_updates);
-        let in_place = place.inplace || has_partial;
         self.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;

@@ -383,8 +383,7 @@ impl StockServer<'_> {
         let select = &self.options.select;
         let is_incremental =
             select.recurse == Recurse::Full && !(select.no_inc_recursive || needs_whole_list(self.options, false));
-        // The sender searches such a file as if it were written to another place.
-        let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 } | CompatFlags::INPLACE_PARTIAL_DIR.0;
+        let lacking = if is_incremental { 0 } else { CompatFlags::INC_RECURSE.0 };
         self.capabilities.agree(CompatFlags(ALL_FLAGS & !lacking))
     }
 }

@@ -62,6 +62,8 @@ pub struct BasisType(pub u8);
 impl BasisType {
     /// The destination file. It is not sent.
     pub const DESTINATION: BasisType = BasisType(0x80);
+    /// The file in `--partial-dir`.
+    pub const PARTIAL: BasisType = BasisType(0x81);
     /// A similar file in the same directory. The next numbers are similar files in alternate directories.
     pub const FUZZY: BasisType = BasisType(0x83);
 }

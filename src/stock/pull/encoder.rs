@@ -130,7 +130,9 @@ impl PullEncoder {
                 let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
                 head.map_err(failed)?.encode(out);
             }
-            Basis::Blocks(_) | Basis::Xattrs { .. } | Basis::None => SumHead::default().encode(out),
+            Basis::Blocks(_) | Basis::Overwritten(_) | Basis::Xattrs { .. } | Basis::None => {
+                SumHead::default().encode(out)
+            }
         }
         if self.protocol == 29 {
             let mut shared = self.shared.lock();

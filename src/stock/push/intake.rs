@@ -10,7 +10,8 @@ use crate::path::{self};
 use crate::plan::changes::Changes;
 use crate::proto::rsync::attributes::decode_xattr_request;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
-use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::handshake::CompatFlags;
+use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, ReadWire as _};
 use crate::proto::rsync::stats::Deletions;
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
@@ -180,17 +181,28 @@ impl<'a> PushIntake<'a> {
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
         let flags = head.flags;
+        let is_overwritten = self.is_overwritten(head.basis);
         let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
         let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
         self.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
+            None if has_blocks && is_overwritten => Basis::Overwritten(request),
             None if has_blocks => Basis::Blocks(request),
             None => Basis::None,
         };
         let lane = if with_sums { Lane::Requested } else { Lane::Early };
         request_of(Message::Want { file, lane, basis }, cost)
+    }
+
+    /// Returns whether the receiver writes over a basis. Before protocol 29 it does not say what its basis is.
+    fn is_overwritten(&self, basis: Option<BasisType>) -> bool {
+        match basis.unwrap_or(BasisType::DESTINATION) {
+            BasisType::DESTINATION => self.options.place.inplace,
+            BasisType::PARTIAL => self.terms.flags.has(CompatFlags::INPLACE_PARTIAL_DIR),
+            _ => false,
+        }
     }
 
     /// Makes this the intake of a server.
