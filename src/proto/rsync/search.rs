@@ -67,6 +67,7 @@ impl BlockIndex {
         let mut rolling: Option<RollingSum> = None;
         // The block after the last match is the most likely next one.
         let mut expected = None;
+        let mut gone = in_place.then(|| Gone { before: 0, kept: vec![false; self.blocks.len()] });
         loop {
             if !is_end && buffer.len() - at <= block_len {
                 if at - literal >= LITERAL_BYTES || literal > 0 {
@@ -96,11 +97,16 @@ impl BlockIndex {
             }
             let window = &buffer[at..at + len];
             let sum = *rolling.get_or_insert_with(|| RollingSum::new(window));
-            let found = self.find(sum.value(), window, offset + at as u64, in_place, expected);
+            let place = offset + at as u64;
+            gone.iter_mut().for_each(|gone| gone.before = place);
+            let found = self.find(sum.value(), window, gone.as_ref(), expected);
             if let Some(number) = found {
                 emit_literal(&buffer[literal..at], emit)?;
                 let (offset_bytes, _) = self.head.block(number).unwrap_or_default();
                 emit(Op::Copy { offset_bytes, len_bytes: len as u64 }, window)?;
+                if let Some(gone) = gone.as_mut().filter(|_| offset_bytes == place) {
+                    gone.kept[number as usize] = true;
+                }
                 at += len;
                 literal = at;
                 (rolling, expected) = (None, number.checked_add(1));
@@ -124,7 +130,7 @@ impl BlockIndex {
     }
 
     /// Returns the block that a window of the file equals.
-    fn find(&self, rolling: u32, window: &[u8], at: u64, in_place: bool, expected: Option<u32>) -> Option<u32> {
+    fn find(&self, rolling: u32, window: &[u8], gone: Option<&Gone>, expected: Option<u32>) -> Option<u32> {
         if !self.is_used[(rolling & 0xffff) as usize] {
             return None;
         }
@@ -133,12 +139,16 @@ impl BlockIndex {
         let is_same = |number: u32| {
             let block = &self.blocks[number as usize];
             let place = self.head.block(number).filter(|(_, len)| *len == window.len());
-            place.is_some_and(|(offset, _)| !in_place || offset >= at) && *block == sum
+            place.is_some_and(|(offset, _)| gone.is_none_or(|gone| !gone.has(number, offset))) && *block == sum
         };
-        if let Some(expected) = expected.filter(|&expected| (expected as usize) < self.blocks.len())
-            && is_same(expected)
+        // A block that stays where it is remains usable.
+        let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
+        let before = gone.map(|gone| gone.before).filter(|before| before.is_multiple_of(block_len));
+        let staying = before.and_then(|before| u32::try_from(before / block_len).ok());
+        let preferred = [staying, expected].into_iter().flatten();
+        if let Some(number) = preferred.filter(|&number| (number as usize) < self.blocks.len()).find(|&it| is_same(it))
         {
-            return Some(expected);
+            return Some(number);
         }
         // A peer could give all blocks one rolling sum.
         for _ in 0..CHAIN_MAX {
@@ -148,6 +158,21 @@ impl BlockIndex {
             number = self.next[number as usize]?;
         }
         None
+    }
+}
+
+/// The blocks that a receiver has written over while it updates a file in place.
+struct Gone {
+    /// What has been written, in bytes.
+    before: u64,
+    /// The blocks that were written to their own place.
+    kept: Vec<bool>,
+}
+
+impl Gone {
+    /// Whether a block at an offset has been overwritten.
+    fn has(&self, number: u32, offset: u64) -> bool {
+        offset < self.before && !self.kept[number as usize]
     }
 }
 
@@ -178,16 +203,21 @@ mod tests {
             Ok(len)
         };
         let (mut out, mut literal_bytes) = (Vec::new(), 0);
+        let mut basis = old.to_vec();
         let digest = index.search(u64::MAX, in_place, &read_at, &mut |op, _| {
+            let from = out.len();
             match op {
                 Op::Data(data) => {
                     literal_bytes += data.len();
                     out.extend_from_slice(data);
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
-                    assert!(!in_place || offset_bytes >= out.len() as u64);
-                    out.extend_from_slice(&old[offset_bytes as usize..][..len_bytes as usize]);
+                    out.extend_from_slice(&basis[offset_bytes as usize..][..len_bytes as usize]);
                 }
+            }
+            if in_place {
+                basis.resize(basis.len().max(out.len()), 0);
+                basis[from..out.len()].copy_from_slice(&out[from..]);
             }
             Ok(())
         });
@@ -207,6 +237,8 @@ mod tests {
         assert_eq!(rebuilt(&old, &old, 700, false).1, 0);
         assert_eq!(rebuilt(&old, &old, 700, true).1, 0);
         assert_eq!(rebuilt(&[], &new, 700, false), (new.clone(), new.len()));
+        let twice = [&old[..70_000], &old[..70_000]].concat();
+        assert_eq!(rebuilt(&old[..70_000], &twice, 700, true).1, 0, "a block that stays is used again");
     }
 
     proptest! {
