@@ -38,18 +38,18 @@ use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, CheckMode, Checksum, Checksums, Compression, FilesFrom, Options, RemoveSource};
+use crate::options::{Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, RemoveSource};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
-use crate::proto::rsync::decode_error::DecodeError;
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
-use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::proto::rsync::handshake::{self, Algorithm, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Wants, Weight};
-use crate::report::{Tally, TextReporter};
+use crate::report::{Reporter as _, Tally, TextReporter};
+use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
@@ -58,12 +58,12 @@ use crate::session::receiver::{ListingClient, Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SenderInbox};
 use crate::session::source_prefetch::{Early, SourcePrefetch};
-use crate::session::{Client, receive, receiver_handler, throttle};
+use crate::session::{Client, Refusal, receive, receiver_handler, throttle};
 use crate::transport::{Link, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -228,7 +228,10 @@ impl StockClient<'_> {
         let (mut link, traffic) = counted(link);
         let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
         let role = if server_sends { "Receiver" } else { "sender" };
-        let ended = greet(&mut link, agreed, (options, server_sends), words).and_then(|stock| {
+        let mut note = |line: Vec<u8>| reporter.report(&Event::Note(line));
+        let greeted = greet(&mut link, agreed, (options, server_sends), words, &mut note);
+        let greeted = greeted.map_err(|error| Refusal::from(error).print_details(reporter));
+        let ended = greeted.and_then(|stock| {
             stock.agree_on_charset();
             let options = older::adjusted(options, stock.protocol);
             reporter.limit_to(stock.protocol);
@@ -546,12 +549,13 @@ fn buffered(link: Link, sends: bool) -> Link {
 
 /// Completes the handshake that begins with the server's version, unless the ends have agreed on one. `words`: the
 /// options on the server's command line, which decide whether the ends negotiate algorithms.
-/// `receives`: this end receives.
+/// `receives`: this end receives. `note` prints lines of `--debug=nstr`.
 fn greet(
     link: &mut Link,
     agreed: Option<u8>,
     (options, receives): (&Options, bool),
     words: &[Vec<u8>],
+    note: &mut dyn FnMut(Vec<u8>),
 ) -> Result<StockTerms, Error> {
     let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
@@ -560,7 +564,15 @@ fn greet(
     let flags =
         if protocol < 30 { CompatFlags::default() } else { CompatFlags::decode(&mut reader).map_err(failed)? };
     let offer = Offer { protocol, flags, options, words, sums: &SUMS, is_server: false };
-    let negotiated = negotiate(link, &offer, Vec::new())?;
+    let mut note_list = |line| {
+        if options.output.debug.nstr >= 2 {
+            note(line)
+        }
+    };
+    let negotiated = negotiate(link, &offer, Vec::new(), &mut note_list)?;
+    if options.output.debug.nstr > 0 {
+        negotiated.lines(&offer).into_iter().for_each(note);
+    }
     let seed = (&mut *link.reader).int().map_err(failed)?;
     Ok(negotiated.terms(&offer, seed, receives))
 }
@@ -582,16 +594,14 @@ fn read_version(link: &mut Link, newest: u8) -> Result<u8, Error> {
     })
 }
 
-/// The option that names the checksums. Only if all are "auto", they are negotiated.
+/// The option that names the checksums.
 const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 
 /// The checksums that are offered. "none" would leave damaged files undetected.
 const SUMS: [Checksum; 6] =
     [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
-/// The compressions that are offered. `zlib` needs the content of the basis for decoding.
-const METHODS: [Compression; 3] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx];
-/// Those that a server offers: a client that writes a batch file knows only the last one.
-const SERVER_METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
+/// The compressions that are offered.
+const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
 
 /// The algorithms of a session.
 struct Negotiated {
@@ -615,6 +625,23 @@ impl Negotiated {
         let client_has_frames = protocol >= 30 || removes;
         StockTerms { protocol, flags, sums, listed, compression, client_has_frames, numeric_ids }
     }
+
+    /// Returns the lines of a client about its algorithms (`--debug=nstr`).
+    fn lines(&self, offer: &Offer<'_>) -> Vec<Vec<u8>> {
+        let has_lists = offer.flags.has(CompatFlags::VARINT_FLIST_FLAGS);
+        let name = self.transfer.name().as_bytes();
+        let checksum = match offer.sum_choice() {
+            None if has_lists => [b"Client negotiated checksum: ", name].concat(),
+            choice => [b"Client checksum: ", choice.unwrap_or(name)].concat(),
+        };
+        let Compress { choice, level, .. } = offer.options.delta.compress;
+        let (given, settled) = match choice {
+            Some(Compression::Auto) => (choice.filter(|_| has_lists), Some(self.compression)),
+            choice => (None, choice),
+        };
+        let compression = compression_choice::line(given, settled, level);
+        [Some(checksum), compression.map(String::into_bytes)].into_iter().flatten().collect()
+    }
 }
 
 /// What one end brings to the negotiation of algorithms.
@@ -629,12 +656,25 @@ struct Offer<'a> {
     is_server: bool,
 }
 
-/// Exchanges lists of algorithms if both ends support that, and chooses from them. `first` is sent before the lists.
-fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negotiated, Error> {
-    let Offer { protocol, flags, options, words, sums: supported, is_server } = *offer;
-    let choice = words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
-    let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
-    let is_named = choice.is_some_and(|choice| !choice.split(|&byte| byte == b',').all(is_auto));
+impl Offer<'_> {
+    /// Returns the checksums that the user has named. Only if all are "auto", they are negotiated.
+    fn sum_choice(&self) -> Option<&[u8]> {
+        let choice = self.words.iter().find_map(|word| word.strip_prefix(SUM_CHOICE));
+        let is_auto = |name: &[u8]| name.eq_ignore_ascii_case(b"auto");
+        choice.filter(|choice| !choice.split(|&byte| byte == b',').all(is_auto))
+    }
+}
+
+/// Exchanges lists of algorithms if both ends support that, and chooses from them. `first` is sent before the lists,
+/// which `note_list` prints.
+fn negotiate(
+    link: &mut Link,
+    offer: &Offer<'_>,
+    first: Vec<u8>,
+    note_list: &mut dyn FnMut(Vec<u8>),
+) -> Result<Negotiated, Error> {
+    let Offer { protocol, flags, options, sums: supported, is_server, .. } = *offer;
+    let is_named = offer.sum_choice().is_some();
     let Checksums { transfer, listed } = options.check.sums;
     let chosen = match (options.delta.compress.choice, options.delta.compress.level) {
         // This level turns zlib off.
@@ -643,56 +683,69 @@ fn negotiate(link: &mut Link, offer: &Offer<'_>, first: Vec<u8>) -> Result<Negot
     };
     let negotiates_compression = chosen == Compression::Auto;
     let mut sums = Negotiated { transfer, listed, is_named, compression: chosen };
-    if !flags.has(CompatFlags::VARINT_FLIST_FLAGS) {
-        if !is_named {
-            let sum = handshake::default_checksum(protocol);
-            (sums.transfer, sums.listed) = (sum, sum);
-        }
-        if negotiates_compression {
-            sums.compression = Compression::Zlib;
-        }
-        send(link, &first)?;
-        return Ok(sums);
-    }
     // The environment may restrict the choice to one. A batch file names no algorithms.
     let is_recorded = matches!(options.batch, Some(Batch::Write { .. }));
     let one = if is_recorded { [Checksum::Md5] } else { [transfer] };
     let offered_sums = if transfer == Checksum::default() && !is_recorded { supported } else { &one };
-    let offered_methods = match (is_recorded, is_server) {
-        (true, _) => &[Compression::Zlib],
-        (false, true) => options.delta.compress.list.as_deref().unwrap_or(&SERVER_METHODS),
-        (false, false) => options.delta.compress.list.as_deref().unwrap_or(&METHODS),
+    let offered_methods = match is_recorded {
+        true => &[Compression::Zlib],
+        false => options.delta.compress.list.as_deref().unwrap_or(&METHODS),
     };
-    let (mut our_sums, mut our_methods) = (Vec::new(), Vec::new());
-    if !is_named {
-        handshake::encode_offer(offered_sums, &mut our_sums);
+    let our_sums = (!is_named).then(|| handshake::offer(offered_sums));
+    let our_methods = negotiates_compression.then(|| handshake::offer(offered_methods));
+    let has_lists = flags.has(CompatFlags::VARINT_FLIST_FLAGS);
+    let mut out = first;
+    for (what, ours) in [("checksum", &our_sums), ("compress", &our_methods)] {
+        let Some(ours) = ours else { continue };
+        note_list(list_line("Client", what, ours.as_bytes()));
+        if has_lists {
+            out.put_vstring(ours.as_bytes());
+        }
     }
-    if negotiates_compression {
-        handshake::encode_offer(offered_methods, &mut our_methods);
+    send(link, &out)?;
+    if !has_lists {
+        if our_sums.is_some() {
+            let sum = handshake::default_checksum(protocol);
+            note_list(list_line("Server", "checksum", sum.name().as_bytes()));
+            (sums.transfer, sums.listed) = (sum, sum);
+        }
+        if our_methods.is_some() {
+            note_list(list_line("Server", "compress", Compression::Zlib.name().as_bytes()));
+            sums.compression = Compression::Zlib;
+        }
+        return Ok(sums);
     }
-    send(link, &[&first[..], &our_sums, &our_methods].concat())?;
-    let mut reader = &mut *link.reader;
-    if !is_named {
-        let sum = chosen_from(&our_sums, &mut reader, is_server, "checksum").map_err(failed)?;
+    if let Some(ours) = our_sums {
+        let sum = choose(link, "checksum", ours.as_bytes(), is_server, note_list)?;
         (sums.transfer, sums.listed) = (sum, sum);
     }
-    if negotiates_compression {
-        sums.compression = chosen_from(&our_methods, &mut reader, is_server, "compression").map_err(failed)?;
+    if let Some(ours) = our_methods {
+        sums.compression = choose(link, "compress", ours.as_bytes(), is_server, note_list)?;
     }
     Ok(sums)
 }
 
-/// Reads the list of the other end and chooses from it and from ours, which is encoded.
-fn chosen_from<A: handshake::Algorithm>(
-    ours: &[u8],
-    reader: &mut impl Read,
-    is_server: bool,
+/// Returns the line of a client about a list of algorithms (`--debug=nstr2`).
+fn list_line(end: &str, what: &str, list: &[u8]) -> Vec<u8> {
+    [end.as_bytes(), b" ", what.as_bytes(), b" list (on client): ", list].concat()
+}
+
+/// Reads the list of the other end, and chooses from it and from ours.
+fn choose<A: Algorithm>(
+    link: &mut Link,
     what: &str,
-) -> Result<A, DecodeError> {
-    let ours = handshake::decode_offer(&mut &ours[..])?;
-    let theirs = handshake::decode_offer(reader)?;
-    let (client, server) = if is_server { (&theirs, &ours) } else { (&ours, &theirs) };
-    handshake::choose(client, server, what)
+    ours: &[u8],
+    is_server: bool,
+    note_list: &mut dyn FnMut(Vec<u8>),
+) -> Result<A, Error> {
+    let theirs = &*handshake::decode_offer(&mut link.reader).map_err(failed)?;
+    note_list(list_line("Server", what, theirs));
+    let (client, server) = if is_server { (theirs, ours) } else { (ours, theirs) };
+    handshake::choose(client, server).ok_or_else(|| {
+        let [server, client] = [server, client].map(String::from_utf8_lossy);
+        let words = format!("Failed to negotiate a {what} choice.\nServer list: {server}\nClient list: {client}");
+        Error::new(Exit::Unsupported, words)
+    })
 }
 
 fn send(link: &mut Link, bytes: &[u8]) -> Result<(), Error> {

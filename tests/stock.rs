@@ -14,6 +14,9 @@ copies!(with stock, deletion_after_with_delayed_updates, TREE, OLD, ["-ai", "--d
 copies!(with stock, nothing_to_do, "a b d/x", "a b d/x", ["-aii"]);
 copies!(with stock, delta_with_each_block_length, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "-B2000"]);
 copies!(with stock, delta_in_place, "f*300000 g*100", "f*250000@-4 g*900@-4", ["-ai", "--inplace"]);
+copies!(with stock, delta_compressed_by_zlib, "f*700000", "f*650000@-4", ["-ai", "--no-whole-file", "--zc=zlib", "--stats"]);
+copies!(with stock, appending_compressed_by_zlib, "a*50000 b*100 c*9000", "a*30000@-4 b*100", ["-ai", "--append", "--zc=zlib", "--stats"]);
+copies!(with stock, verified_appending_by_zlib, "a*50000 b*100 c*9000", "a*30000@-4 b*100", ["-ai", "--append-verify", "--zc=zlib", "--stats"]);
 copies!(with stock, compression_by_default, TREE, OLD, ["-aiz"]);
 copies!(with stock, compression_by_lz4, TREE, OLD, ["-ai", "--zc=lz4"]);
 copies!(with stock, compression_by_zlibx, TREE, OLD, ["-ai", "--zc=zlibx"]);
@@ -288,6 +291,47 @@ fn blocks_are_used_until_they_are_overwritten() {
             assert_eq!(sent_of_swapped(sending, is_pull, basis, options), expected, "{is_pull}, {options:?}");
             let received = sent_of_swapped(receiving, is_pull, basis, options);
             assert!(received == without_loss || options[0] == "--inplace", "{received}: {is_pull}, {options:?}");
+        }
+    }
+}
+
+// Some methods can be chosen only because the client offers all of rsync.
+#[test]
+fn negotiation_is_that_of_rsync() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    std::fs::create_dir(top.path().join("src")).unwrap();
+    std::fs::write(top.path().join("src/file"), "text").unwrap();
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\" 2>/dev/null\n");
+    let path = format!("--rsync-path={}", oracle::rsync().display());
+    for (methods, code, options) in [
+        ("", 0, &["-z", "--debug=nstr"][..]),
+        ("", 0, &["-z", "--debug=nstr2"]),
+        ("", 0, &["--debug=nstr2", "--cc=auto,md5"]),
+        ("", 0, &["-z", "--debug=nstr2", "--cc=md4", "--zl=-3"]),
+        ("", 0, &["--debug=nstr2", "--zc=zlib"]),
+        ("", 0, &["--debug=nstr2", "--zc=zlibx", "--zl=0"]),
+        ("", 0, &["-z", "--debug=nstr2", "--protocol=29"]),
+        ("", 0, &["-z", "--debug=nstr2", "--write-batch=batch"]),
+        ("zlib", 0, &["-z", "--debug=nstr2"]),
+        ("zstd lz4 zlibx zlib&zlib", 0, &["-z", "--debug=nstr"]),
+        (" &zlib", 0, &["-z", "--debug=nstr2"]),
+        ("zlib&zstd", 4, &["-z", "--debug=nstr2"]),
+    ] {
+        for operands in [["src/", "h:dst"], ["h:src/", "dst"]] {
+            let printed = |program: &Path| {
+                let mut run = Command::new(program);
+                run.args(["-a", "-e", "./shell", &path]).args(options).args(operands).current_dir(top.path());
+                if !methods.is_empty() {
+                    run.env("RSYNC_COMPRESS_LIST", methods);
+                }
+                let output = run.output().unwrap();
+                let errors = String::from_utf8(output.stderr).unwrap();
+                let errors = errors.lines().filter(|line| !line.starts_with("rsync error: ")).collect::<Vec<_>>();
+                (output.status.code(), String::from_utf8(output.stdout).unwrap(), errors.join("\n"))
+            };
+            let expected = printed(oracle::rsync());
+            assert_eq!(expected.0, Some(code), "{methods:?} {options:?}: {expected:?}");
+            assert_eq!(printed(oracle::under_test()), expected, "{methods:?} {options:?} {operands:?}");
         }
     }
 }

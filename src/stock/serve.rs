@@ -357,7 +357,7 @@ impl StockServer<'_> {
         }
         let (options, words) = (self.options, self.words);
         let offer = Offer { protocol, flags, options, words, sums: &self.sums, is_server: true };
-        let negotiated = negotiate(&mut link, &offer, first)?;
+        let negotiated = negotiate(&mut link, &offer, first, &mut |_| {})?;
         let mut out = Vec::new();
         out.put_int(self.seed);
         if let Some(daemon) = self.daemon.as_ref().filter(|daemon| daemon.timeout_secs > 0 && protocol >= 31) {

@@ -1,6 +1,6 @@
 //! The start of a connection: version, capabilities, algorithm lists, checksum seed.
 
-use super::decode_error::{Result, unsupported, violation};
+use super::decode_error::{Result, violation};
 use super::limits::VSTRING_MAX_BYTES;
 use super::number::{ReadWire as _, WriteWire as _};
 use crate::options::{Checksum, Compression};
@@ -113,6 +113,11 @@ pub trait Algorithm: Copy + PartialEq + 'static {
         let found = Self::ALL.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
         found.map(|(algorithm, _)| *algorithm)
     }
+
+    /// Returns the name of the algorithm.
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
+    }
 }
 
 impl Algorithm for Checksum {
@@ -137,11 +142,11 @@ impl Algorithm for Compression {
     ];
 }
 
-/// Appends the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
+/// Returns the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
 /// restores it; a client leaves out "none".
-pub fn encode_offer<A: Algorithm>(offered: &[A], out: &mut Vec<u8>) {
+pub fn offer<A: Algorithm>(offered: &[A]) -> String {
     let names: Vec<_> = A::ALL.iter().filter(|(known, _)| offered.contains(known)).map(|(_, name)| *name).collect();
-    out.put_vstring(names.join(" ").as_bytes());
+    names.join(" ")
 }
 
 /// Reads the algorithm list of the peer: its names, separated by blanks.
@@ -149,13 +154,12 @@ pub fn decode_offer(input: &mut impl Read) -> Result<Vec<u8>> {
     input.vstring(VSTRING_MAX_BYTES, "the length of an algorithm list")
 }
 
-/// Returns the first algorithm of the client that the server has too. A server calls this with the client's list, a
+/// Returns the first algorithm of the client that the server has too. `None`: they have none in common. A server calls this with the client's list, a
 /// client with its own list as text, so that old and new peers choose the same.
-pub fn choose<A: Algorithm>(client: &[u8], server: &[u8], what: &str) -> Result<A> {
+pub fn choose<A: Algorithm>(client: &[u8], server: &[u8]) -> Option<A> {
     let names = |list: &[u8]| -> Vec<A> { list.split(|&byte| byte == b' ').filter_map(A::named).collect() };
     let of_server = names(server);
-    let common = names(client).into_iter().find(|algorithm| of_server.contains(algorithm));
-    common.ok_or_else(|| unsupported(format!("the peers have no {what} algorithm in common")))
+    names(client).into_iter().find(|algorithm| of_server.contains(algorithm))
 }
 
 /// Returns the checksum of a connection on which no lists were exchanged.
@@ -193,18 +197,16 @@ mod tests {
 
     #[test]
     fn offers_have_the_canonical_order() {
-        let mut out = Vec::new();
-        encode_offer(&[Checksum::Md4, Checksum::Md5, Checksum::Xxh128], &mut out);
-        assert_eq!(out, b"\x0exxh128 md5 md4");
-        assert_eq!(decode_offer(&mut &out[..]).unwrap(), b"xxh128 md5 md4");
+        assert_eq!(offer(&[Checksum::Md4, Checksum::Md5, Checksum::Xxh128]), "xxh128 md5 md4");
+        assert_eq!(decode_offer(&mut &b"\x0exxh128 md5 md4"[..]).unwrap(), b"xxh128 md5 md4");
     }
 
     #[test]
     fn the_choice_follows_the_client() {
-        let choice = |client: &str, server: &str| choose::<Checksum>(client.as_bytes(), server.as_bytes(), "checksum");
+        let choice = |client: &str, server: &str| choose::<Checksum>(client.as_bytes(), server.as_bytes());
         assert_eq!(choice(CLIENT, "xxh128 xxh3 none").unwrap(), Checksum::Xxh128);
         assert_eq!(choice("md5 XXHash", "xxh64 none").unwrap(), Checksum::Xxh64);
-        assert!(choice("INVALID", "xxh64 none").is_err());
-        assert_eq!(choose::<Compression>(b"lz4 zlib", b"zstd lz4 zlib", "compression").unwrap(), Compression::Lz4);
+        assert_eq!(choice("INVALID", "xxh64 none"), None);
+        assert_eq!(choose::<Compression>(b"lz4 zlib", b"zstd lz4 zlib").unwrap(), Compression::Lz4);
     }
 }

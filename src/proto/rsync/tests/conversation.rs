@@ -194,11 +194,11 @@ fn handshake<'a>(
     if compat.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if explicit.is_none() {
             let lists = [&mut *client, &mut *server].map(offer::<Checksum>);
-            checksum = handshake::choose(&lists[0], &lists[1], "checksum").unwrap();
+            checksum = handshake::choose(&lists[0], &lists[1]).unwrap();
         }
         if asks {
             let lists = [&mut *client, &mut *server].map(offer::<Compression>);
-            compression = handshake::choose(&lists[0], &lists[1], "compression").unwrap();
+            compression = handshake::choose(&lists[0], &lists[1]).unwrap();
         }
     }
     let seed = server.int().unwrap();
@@ -214,7 +214,7 @@ fn offer<A: handshake::Algorithm>(side: &mut Direction<'_>) -> Vec<u8> {
     let list = handshake::decode_offer(side).unwrap();
     let names: Vec<A> = list.split(|&byte| byte == b' ').map(|name| A::named(name).unwrap()).collect();
     let mut encoded = Vec::new();
-    handshake::encode_offer(&names, &mut encoded);
+    encoded.put_vstring(handshake::offer(&names).as_bytes());
     side.agree(&encoded, "a list of algorithms");
     list
 }
