@@ -4,7 +4,7 @@
 
 use crate::kit::{oracle, skip, until};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -1182,7 +1182,16 @@ impl Listening {
 impl Listening {
     /// Connects, and waits for the greeting.
     fn connect(&self) -> BufReader<TcpStream> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        self.connect_from(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same from another address of this machine.
+    fn connect_from(&self, address: Ipv4Addr) -> BufReader<TcpStream> {
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
+        rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)).unwrap();
+        let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
@@ -1453,6 +1462,23 @@ fn half_open_connections_do_not_stop_others() {
     assert!(!is_closed(&session));
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
     assert_eq!(log.matches("from 127.0.0.1: 256 others have sent no request").count(), 45);
+}
+
+#[test]
+fn half_open_connections_of_an_address_end_only_each_other() {
+    let scene = Scene::new();
+    let daemon = Listening::start(&scene, ("", PLAIN), &[]);
+    let mut slow: Vec<_> = (2..5).map(|last| daemon.connect_from(Ipv4Addr::new(127, 0, 0, last))).collect();
+    let _held: Vec<_> = (0..300).map(|_| daemon.connect()).collect();
+    until(|| daemon.connections().len() == 256);
+    for stream in &mut slow {
+        stream.get_mut().write_all(b"@RSYNCD: 31.0\nm\n").unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        assert_eq!(line, "@RSYNCD: OK\n");
+    }
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    assert_eq!(log.matches("from 127.0.0.1: 256 others have sent no request").count(), 47);
 }
 
 #[test]

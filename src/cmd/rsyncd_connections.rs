@@ -5,6 +5,7 @@ use super::rsyncd_log::DaemonLog;
 use crate::env::{self, Env};
 use crate::error::Result;
 use crate::fs::sys;
+use crate::transport::net::network;
 use crate::trust::paths::Places;
 use crate::work::clock::Since;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +13,7 @@ use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The most connections at once whose clients have not sent their request. Another one ends the oldest, so that clients
+/// The most connections at once whose clients have not sent their request. Another one ends one of these, so that clients
 /// that only connect do not keep others out.
 const HALF_OPEN_MAX: usize = 256;
 
@@ -72,7 +73,7 @@ impl Connections {
         self.running.insert(process, (client.to_canonical(), Since::now()));
         self.half_open.push_back(process);
         if self.half_open.len() > HALF_OPEN_MAX
-            && let Some(oldest) = self.half_open.pop_front()
+            && let Some(oldest) = self.oldest_of_most().and_then(|at| self.half_open.remove(at))
         {
             let client = self.running.get(&oldest).map_or(String::new(), |(client, _)| client.to_string());
             log.put(
@@ -82,6 +83,17 @@ impl Connections {
             // It may have ended by itself.
             let _ = env::end_process(oldest, false);
         }
+    }
+
+    /// Returns which half-open connection is the oldest one from the network that has most of them. So the connections of
+    /// one network end only each other while others have fewer.
+    fn oldest_of_most(&self) -> Option<usize> {
+        let of = |process| self.running.get(process).map(|(client, _)| network(*client));
+        let networks = || self.half_open.iter().map(of);
+        let mut counts = HashMap::new();
+        networks().for_each(|network| *counts.entry(network).or_insert(0) += 1);
+        let most = counts.values().max()?;
+        networks().position(|network| counts[&network] == *most)
     }
 
     /// Notes which processes have ended, and whose clients have sent their request.

@@ -145,7 +145,7 @@ impl Room {
 }
 
 /// Returns the network of an address: a client with one IPv6 address has a /64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(own) => match own.to_ipv4_mapped() {

@@ -26,6 +26,7 @@ mod tls;
 pub mod tls_upgrade;
 mod trouble;
 
+pub use self::admission::network;
 pub use self::trouble::Trouble;
 use crate::transport::link::Leave;
 use std::fmt;
