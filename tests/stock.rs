@@ -295,6 +295,35 @@ fn blocks_are_used_until_they_are_overwritten() {
     }
 }
 
+// The sender sorts absolute names with their slash, and the receiver numbers them by that.
+#[test]
+fn absolute_and_relative_paths_of_one_pull() {
+    let top = tempfile::tempdir_in(oracle::scratch()).unwrap();
+    for (path, text) in [("s/a/b", "one"), ("s/!/d", "two"), ("s/~/d", "three")] {
+        let path = top.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let path = format!("--rsync-path={}", oracle::rsync().display());
+    let first = format!("h:{}/s/a", top.path().display());
+    for option in ["--protocol=32", "--no-inc-recursive", "--protocol=29", "--protocol=28"] {
+        let copied = |program: &Path| {
+            let _ = std::fs::remove_dir_all(top.path().join("dst"));
+            let mut run = Command::new(program);
+            run.args(["-rRi", "-e", "./shell", &path, option, &first, "h:s/./!", "h:s/./~", "dst"]);
+            let output = run.current_dir(top.path()).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{program:?} {option}: {output:?}");
+            let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(copied(oracle::under_test()), copied(oracle::rsync()), "{option}");
+        let text = |path: &str| std::fs::read_to_string(top.path().join("dst").join(path)).unwrap();
+        assert_eq!(text("!/d") + &text("~/d"), "twothree", "{option}");
+    }
+}
+
 // Some methods can be chosen only because the client offers all of rsync.
 #[test]
 fn negotiation_is_that_of_rsync() {

@@ -30,7 +30,6 @@ use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use crate::stock::controls::Controls;
 use crate::stock::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use parking_lot::Mutex;
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -252,10 +251,6 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let (io_error, more) = loop {
             match self.lists.next(self.input)? {
                 ListItem::Entry(mut entry) => {
-                    if entry.path.first() == Some(&b'/') {
-                        let start = entry.path.iter().position(|&byte| byte != b'/').unwrap_or(entry.path.len());
-                        entry.path.drain(..start);
-                    }
                     let names = [(false, entry.uid, entry.user.take()), (true, entry.gid, entry.group.take())];
                     ids.extend(names.into_iter().filter_map(|(is_group, id, name)| id_name(is_group, id, name?)));
                     for acl in [&entry.access_acl, &entry.default_acl].into_iter().flatten() {
@@ -290,6 +285,14 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         if protocol < 30 {
             number_links(&mut entries);
         }
+        // With the slashes of absolute paths, which are not part of the names.
+        let order = sort::sorted(&entries, protocol);
+        let mut is_resorted = protocol < 29;
+        for entry in entries.iter_mut().filter(|entry| entry.path.first() == Some(&b'/')) {
+            let start = entry.path.iter().position(|&byte| byte != b'/').unwrap_or(entry.path.len());
+            entry.path.drain(..start);
+            is_resorted = true;
+        }
         let IdLists { users, groups, root_user, root_group } = more;
         let named = |is_group, list: Vec<(u32, Vec<u8>)>, root| {
             list.into_iter().chain([(0, root)]).filter_map(move |(id, name)| id_name(is_group, id, name))
@@ -301,7 +304,6 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             true => entries.iter().filter(is_named).map(|entry| entry.path.clone()).collect(),
             false => HashSet::new(),
         };
-        let order = sort::sorted(&entries, protocol);
         let dropped = sort::drop_duplicates(&mut entries, &order, protocol);
         let is_dir = |&place: &u32| entries[order[place as usize] as usize].is_dir();
         // Converted entries are numbered in the order of sending.
@@ -315,12 +317,11 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let sorted = (0..).zip(sorted.map(Some));
         let mut sorted: Vec<Slot> = sorted.map(|(place, entry)| Slot { place: number(place), entry }).collect();
         dropped.into_iter().for_each(|place| sorted[place as usize].entry = None);
-        if protocol < 29 {
+        if is_resorted {
             // The receiver needs the order of later protocols.
-            sorted.retain(|slot| slot.entry.is_some());
             sorted.sort_by(|a, b| match (&a.entry, &b.entry) {
                 (Some(a), Some(b)) => sort::compare(a, b, *VERSIONS.end()),
-                _ => Ordering::Equal,
+                (a, b) => a.is_none().cmp(&b.is_none()),
             });
         }
         if protocol < 30 {
