@@ -72,6 +72,22 @@ pub struct ByShell<'a> {
     patience: Patience,
 }
 
+/// What is known of a host's earlier answer.
+struct CachedAnswer<'a> {
+    memory: Option<&'a (Places, String)>,
+    recalled: Option<Answers>,
+    now: Moment,
+}
+
+impl CachedAnswer<'_> {
+    fn remember(&self, answers: Option<Answers>) {
+        if let Some((places, host)) = self.memory.filter(|_| answers != self.recalled) {
+            // If the cache cannot be written, the next copy tries each program again.
+            let _ = Logins::remember(places, host, answers, self.now);
+        }
+    }
+}
+
 impl<'a> ByShell<'a> {
     /// Prepares a copy to a host; `known`: its entry, if it is enrolled.
     pub fn new(side: &'a RemoteCopy, env: &Env, known: Option<&Peer>) -> ByShell<'a> {
@@ -104,10 +120,10 @@ impl<'a> ByShell<'a> {
         let now = Moment(clock::now_unix().0);
         let memory = self.memory.as_ref().filter(|_| self.side.options.requires_stock().is_none());
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
-        match self.attempt(is_quiet, held, (memory, recalled, now))? {
+        match self.attempt(is_quiet, held, CachedAnswer { memory, recalled, now })? {
             Some(program) => Ok(program),
             None => {
-                let program = self.attempt(is_quiet, held, (memory, None, now))?;
+                let program = self.attempt(is_quiet, held, CachedAnswer { memory, recalled: None, now })?;
                 program.ok_or_else(|| self.no_program(ShellExit::Code(Exit::CmdNotFound.code())))
             }
         }
@@ -118,19 +134,13 @@ impl<'a> ByShell<'a> {
         &self,
         is_quiet: bool,
         held: &mut HeldOutput,
-        (memory, recalled, now): (Option<&(Places, String)>, Option<Answers>, Moment),
+        cached: CachedAnswer<'_>,
     ) -> Result<Option<RemoteProgram>, Error> {
         let side = self.side;
         // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
         let must_be_stock = side.options.requires_stock().is_some();
-        let remember = |answers: Option<Answers>| {
-            if let Some((places, host)) = memory.filter(|_| answers != recalled) {
-                // If the cache cannot be written, the next copy tries each program again.
-                let _ = Logins::remember(places, host, answers, now);
-            }
-        };
         let is_by_name = self.programs[0] == RSYNC;
-        let skipped = match recalled {
+        let skipped = match cached.recalled {
             _ if must_be_stock => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
@@ -139,7 +149,7 @@ impl<'a> ByShell<'a> {
         // An attempt that leads to another program must print nothing, also not what the stock rsync prints when its
         // connection ends.
         let is_only = self.programs.len() - skipped == 1;
-        let is_held = !is_only || recalled.is_some() || side.options.connect.args == ArgStyle::Secluded;
+        let is_held = !is_only || cached.recalled.is_some() || side.options.connect.args == ArgStyle::Secluded;
         let stderr = if is_held { Stderr::Held } else { Stderr::Inherited };
         let mut programs = self.programs.iter().skip(skipped).peekable();
         let words = side.stock_words();
@@ -174,14 +184,15 @@ impl<'a> ByShell<'a> {
             self.log_command(&argv, held);
             match answer {
                 Ok(ShellAnswer::Native(link)) => {
-                    let is_forced = program == RSYNC && (!is_by_name || recalled == Some(Answers::ForcedCommand));
-                    remember(is_forced.then_some(Answers::ForcedCommand));
+                    let is_forced =
+                        program == RSYNC && (!is_by_name || cached.recalled == Some(Answers::ForcedCommand));
+                    cached.remember(is_forced.then_some(Answers::ForcedCommand));
                     shell.show_stderr();
                     return Ok(Some(RemoteProgram::Native(shell, link)));
                 }
                 Ok(ShellAnswer::Rsync(link)) => {
-                    let is_all = !is_by_name || recalled == Some(Answers::Rsync);
-                    remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
+                    let is_all = !is_by_name || cached.recalled == Some(Answers::Rsync);
+                    cached.remember(Some(if is_all { Answers::Rsync } else { Answers::RsyncByName }));
                     shell.show_stderr();
                     return Ok(Some(RemoteProgram::Stock(shell, link)));
                 }
@@ -189,8 +200,11 @@ impl<'a> ByShell<'a> {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
                     let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
                     if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {
-                        remember(None);
-                        if recalled.is_some() && skipped > 0 && ended == ShellExit::Code(Exit::CmdNotFound.code()) {
+                        cached.remember(None);
+                        if cached.recalled.is_some()
+                            && skipped > 0
+                            && ended == ShellExit::Code(Exit::CmdNotFound.code())
+                        {
                             return Ok(None);
                         }
                         shell.show_stderr();
