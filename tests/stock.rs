@@ -46,7 +46,12 @@ pub fn names_below_a_dot(w: &World, version: &str) {
         w.agree(&["-aiR", version, "--delete", list]).exits(0).prints("d/x");
         w.restore_dest();
     }
-    w.agree_paths(&["-aiR", version, "--delete"], &["./src/a", "./src/d", "dst/"]).exits(0).prints("d/x");
+    let named: [&[&str]; 4] =
+        [&["./src/a", "./src/d"], &["./src/none"], &["--exclude=a", "./src/a"], &["./none/x", "./src/d"]];
+    for names in named {
+        w.restore_dest();
+        w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat());
+    }
 }
 
 /// The root, which only a dot implies, keeps its attributes.

@@ -262,8 +262,8 @@ impl PushEncoder {
         let has_root = root.is_some();
         if let Some(mut root) = root {
             // That `./name` implies it, as the leading elements below, does not make its other content extra.
-            root.is_top_dir = !listing.is_named || self.terms.protocol >= 30;
-            root.has_content = !listing.is_named;
+            root.is_top_dir = listing.may_delete || self.terms.protocol >= 30;
+            root.has_content = listing.may_delete;
             self.lists.entry(&root, out);
             if self.is_incremental() {
                 self.next_dir += 1;
