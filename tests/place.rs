@@ -383,7 +383,11 @@ synctest!(inplace_does_not_use_the_temp_dir, |w: World| {
     for (option, new) in [("--inplace", "one"), ("--append", "two")] {
         older(&w);
         w.tree(".", &format!("tmp/@-100 src/{new}"));
-        w.agree(&["-ai", option, "--temp-dir={W}/tmp"]).exits(0).prints(new);
+        w.keep_dest();
+        for dir in ["--temp-dir={W}/tmp", "--temp-dir=../tmp"] {
+            w.restore_dest();
+            w.agree(&["-ai", option, dir]).exits(0).prints(new);
+        }
     }
 });
 

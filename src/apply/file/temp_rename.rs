@@ -31,10 +31,10 @@ pub(super) fn replace(
 ) -> Result<ContentCounts, Failure> {
     let place = &context.options.place;
     let mode = wanted_mode(context, job);
-    let temp_dir = temp_dir(context, job, out)?;
-    let staging = staging_dir(context, job, dir)?;
     let stays = place.inplace || place.append.is_some();
-    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| !stays && is_near(temp_dir, dir)));
+    let temp_dir = if stays { None } else { temp_dir(context, job, out)? };
+    let staging = staging_dir(context, job, dir)?;
+    let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
     // Opened before its successor replaces what a crash left.
     let basis = match content {
         Content::Stream { .. } => basis_file(context, job, dir, similar),
