@@ -13,8 +13,8 @@ use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The most connections at once whose clients have not sent their request. Another one ends one of these, so that clients
-/// that only connect do not keep others out.
+/// The most connections at once whose clients have not sent their request. Another one ends one of these, so that
+/// clients that only connect do not keep others out.
 const HALF_OPEN_MAX: usize = 256;
 
 /// The running connections of a daemon.

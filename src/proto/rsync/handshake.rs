@@ -154,8 +154,8 @@ pub fn decode_offer(input: &mut impl Read) -> Result<Vec<u8>> {
     input.vstring(VSTRING_MAX_BYTES, "the length of an algorithm list")
 }
 
-/// Returns the first algorithm of the client that the server has too. `None`: they have none in common. A server calls this with the client's list, a
-/// client with its own list as text, so that old and new peers choose the same.
+/// Returns the first algorithm of the client that the server has too; `None`: they have none in common. A server calls
+/// this with the client's list, a client with its own list as text, so that old and new peers choose the same.
 pub fn choose<A: Algorithm>(client: &[u8], server: &[u8]) -> Option<A> {
     let names = |list: &[u8]| -> Vec<A> { list.split(|&byte| byte == b' ').filter_map(A::named).collect() };
     let of_server = names(server);
