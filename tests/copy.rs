@@ -263,11 +263,6 @@ synctest!(relative_with_a_symlink_among_the_parents, |w: World| {
     w.agree_paths(&["-aiR"], &["src/./link/f", "dst"]);
 });
 
-synctest!(relative_with_a_symlink_that_leads_nowhere, |w: World| {
-    w.source("d/loop->loop d/dangling->none").dest("");
-    w.agree_paths(&["-aiR"], &["src/./d/loop/", "src/./d/dangling/", "dst"]).exits(0).prints("d/loop -> loop");
-});
-
 // ── --dirs ──────────────────────────────────────────────────────────────────────────────────────
 synctest!(dirs_copies_only_the_top_level, |w: World| {
     w.source(TREE).dest("");

@@ -590,10 +590,9 @@ impl<'a> Gatherer<'a> {
         let whole = parts.join(&b'/');
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
-        // A symlink that leads nowhere stands for itself, even if its argument ends in a slash.
-        let leads_nowhere = |error: &io::Error| error.kind() == io::ErrorKind::NotFound || errno::leads_outside(error);
+        // A dangling symlink stands for itself, even if its argument ends in a slash.
         let look = |dir: &Dir, name: &[u8], follow: bool| match sys::stat(dir.fd(), name, follow) {
-            Err(error) if leads_nowhere(&error) && content && !self.select.copy_links => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && content && !self.select.copy_links => {
                 sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).map_err(|_| error)
             }
             looked => looked.map(|stat| (stat, false)),
