@@ -742,7 +742,7 @@ fn choose<A: Algorithm>(
     note_list(list_line("Server", what, theirs));
     let (client, server) = if is_server { (theirs, ours) } else { (ours, theirs) };
     handshake::choose(client, server).ok_or_else(|| {
-        let [server, client] = [server, client].map(String::from_utf8_lossy);
+        let [server, client] = [server, client].map(|list| String::from_utf8_lossy(list).replace('\n', "\\#012"));
         let words = format!("Failed to negotiate a {what} choice.\nServer list: {server}\nClient list: {client}");
         Error::new(Exit::Unsupported, words)
     })

@@ -50,9 +50,26 @@ pub fn names_below_a_dot(w: &World, version: &str) {
         [&["./src/a", "./src/d"], &["./src/none"], &["--exclude=a", "./src/a"], &["./none/x", "./src/d"]];
     for names in named {
         w.restore_dest();
-        w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat());
+        w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat()).prints("./");
     }
 }
+
+/// Directories that are named without their content, and other names in them. What is beside these is not extra.
+pub fn partly_named_directories(w: &World, version: &str) {
+    w.source("d/e/y d/x").dest("d/e/extra d/extra d/x@-5 extra").keep_dest();
+    for list in ["d\nd/x\n", ".\nd\nd/x\n", "./\nd/e/\n", "d/\nd/e\nd/e/y\n"] {
+        w.restore_dest().file("list", list);
+        w.agree(&["-ai", version, "--delete", "--files-from=list"]).exits(0).prints("d/");
+    }
+    let named: [&[&str]; 3] = [&["src/./d", "src/./d/e/"], &["src/./d/", "src/./d/x"], &["src/./", "src/./d/x"]];
+    for names in named {
+        w.restore_dest();
+        w.agree_paths(&["-diR", version, "--delete"], &[names, &["dst/"]].concat()).exits(0).prints("d/");
+    }
+}
+
+synctest!(partly_named_directories_of_protocol_32, with stock, |w: World| partly_named_directories(&w, "--protocol=32"));
+synctest!(partly_named_directories_of_protocol_29, with stock, |w: World| partly_named_directories(&w, "--protocol=29"));
 
 /// The root, which only a dot implies, keeps its attributes.
 pub fn root_that_is_not_implied(w: &World) {

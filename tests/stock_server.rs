@@ -2,7 +2,9 @@
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
-use crate::stock::{acls, attributes, missing_arguments, names_below_a_dot, root_that_is_not_implied};
+use crate::stock::{
+    acls, attributes, missing_arguments, names_below_a_dot, partly_named_directories, root_that_is_not_implied,
+};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -187,6 +189,12 @@ synctest!(unreadable_directory, as user, with client, |w: World| {
 synctest!(names_below_a_dot_of_protocol_32, with client, |w: World| names_below_a_dot(&w, "--protocol=32"));
 synctest!(names_below_a_dot_of_protocol_29, with client, |w: World| names_below_a_dot(&w, "--protocol=29"));
 
+synctest!(partly_named_directories_of_protocol_32, with client, |w: World| {
+    partly_named_directories(&w, "--protocol=32");
+});
+synctest!(partly_named_directories_of_protocol_29, with client, |w: World| {
+    partly_named_directories(&w, "--protocol=29");
+});
 synctest!(root_without_implied_directories, with client, |w: World| root_that_is_not_implied(&w));
 
 synctest!(names_of_a_list_piecewise, with client, |w: World| {

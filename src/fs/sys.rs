@@ -176,7 +176,8 @@ fn note_names<const N: usize>(names: [(BorrowedFd<'_>, &[u8]); N]) {
     let _ = names;
 }
 
-fn lacks_descriptors(error: &io::Error) -> bool {
+/// Returns whether this process or the machine has no free file descriptor.
+pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 

@@ -387,7 +387,7 @@ pub(super) fn put_piece(
         let what = format_args!("are {} for {dirs} directories in the list", subs.len());
         return Err(w.refuse("subdirectories", what));
     }
-    for SubdirFlags { is_walked, is_implied } in subs {
+    for SubdirFlags { is_walked, is_implied, is_named: _ } in subs {
         w.flags(&[*is_walked, *is_implied]);
     }
     put_problems(w, problems, notes)
@@ -401,7 +401,7 @@ pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
     let mut subs = Vec::with_capacity(dirs_of(&list));
     for _ in 0..dirs_of(&list) {
         let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;
-        subs.push(SubdirFlags { is_walked, is_implied });
+        subs.push(SubdirFlags { is_walked, is_implied, is_named: false });
     }
     let (problems, notes) = get_problems(r)?;
     Ok((list, subs, problems, notes))

@@ -189,6 +189,8 @@ pub struct SubdirFlags {
     pub is_walked: bool,
     /// It is only a leading path element under `-R`.
     pub is_implied: bool,
+    /// Its content was not listed as a whole; see [`DirListing::is_named`], which a sparsync peer receives instead.
+    pub is_named: bool,
 }
 
 /// The digest that verifies the content of a file; see [`crate::digest::By`].

@@ -504,7 +504,7 @@ impl Plans for PeerPlans<'_> {
         };
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
-        let subs = vec![crate::proto::SubdirFlags { is_walked: true, is_implied: false }];
+        let subs = vec![crate::proto::SubdirFlags { is_walked: true, ..Default::default() }];
         let found = ListedDir { path: parent, source, subs, is_named: true, ..ListedDir::default() };
         let chain = self.chain_above(&found.path)?;
         // The parent may be long, and only this entry of it matters.

@@ -91,7 +91,7 @@ impl SourceWalk<'_> {
     pub fn list(&self, task: SourceTask) -> (ListedDir, Vec<(u32, SourceTask)>) {
         let mut found = ListedDir { path: task.path.clone(), ..ListedDir::default() };
         let mut origins = task.origins;
-        found.is_named = !origins.iter().any(|o| matches!(o.listing, Listing::All { .. }));
+        found.is_named = is_named(&origins);
         found.may_delete = !found.is_named;
         leave_out_further(&mut origins, &mut found);
         for (index, origin) in origins.iter_mut().enumerate() {
@@ -442,7 +442,8 @@ impl SourceWalk<'_> {
             }
             let name = found.source.name(entry);
             let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
-            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied });
+            let is_named = is_named(&below);
+            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named });
             if below.is_empty() {
                 continue;
             }
@@ -539,6 +540,11 @@ impl SourceWalk<'_> {
         }
         (below, implied)
     }
+}
+
+/// Returns whether no origin lists its whole content.
+fn is_named(origins: &[Origin]) -> bool {
+    !origins.iter().any(|origin| matches!(origin.listing, Listing::All { .. }))
 }
 
 /// How many source directories may make up one directory of the transfer: as many as [`Entry::origin`] can number.

@@ -156,7 +156,7 @@ pub fn setup() -> Setup {
 }
 
 fn listing() -> DirListing {
-    let subs = vec![SubdirFlags { is_walked: true, is_implied: false }];
+    let subs = vec![SubdirFlags { is_walked: true, ..SubdirFlags::default() }];
     let ids = vec![IdName { is_group: true, id: 1000, name: b"us".to_vec() }];
     DirListing {
         id: 3,

@@ -165,7 +165,7 @@ fn long(entries: usize, name_len: usize) -> DirListing {
         let is_dir = at >= entries - entries / 4;
         Arc::make_mut(&mut listing.list).push_name(format!("{at:0name_len$}").as_bytes(), is_dir);
         if is_dir {
-            listing.subs.push(SubdirFlags { is_walked: at % 3 == 0, is_implied: false });
+            listing.subs.push(SubdirFlags { is_walked: at % 3 == 0, ..SubdirFlags::default() });
         }
     }
     listing

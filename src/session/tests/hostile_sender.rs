@@ -143,7 +143,7 @@ fn name_as_both_symlink_and_directory_is_rejected() {
         peer.send_message(&open_ended(0, "", &[("d", LINK)]));
         let piece = Message::More {
             list: list(&[("d", DIR)], 0),
-            subs: vec![SubdirFlags { is_walked: true, is_implied: false }],
+            subs: vec![SubdirFlags { is_walked: true, ..SubdirFlags::default() }],
             problems: Vec::new(),
             notes: Vec::new(),
             last: true,

@@ -487,7 +487,7 @@ pub fn listing(id: DirId, path: &str, entries: &[(&str, u32)]) -> DirListing {
         id,
         path: RelPath::parse(path.as_bytes()).expect("a path"),
         list: list(entries, 5).into(),
-        subs: subs.map(|_| SubdirFlags { is_walked: true, is_implied: false }).collect(),
+        subs: subs.map(|_| SubdirFlags { is_walked: true, ..SubdirFlags::default() }).collect(),
         ..DirListing::default()
     }
 }

@@ -576,7 +576,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let is_walked = (entry.has_content || is_implied || is_numbered) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
-            SubdirFlags { is_walked, is_implied },
+            SubdirFlags { is_walked, is_implied, is_named: !entry.has_content },
             NumberedDir { path, is_walked, has_content: entry.has_content },
         )))
     }

@@ -279,10 +279,11 @@ impl PushEncoder {
             let mut converted = self.entry(path.clone(), entry);
             if entry.is_dir() {
                 let sub = subs.next().copied().unwrap_or_default();
+                converted.has_content = sub.is_walked && !sub.is_named;
                 // A named directory, or only a leading element of an argument.
-                let is_marked = sub.is_implied && self.terms.protocol >= 30;
-                converted.is_top_dir = listing.is_named && sub.is_walked && !sub.is_implied || is_marked;
-                converted.has_content = sub.is_walked && !sub.is_implied;
+                let is_leading = sub.is_implied || sub.is_walked && sub.is_named && self.is_incremental();
+                let is_marked = is_leading && self.terms.protocol >= 30;
+                converted.is_top_dir = listing.is_named && converted.has_content || is_marked;
                 let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
                 let own =
                     OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };

@@ -275,7 +275,7 @@ impl Acceptor {
         loop {
             spare = spare.or_else(|| listener.as_fd().try_clone_to_owned().ok());
             let accepted = match listener.accept().await {
-                Err(_) if spare.take().is_some() => listener.accept().await,
+                Err(error) if sys::lacks_descriptors(&error) && spare.take().is_some() => listener.accept().await,
                 accepted => accepted,
             };
             match accepted {
