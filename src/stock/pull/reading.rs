@@ -571,9 +571,10 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         }
         let is_implied = entry.is_top_dir && !entry.has_content;
         let recurses = self.intake.options.select.recurse != Recurse::No || self.intake.options.select.relative;
-        // At the server, a directory without content is walked as well: its item needs the index of its list.
-        let is_numbered = self.intake.is_incremental() && self.intake.reports_items();
-        let is_walked = (entry.has_content || is_implied || is_numbered) && recurses;
+        // A directory without content may have entries in a whole list. At the server, its item needs the index of its
+        // own list.
+        let may_have_entries = !self.intake.is_incremental() || self.intake.reports_items();
+        let is_walked = (entry.has_content || is_implied || may_have_entries) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
             SubdirFlags { is_walked, is_implied, is_named: !entry.has_content },

@@ -51,6 +51,7 @@ pub struct PushEncoder {
     tokens: TokenEncoder,
     digest_len_bytes: usize,
     list_options: ListOptions,
+    no_implied_dirs: bool,
     opening: Vec<u8>,
     events: Arc<EventQueue>,
     /// The item of the file under way, if it is reported after that.
@@ -141,6 +142,7 @@ impl PushEncoder {
                 .map_err(failed)?,
             digest_len_bytes: terms.sums.digest_len_bytes(),
             list_options,
+            no_implied_dirs: options.select.no_implied_dirs,
             opening,
             events,
             under_way: None,
@@ -280,8 +282,10 @@ impl PushEncoder {
             if entry.is_dir() {
                 let sub = subs.next().copied().unwrap_or_default();
                 converted.has_content = sub.is_walked && !sub.is_named;
-                // A named directory, or only a leading element of an argument.
-                let is_leading = sub.is_implied || sub.is_walked && sub.is_named && self.is_incremental();
+                // A leading element of an argument, also if another one names it. The receiver gives no attributes to
+                // such a directory under --no-implied-dirs, but must expect its list.
+                let implies = !self.no_implied_dirs || self.is_incremental();
+                let is_leading = sub.is_implied || sub.is_walked && sub.is_named && implies;
                 let is_marked = is_leading && self.terms.protocol >= 30;
                 converted.is_top_dir = listing.is_named && converted.has_content || is_marked;
                 let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
