@@ -111,6 +111,16 @@ synctest!(remote_list, between machines, |w: World| {
     w.agree(&["-ai", "--files-from=:list"]).exits(23).prints(">f+++++++++ d/x");
 });
 
+synctest!(remote_list_of_a_root_and_names_below, between machines, |w: World| {
+    w.source(TREE).dest("d/old").file("list", ".\nd/x\nd/y/z\n");
+    w.agree(&["-ai", "--delete", "--files-from=:list"]).exits(0).prints(">f+++++++++ d/x");
+});
+
+synctest!(remote_list_without_paths, between machines, |w: World| {
+    w.source("d/x e/f/y").dest("").file("list", "d/x\ne/f/y\n");
+    w.agree(&["-ai", "--no-R", "--files-from=:list"]).exits(0).prints(">f+++++++++ x");
+});
+
 synctest!(remote_list_separated_by_nul, between machines, |w: World| {
     w.source(TREE).dest("old d/old").file("list", "a\0#h\0d/y/z");
     w.agree(&["-ai0", "--files-from=far:list"]).exits(0).prints(">f+++++++++ d/y/z");

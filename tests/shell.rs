@@ -151,6 +151,7 @@ fn remote_command_line_matches_rsync() {
         }
     }
     scene.same_line("-e ./rec --files-from=:far host:s d", &[]);
+    scene.same_line("-e ./rec --files-from=:far -0 --no-R host:s d", &[]);
     scene.same_line("-e ./rec --files-from=host:far -0 host:s d", &[]);
     scene.same_line("-e ./rec host:s", &[]);
     scene.same_line("-e ./rec -rvn host:s", &[]);

@@ -418,6 +418,7 @@ impl WordList<'_> {
             Some(FilesFrom::Far(path) | FilesFrom::Sent(path)) => {
                 self.path("--files-from", path);
                 self.word(args.from0, "--from0");
+                self.word(!select.relative, "--no-relative");
             }
             Some(_) if !self.push => {
                 self.word(true, "--files-from=-");
