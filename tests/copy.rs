@@ -488,6 +488,28 @@ counts_repeated_names!(
     ["src/a/b/x", "src/c/d/y", "src/a/b/z", "src/a/b/x", "src/c/d"]
 );
 
+/// Declares a case with directories that several arguments name, with and without incremental recursion.
+macro_rules! counts_overlapping_arguments {
+    ($name:ident, [$($option:expr),*], [$($operand:expr),+ $(,)?]) => {
+        synctest!($name, |w: World| {
+            w.source("d/e/f/w d/e/z d/y g/ x").tree("t", "d/e/q d/y x");
+            for recursion in ["--inc-recursive", "--no-inc-recursive"] {
+                let options = ["-a", "--stats", recursion, $($option),*];
+                w.once().agree_paths(&options, &[$($operand),+, "dst/"]).exits(0);
+            }
+        });
+    };
+}
+
+counts_overlapping_arguments!(a_source_that_is_given_twice, [], ["src/", "src/"]);
+counts_overlapping_arguments!(a_source_that_is_given_five_times, [], ["src/", "src/", "src/", "src/", "src/"]);
+counts_overlapping_arguments!(a_source_that_is_given_twice_before_others, [], ["src/", "src/.", "t/", "t/"]);
+counts_overlapping_arguments!(a_source_and_a_directory_in_it, [], ["src/", "src/d"]);
+counts_overlapping_arguments!(directories_in_directories_with_paths, ["-R"], ["src/./d", "src/./d/e", "src/./d/e/f"]);
+counts_overlapping_arguments!(path_of_an_earlier_argument_further_on, ["-R"], ["src/d/e/f", "src/./g", "src/d/e"]);
+counts_overlapping_arguments!(path_of_an_earlier_argument_continued, ["-R"], ["src/x", "src/d/y", "src/d/e/"]);
+counts_overlapping_arguments!(the_same_path_in_two_sources, ["-R"], ["src/./d/e", "t/./d/e"]);
+
 synctest!(append_keeps_existing_data, |w: World| {
     w.source("a=longer").dest("a=long");
     w.agree(&["-rvv", "--append"]).exits(0);

@@ -89,6 +89,7 @@ impl Terms<'_> {
         let select = &self.options.select;
         SourceWalk {
             wanted,
+            is_incremental: !select.no_inc_recursive,
             links: self.options.preserve.links,
             copy_links: select.copy_links,
             copy_unsafe_links: select.copy_unsafe_links,

@@ -21,6 +21,7 @@ use crate::walk::source_dir::SourceDir;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::now_unix;
 use crate::work::parallel;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub struct SourceWalk<'a> {
     pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
+    /// rsync would list one directory after the other during the copy.
+    pub is_incremental: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
     /// Whose symlinks may lead to per-directory rule files.
@@ -99,7 +102,9 @@ impl SourceWalk<'_> {
         }
         // An entry that several sources have counts once for each of them, as in rsync's list.
         for entry in &found.source.entries {
-            found.tally.list(entry.kind(), entry.len_bytes, found.source.name(entry).len());
+            let name = found.source.name(entry);
+            let times = times_of(&origins, name, entry);
+            (0..times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
         }
         found.source.sort();
         if origins.len() > 1 {
@@ -163,11 +168,7 @@ impl SourceWalk<'_> {
                         found.renamed_from = Some(named.name.clone());
                     }
                     let looked = self.look(&place, &named.name, &found.path, named.followed);
-                    if self.add(found, index, &place, (&named.name, name), looked, origin)
-                        && let Some(entry) = found.source.entries.last()
-                    {
-                        (1..named.times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
-                    }
+                    self.add(found, index, &place, (&named.name, name), looked, origin);
                 }
             }
         }
@@ -279,7 +280,7 @@ impl SourceWalk<'_> {
             return false;
         }
         let is_mount_point = Self::is_mount_point(origin, &stat);
-        if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true }) {
+        if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true, .. }) {
             return false;
         }
         let entry = found.source.push(called, &stat);
@@ -473,8 +474,8 @@ impl SourceWalk<'_> {
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
             let Some(place) = &found.places[index] else { continue };
-            let (content, followed, source_name) = match &origin.listing {
-                Listing::All { below } => {
+            let (content, followed, source_name, times) = match &origin.listing {
+                Listing::All { below, times } => {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
                     let is_excluded = || {
@@ -485,15 +486,12 @@ impl SourceWalk<'_> {
                         continue;
                     }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
-                    (if *below { NamedContent::Full } else { NamedContent::None }, false, name)
+                    (if *below { NamedContent::Full } else { NamedContent::None }, false, name, *times)
                 }
                 Listing::Named(names) => {
-                    // A renamed entry is the only one.
-                    let called = |named: &NamedEntry| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
-                    let Ok(at) = names.binary_search_by(called) else { continue };
-                    let named = &names[at];
+                    let Some(named) = find_named(names, name) else { continue };
                     implied &= named.implied;
-                    (named.content, named.followed, named.name.as_slice())
+                    (named.content, named.followed, named.name.as_slice(), named.content_times)
                 }
             };
             // With one origin the entry comes from it. With several, each is examined.
@@ -517,7 +515,7 @@ impl SourceWalk<'_> {
             below.push(Origin {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
-                listing: Listing::All { below: content == NamedContent::Full },
+                listing: Listing::All { below: content == NamedContent::Full, times },
                 chain: origin.chain.clone(),
                 dev: origin.dev,
             });
@@ -538,7 +536,42 @@ impl SourceWalk<'_> {
                 });
             }
         }
+        if self.is_incremental {
+            leave_out_repeated(&mut below);
+        }
         (below, implied)
+    }
+}
+
+/// Leaves out what rsync does not list if it recurses incrementally: as long as a directory follows itself in the list,
+/// every second one.
+fn leave_out_repeated(below: &mut Vec<Origin>) {
+    let (mut first, mut all_times, mut is_over) = (None, 0, false);
+    below.retain(|Origin { base, path, listing, .. }| {
+        let Listing::All { times, .. } = listing else { return true };
+        let is_first = first.is_none();
+        let (first_base, first_path) = first.get_or_insert_with(|| (base.clone(), path.clone()));
+        is_over |= !Arc::ptr_eq(first_base, base) || *first_path != *path;
+        all_times += if is_over { 0 } else { *times };
+        is_first || is_over
+    });
+    let mut listings = below.iter_mut().map(|origin| &mut origin.listing);
+    if let Some(Listing::All { times, .. }) = listings.find(|listing| matches!(listing, Listing::All { .. })) {
+        *times = all_times.div_ceil(2);
+    }
+}
+
+/// Returns the entry that is called `name` in the transfer. A renamed entry is the only one.
+fn find_named<'a>(names: &'a [NamedEntry], name: &[u8]) -> Option<&'a NamedEntry> {
+    let called = |named: &NamedEntry| named.renamed.as_deref().unwrap_or(&named.name).cmp(name);
+    names.binary_search_by(called).ok().map(|at| &names[at])
+}
+
+/// Returns how often rsync's list has an entry because of its origin.
+fn times_of(origins: &[Origin], name: &[u8], entry: &Entry) -> u64 {
+    match &origins[entry.origin as usize].listing {
+        Listing::All { times, .. } => *times,
+        Listing::Named(names) => find_named(names, name).map_or(1, |named| named.times),
     }
 }
 
@@ -574,8 +607,7 @@ fn vanished(full: &[u8]) -> Problem {
 
 /// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.
 fn drop_duplicates(list: &mut DirList) {
-    let dirs: std::collections::HashSet<Vec<u8>> =
-        list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
+    let dirs: HashSet<Vec<u8>> = list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
     let mut keep = Vec::with_capacity(list.len());
     let mut last: Option<(&[u8], bool)> = None;
     for entry in &list.entries {

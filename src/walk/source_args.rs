@@ -212,6 +212,7 @@ impl NodeBuilder {
                     implied: true,
                     followed: true,
                     times: u64::from(counts(depth, node.children.contains_key(part))),
+                    content_times: 0,
                 },
             );
             node = node.children.entry(part.clone()).or_default();
@@ -239,7 +240,14 @@ impl NodeBuilder {
     }
 
     fn build(self) -> Node {
-        let all = self.all.into_iter().map(|(base, dir, below)| (base, dir, Listing::All { below }));
+        let mut all: Vec<(Arc<Base>, RelPath, Listing)> = Vec::new();
+        for (base, dir, below) in self.all {
+            let same = all.iter_mut().find(|(b, d, _)| Arc::ptr_eq(b, &base) && *d == dir);
+            match same {
+                Some((_, _, Listing::All { times, .. })) => *times += 1,
+                _ => all.push((base, dir, Listing::All { below, times: 1 })),
+            }
+        }
         let named = self.named.into_iter().map(|(base, dir, mut names)| {
             // Merge entries that were named more than once.
             names.sort_by(|a, b| {
@@ -252,13 +260,16 @@ impl NodeBuilder {
                 let same = a.name == b.name;
                 a.implied &= b.implied || !same;
                 a.followed |= b.followed && same;
-                a.times += if same { b.times } else { 0 };
+                if same {
+                    a.times += b.times;
+                    a.content_times += b.content_times;
+                }
                 same
             });
             (base, dir, Listing::Named(Arc::new(names)))
         });
         Node {
-            origins: all.chain(named).collect(),
+            origins: all.into_iter().chain(named).collect(),
             children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
         }
     }
@@ -395,6 +406,7 @@ impl<'a> Gatherer<'a> {
 
     /// Returns the open directory of a path. Each is opened only once.
     fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
+        let dir = dir.strip_suffix(b"/.").filter(|dir| !dir.is_empty()).unwrap_or(dir);
         let dir = if dir.is_empty() { b"." } else { dir };
         if let Some(base) = self.bases.get(dir) {
             return Ok(base.clone());
@@ -443,11 +455,7 @@ impl<'a> Gatherer<'a> {
             return Ok(());
         }
         let content = if self.select.recurse == Recurse::Full { NamedContent::Full } else { NamedContent::None };
-        self.tree.name(
-            &base,
-            &RelPath::root(),
-            NamedEntry { name: name.to_vec(), renamed: None, content, implied: false, followed: false, times: 1 },
-        );
+        self.tree.name(&base, &RelPath::root(), NamedEntry::of_argument(name, content, false));
         if is_dir && content == NamedContent::Full {
             self.out.whole.push((base, RelPath::root().join(name)));
         }
@@ -641,11 +649,7 @@ impl<'a> Gatherer<'a> {
             _ => NamedContent::None,
         };
         let (node, dir) = self.imply(base, leading);
-        node.name(
-            base,
-            &dir,
-            NamedEntry { name: last.clone(), renamed: None, content: what, implied: false, followed, times: 1 },
-        );
+        node.name(base, &dir, NamedEntry::of_argument(last, what, followed));
         if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
@@ -657,14 +661,19 @@ impl Gatherer<'_> {
     /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
     /// listed again; with incremental recursion only the topmost one is.
     fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut NodeBuilder, RelPath) {
+        let is_whole = self.lists_first;
         let shared = match &self.led {
-            Some((before, parts)) if Arc::ptr_eq(before, base) => {
-                parts.iter().zip(leading).take_while(|(a, b)| a == b).count()
+            Some((before, parts)) if is_whole || Arc::ptr_eq(before, base) => {
+                let shared = parts.iter().zip(leading).take_while(|(a, b)| a == b).count();
+                // rsync compares as far as the last common slash.
+                let is_prefix = shared == parts.len() && shared < leading.len();
+                shared.saturating_sub(usize::from(is_whole && is_prefix))
             }
             _ => 0,
         };
-        self.led = Some((base.clone(), leading.to_vec()));
-        let is_whole = self.lists_first;
+        if shared < leading.len() {
+            self.led = Some((base.clone(), leading.to_vec()));
+        }
         self.tree.imply(base, leading, |depth, is_known| !is_known || depth >= shared && (depth == 0 || is_whole))
     }
 

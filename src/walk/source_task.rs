@@ -28,6 +28,8 @@ pub enum Listing {
     All {
         /// Whether its subdirectories are walked, or only listed themselves (`-d`).
         below: bool,
+        /// How often rsync lists it.
+        times: u64,
     },
     /// The entries named by arguments: sorted by their names at the source, without duplicates.
     Named(Arc<Vec<NamedEntry>>),
@@ -48,6 +50,16 @@ pub struct NamedEntry {
     pub followed: bool,
     /// How often rsync's list counts it. Over all places where the entry is named, the sum is at least 1.
     pub times: u64,
+    /// How often its content takes part.
+    pub content_times: u64,
+}
+
+impl NamedEntry {
+    /// Returns the entry that an argument names.
+    pub fn of_argument(name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
+        let content_times = u64::from(content != NamedContent::None);
+        NamedEntry { name: name.to_vec(), renamed: None, content, implied: false, followed, times: 1, content_times }
+    }
 }
 
 /// Which part of a named directory's content takes part.
