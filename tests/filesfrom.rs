@@ -126,6 +126,30 @@ synctest!(remote_list_separated_by_nul, between machines, |w: World| {
     w.agree(&["-ai0", "--files-from=far:list"]).exits(0).prints(">f+++++++++ d/y/z");
 });
 
+/// Under `-m`, rsync keeps an empty directory that its list has twice, unless it is the last entry of the list.
+pub fn pruned_of_names(w: &World, version: &str) {
+    w.source("a/1 g/ h/i/ k/l/ k/m/ z/");
+    w.dest("a/1 g/ h/i/ k/l/ k/m/ old z/").keep_dest();
+    for (recurses, list) in [
+        ("--dirs", ".\na\n"),
+        ("--dirs", "g\n.\nz\n"),
+        ("--dirs", ".\nk/l\n"),
+        ("--dirs", "./\n.\n"),
+        ("-r", "g\nh\ng\n"),
+        ("-r", "k\na\nk/m\nk\n"),
+    ] {
+        w.restore_dest().file("list", list);
+        w.agree(&["-lptgoDim", version, "--delete", recurses, "--files-from=list"]).exits(0);
+    }
+    let named: [&[&str]; 3] = [&["src/", "src/"], &["src/", "src/k", "src/k/m"], &["src/h", "src/", "src/z"]];
+    for names in named {
+        w.restore_dest();
+        w.agree_paths(&["-aim", version, "--delete"], &[names, &["dst/"]].concat()).exits(0);
+    }
+}
+
+synctest!(pruning_of_named_directories, |w: World| pruned_of_names(&w, "--protocol=32"));
+
 synctest!(missing_base_directory_exits_3, |w: World| {
     w.not_pulled("rsync's client loses the connection before it prints the error");
     w.source("a").dest("").file("list", "a\n");

@@ -1,6 +1,7 @@
 //! Sessions with a stock rsync by its own protocol. These cases run both ways on every run of the tests; the routes
 //! `stock-push` and `stock-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
+use crate::filesfrom::pruned_of_names;
 use crate::kit::{Acl, OLD, TREE, World, copies, oracle, report_skip, synctest, write_script};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -70,6 +71,9 @@ pub fn partly_named_directories(w: &World, version: &str) {
 
 synctest!(partly_named_directories_of_protocol_32, with stock, |w: World| partly_named_directories(&w, "--protocol=32"));
 synctest!(partly_named_directories_of_protocol_29, with stock, |w: World| partly_named_directories(&w, "--protocol=29"));
+
+synctest!(pruning_of_named_directories, with stock, |w: World| pruned_of_names(&w, "--protocol=32"));
+synctest!(pruning_of_named_directories_of_protocol_29, with stock, |w: World| pruned_of_names(&w, "--protocol=29"));
 
 /// The root, which only a dot implies, keeps its attributes.
 pub fn root_that_is_not_implied(w: &World) {

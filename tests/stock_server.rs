@@ -1,6 +1,7 @@
 //! The server's end of copies of a stock rsync: rsync calls rsync in one twin and sparsync in the other. The routes
 //! `served-push` and `served-pull` of `SPARSYNC_TEST_ROUTES` run all other cases, too.
 
+use crate::filesfrom::pruned_of_names;
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
 use crate::stock::{
     acls, attributes, missing_arguments, names_below_a_dot, partly_named_directories, root_that_is_not_implied,
@@ -195,6 +196,8 @@ synctest!(partly_named_directories_of_protocol_32, with client, |w: World| {
 synctest!(partly_named_directories_of_protocol_29, with client, |w: World| {
     partly_named_directories(&w, "--protocol=29");
 });
+synctest!(pruning_of_named_directories, with client, |w: World| pruned_of_names(&w, "--protocol=32"));
+synctest!(pruning_of_named_directories_of_protocol_29, with client, |w: World| pruned_of_names(&w, "--protocol=29"));
 synctest!(root_without_implied_directories, with client, |w: World| root_that_is_not_implied(&w));
 
 synctest!(names_of_a_list_piecewise, with client, |w: World| {

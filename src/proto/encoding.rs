@@ -387,8 +387,8 @@ pub(super) fn put_piece(
         let what = format_args!("are {} for {dirs} directories in the list", subs.len());
         return Err(w.refuse("subdirectories", what));
     }
-    for SubdirFlags { is_walked, is_implied, is_named: _ } in subs {
-        w.flags(&[*is_walked, *is_implied]);
+    for SubdirFlags { is_walked, is_implied, is_named: _, is_repeated } in subs {
+        w.flags(&[*is_walked, *is_implied, *is_repeated]);
     }
     put_problems(w, problems, notes)
 }
@@ -400,8 +400,8 @@ pub(super) fn get_piece(r: &mut Reader) -> Result<Piece> {
     let list = list::get(r, EntryNames::Elements)?;
     let mut subs = Vec::with_capacity(dirs_of(&list));
     for _ in 0..dirs_of(&list) {
-        let [is_walked, is_implied] = r.flags::<2>("subdirectories")?;
-        subs.push(SubdirFlags { is_walked, is_implied, is_named: false });
+        let [is_walked, is_implied, is_repeated] = r.flags::<3>("subdirectories")?;
+        subs.push(SubdirFlags { is_walked, is_implied, is_repeated, is_named: false });
     }
     let (problems, notes) = get_problems(r)?;
     Ok((list, subs, problems, notes))

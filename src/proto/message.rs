@@ -191,6 +191,8 @@ pub struct SubdirFlags {
     pub is_implied: bool,
     /// Its content was not listed as a whole; see [`DirListing::is_named`], which a sparsync peer receives instead.
     pub is_named: bool,
+    /// rsync's list has it more than once, because of several arguments.
+    pub is_repeated: bool,
 }
 
 /// The digest that verifies the content of a file; see [`crate::digest::By`].

@@ -351,7 +351,8 @@ impl DestWalk<'_> {
                             step.decision.in_the_way = plan::InTheWay::Nothing;
                         }
                         let task_id = flags.is_walked.then_some(TaskId::of(0));
-                        plan.subdirs.push(SubDir { step, task_id, implied: flags.is_implied });
+                        let SubdirFlags { is_implied: implied, is_repeated, .. } = flags;
+                        plan.subdirs.push(SubDir { step, task_id, implied, is_repeated });
                     }
                     false if step.decision.action == Action::Keep && !self.unchanged && !is_shared => {}
                     false => plan.steps.push(step),
@@ -383,15 +384,20 @@ impl DestWalk<'_> {
     }
 
     /// Drops empty directories (`-m`) unless a rule of the command line protects them. What the destination has under
-    /// their names becomes extra. Returns the task numbers of the dropped directories.
-    pub fn prune(&self, plan: &mut DirPlan, is_bare: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
+    /// their names becomes extra. `has_last`: the last subdirectory is the last entry of the whole list. Returns the task
+    /// numbers of the dropped directories.
+    pub fn prune(&self, plan: &mut DirPlan, has_last: bool, is_bare: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
         let mut pruned = Vec::new();
         let dest = std::mem::take(&mut plan.dest);
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         let mut extras = self.extras(plan, &chain);
-        for sub in std::mem::take(&mut plan.subdirs) {
+        let subdirs = std::mem::take(&mut plan.subdirs);
+        let last = subdirs.last().map(|sub| sub.step.source).filter(|_| has_last);
+        for sub in subdirs {
             let path = plan.listing.path.join(plan.name_of(&sub.step));
-            let is_bare = sub.task_id.is_none_or(&is_bare);
+            // In rsync, the duplicate of a directory counts as its content, unless nothing follows it.
+            let is_held = sub.is_repeated && last != Some(sub.step.source);
+            let is_bare = !is_held && sub.task_id.is_none_or(&is_bare);
             if !is_bare || !delete::may_prune(self.receiver_chain, &path) {
                 plan.subdirs.push(sub);
                 continue;

@@ -50,6 +50,8 @@ pub struct SubDir {
     pub task_id: Option<TaskId>,
     /// It is only a leading element under `-R --no-implied-dirs`: created if missing, otherwise left unchanged.
     pub implied: bool,
+    /// See [`SubdirFlags::is_repeated`].
+    pub is_repeated: bool,
 }
 
 impl SubDir {

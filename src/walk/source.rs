@@ -21,7 +21,7 @@ use crate::walk::source_dir::SourceDir;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::now_unix;
 use crate::work::parallel;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -107,13 +107,14 @@ impl SourceWalk<'_> {
             (0..times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
         }
         found.source.sort();
+        let repeated = repeated_dirs(&found.source, &origins);
         if origins.len() > 1 {
             drop_duplicates(&mut found.source);
         }
         if let Some(contents) = &self.contents {
             self.digest_long(&mut found, contents);
         }
-        let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref());
+        let tasks = self.tasks_below(&mut found, &origins, task.node.as_deref(), &repeated);
         (found, tasks)
     }
 
@@ -432,7 +433,13 @@ impl SourceWalk<'_> {
     }
 
     /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
-    fn tasks_below(&self, found: &mut ListedDir, origins: &[Origin], node: Option<&Node>) -> Vec<(u32, SourceTask)> {
+    fn tasks_below(
+        &self,
+        found: &mut ListedDir,
+        origins: &[Origin],
+        node: Option<&Node>,
+        repeated: &HashSet<Vec<u8>>,
+    ) -> Vec<(u32, SourceTask)> {
         let (mut tasks, mut problems) = (Vec::new(), Vec::new());
         // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
         let mut is_first = found.path.is_root() && found.is_named;
@@ -444,7 +451,8 @@ impl SourceWalk<'_> {
             let name = found.source.name(entry);
             let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
             let is_named = is_named(&below);
-            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named });
+            let is_repeated = repeated.contains(name);
+            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named, is_repeated });
             if below.is_empty() {
                 continue;
             }
@@ -603,6 +611,18 @@ fn now() -> Time {
 
 fn vanished(full: &[u8]) -> Problem {
     Problem::new([b"file has vanished: \"", full, b"\""].concat(), Weight::Vanished)
+}
+
+/// Returns the names of the directories that rsync's list has more than once.
+fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
+    if let [Origin { listing: Listing::All { times: 1, .. }, .. }] = origins {
+        return HashSet::new();
+    }
+    let mut times: HashMap<&[u8], u64> = HashMap::new();
+    for entry in list.entries.iter().filter(|entry| entry.is_dir()) {
+        *times.entry(list.name(entry)).or_default() += times_of(origins, list.name(entry), entry);
+    }
+    times.into_iter().filter(|(_, times)| *times > 1).map(|(name, _)| name.to_vec()).collect()
 }
 
 /// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.

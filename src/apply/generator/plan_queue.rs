@@ -336,10 +336,12 @@ impl<'a> PlanPool<'a> {
     pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<(), Error> {
         let order = self.order();
         let mut pruned = HashSet::new();
+        let last = self.parent_of_last();
         // Children come after their parents in the order, so in reverse each directory knows what is left of its own.
         for &task_id in order.iter().rev() {
             let mut plan = self.held.remove(&task_id).expect("the order is of plans that are held");
-            pruned.extend(self.plans.walk().prune(&mut plan, |t| self.held.get(&t).is_none_or(DirPlan::is_bare)));
+            let is_bare = |task_id| self.held.get(&task_id).is_none_or(DirPlan::is_bare);
+            pruned.extend(self.plans.walk().prune(&mut plan, last == Some(task_id), is_bare));
             self.held.insert(task_id, plan);
         }
         for task_id in order.iter().filter(|task_id| pruned.contains(task_id)) {
@@ -347,6 +349,19 @@ impl<'a> PlanPool<'a> {
             left(Findings::of(&mut plan))?;
         }
         Ok(())
+    }
+
+    /// Returns the directory that has the last entry of the whole list, if that is a directory.
+    fn parent_of_last(&self) -> Option<TaskId> {
+        let mut parent = self.plans.root();
+        loop {
+            let sub = self.held.get(&parent)?.subdirs.last()?;
+            let is_empty = |task_id| self.held.get(&task_id).is_none_or(|plan| plan.listing.source.entries.is_empty());
+            match sub.task_id {
+                Some(below) if !is_empty(below) => parent = below,
+                _ => return Some(parent),
+            }
+        }
     }
 
     /// Calls `change` for every held directory; it returns the new time of a directory that it changed. Decisions that

@@ -73,6 +73,8 @@ pub struct FileEntry {
     pub is_top_dir: bool,
     /// Whether the content of a directory is part of the transfer. Always true before protocol 30.
     pub has_content: bool,
+    /// Whether the list has the directory more than once; see [`super::sort::drop_duplicates`].
+    pub is_repeated: bool,
 }
 
 impl FileEntry {
@@ -99,6 +101,7 @@ impl FileEntry {
             xattrs: None,
             is_top_dir: false,
             has_content: true,
+            is_repeated: false,
         }
     }
 

@@ -50,6 +50,7 @@ pub fn drop_duplicates(entries: &mut [FileEntry], sorted: &[u32], protocol: u8) 
             let (is_top_dir, has_content) = (new.is_top_dir, new.has_content);
             entries[rival_at].is_top_dir |= is_top_dir;
             entries[rival_at].has_content |= has_content;
+            entries[rival_at].is_repeated = true;
         }
         dropped.push(place);
     }

@@ -126,7 +126,7 @@ fn described(max: usize) -> impl Strategy<Value = (DirList, Vec<SubdirFlags>)> {
         let dirs = list.entries.iter().filter(|entry| entry.is_dir()).count();
         let bit = |at: usize| random >> (at % 64) & 1 == 1;
         let subs = (0..dirs)
-            .map(|at| SubdirFlags { is_walked: bit(2 * at), is_implied: bit(2 * at + 1), is_named: false })
+            .map(|at| SubdirFlags { is_walked: bit(2 * at), is_implied: bit(2 * at + 1), ..SubdirFlags::default() })
             .collect();
         (list, subs)
     })

@@ -231,7 +231,7 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
     refused("setup flags", &frame(1, "20"), "setup flags has unknown bits (0x20)");
     refused("directory flags", &frame(4, "20"), "directory flags has unknown bits (0x20)");
     refused("tally flags", &frame(21, "02"), "tally flags has unknown bits (0x02)");
-    refused("subdirectory", &dir(&format!("01 6e 00 01|61 {SUB} 04")), "subdirectories has unknown bits (0x04)");
+    refused("subdirectory", &dir(&format!("01 6e 00 01|61 {SUB} 08")), "subdirectories has unknown bits (0x08)");
 }
 
 #[test]

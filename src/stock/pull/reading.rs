@@ -577,7 +577,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let is_walked = (entry.has_content || is_implied || may_have_entries) && recurses;
         let is_implied = is_implied && !named_dirs.contains(&entry.path);
         Ok(Some((
-            SubdirFlags { is_walked, is_implied, is_named: !entry.has_content },
+            SubdirFlags { is_walked, is_implied, is_named: !entry.has_content, is_repeated: entry.is_repeated },
             NumberedDir { path, is_walked, has_content: entry.has_content },
         )))
     }

@@ -279,6 +279,7 @@ impl PushEncoder {
             let name = listing.list.name(entry);
             let path = path::join(listing.path.as_bytes(), name);
             let mut converted = self.entry(path.clone(), entry);
+            let mut times = 1;
             if entry.is_dir() {
                 let sub = subs.next().copied().unwrap_or_default();
                 converted.has_content = sub.is_walked && !sub.is_named;
@@ -293,10 +294,13 @@ impl PushEncoder {
                     OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
                 below.push((self.next_dir, own));
                 self.next_dir += 1;
+                // Under `-m`, the receiver keeps an empty directory that is in a whole list twice.
+                times += usize::from(sub.is_repeated && !self.is_incremental());
             }
-            self.lists.entry(&converted, out);
+            (0..times).for_each(|_| self.lists.entry(&converted, out));
             if !self.is_incremental() {
-                self.all.push((path, entry.is_dir(), FileId { dir: listing.id, entry: at }));
+                let listed = (path, entry.is_dir(), FileId { dir: listing.id, entry: at });
+                self.all.extend(std::iter::repeat_n(listed, times));
             }
         }
         let gaps = self.missing_args(&listing.list, has_root, out);
