@@ -195,6 +195,7 @@ synctest!(relative_cuts_at_slash_dot_slash, |w: World| {
 synctest!(relative_cuts_at_the_first_slash_dot_slash, |w: World| {
     w.source("d/y/z").dest("");
     w.agree_paths(&["-aiR"], &["./src/./d/./y/z", "dst"]).exits(0);
+    w.agree_paths(&["-aiR", "--no-inc-recursive"], &["src/.//./d/./y/z", "new"]).exits(0).prints("./");
 });
 
 synctest!(relative_with_an_absolute_source, |w: World| {

@@ -42,16 +42,22 @@ synctest!(listed_names, with stock, |w: World| {
 
 /// Names whose first element is a dot, so that the list has the root, whose other entries are not extra.
 pub fn names_below_a_dot(w: &World, version: &str) {
-    w.source("a d/x").dest("a@-5 extra d/extra src/a@-5 src/extra").file("list", "./a\n./d/x\n").keep_dest();
-    for list in ["--files-from=list", "--files-from=:list"] {
-        w.agree(&["-aiR", version, "--delete", list]).exits(0).prints("d/x");
-        w.restore_dest();
+    w.source("a d/x").dest("a@-5 extra d/extra src/a@-5 src/extra").keep_dest();
+    for text in ["./a\n./d/x\n", "./././a\nd/x\n"] {
+        w.file("list", text);
+        for list in ["--files-from=list", "--files-from=:list"] {
+            w.agree(&["-aiR", version, "--delete", list]).exits(0).prints("d/x");
+            w.restore_dest();
+        }
     }
     let named: [&[&str]; 4] =
         [&["./src/a", "./src/d"], &["./src/none"], &["--exclude=a", "./src/a"], &["./none/x", "./src/d"]];
     for names in named {
         w.restore_dest();
         w.agree_paths(&["-aiR", version, "--delete"], &[names, &["dst/"]].concat()).prints("./");
+    }
+    for (from, to) in [("src/././a", "new/"), ("src/.//./d/x", "other/")] {
+        w.agree_paths(&["-aiR", version], &[from, to]).exits(0).prints("./");
     }
 }
 

@@ -10,6 +10,7 @@ use crate::options::select::{MissingArgs, Recurse};
 use crate::options::{ArgStyle, FilesFrom};
 use crate::path;
 use crate::proto::{DirListing, Roots};
+use crate::walk::arg_path::implies_root;
 use crate::walk::run_context::Terms;
 use std::collections::HashSet;
 
@@ -170,7 +171,7 @@ impl RequestedPaths {
                 is_wild = true;
                 continue;
             }
-            if relative && name.starts_with(b"./") {
+            if relative && (name.starts_with(b"./") || implies_root(rest)) {
                 leading.insert(b".".to_vec());
             }
             let whole = kept.join(&b'/');

@@ -24,6 +24,12 @@ pub fn find_marker(arg: &[u8]) -> Option<usize> {
     arg.windows(3).position(|window| window == b"/./")
 }
 
+/// Whether the part of an argument that `-R` keeps begins with `./` and a name.
+pub fn implies_root(kept: &[u8]) -> bool {
+    let start = kept.iter().position(|&b| b != b'/').unwrap_or(kept.len());
+    kept[start..].strip_prefix(b"./").is_some_and(|name| !name.is_empty())
+}
+
 /// Returns the elements of a path, without empty ones and `.`, and with `..` resolved but never above the start. Also
 /// returns whether the path stands for the content of a directory.
 pub fn clean(path: &[u8]) -> (Vec<Vec<u8>>, bool) {

@@ -18,7 +18,9 @@ use crate::options::{Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
-use crate::walk::arg_path::{absolute, as_given, clean, clean_dots, find_marker, resolved, split_kept, trim_slashes};
+use crate::walk::arg_path::{
+    absolute, as_given, clean, clean_dots, find_marker, implies_root, resolved, split_kept, trim_slashes,
+};
 use crate::walk::dir_plan::report_unreadable_attribute;
 use crate::walk::run_context::Terms;
 use crate::walk::source_dir::Base;
@@ -362,13 +364,14 @@ impl<'a> Gatherer<'a> {
                 };
                 if inner.is_empty() {
                     self.insert(&base, &cleaned, content);
-                    self.imply_top(&base, name);
+                    self.imply_top(&base, rest);
                 } else {
                     let shown = path::join(&shown, inner);
                     match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
                         Ok(inner_base) => {
                             let (cleaned, content) = clean(rest);
                             self.insert(&inner_base, &cleaned, content);
+                            self.imply_top(&inner_base, rest);
                         }
                         Err(error) => self.out.problems.push(Problem::new(error.message, Weight::SourceError)),
                     }
@@ -564,14 +567,13 @@ impl<'a> Gatherer<'a> {
             }
         };
         self.insert(&base, &parts, content);
-        self.imply_top(&base, arg);
+        self.imply_top(&base, rest);
         Ok(())
     }
 
-    /// Adds the root's own attributes for a name that begins with `./` and has no other marker.
-    fn imply_top(&mut self, base: &Arc<Base>, name: &[u8]) {
-        let has_dot = name.starts_with(b"./") && name.len() > 2 && find_marker(name).is_none();
-        if !has_dot || self.select.no_implied_dirs {
+    /// Adds the root's own attributes, if the part of a name that `-R` keeps implies them.
+    fn imply_top(&mut self, base: &Arc<Base>, kept: &[u8]) {
+        if !implies_root(kept) || self.select.no_implied_dirs {
             return;
         }
         if self.select.recurse == Recurse::No {
