@@ -64,7 +64,7 @@ pub fn names_below_a_dot(w: &World, version: &str) {
 /// Directories that are named without their content, and other names in them. What is beside these is not extra.
 pub fn partly_named_directories(w: &World, version: &str) {
     w.source("d/e/y d/x").dest("d/e/extra d/extra d/x@-5 extra").keep_dest();
-    for list in ["d\nd/x\n", ".\nd\nd/x\n", "./\nd/e/\n", "d/\nd/e\nd/e/y\n"] {
+    for list in ["d\nd/x\n", "d\nd/e/y\n", ".\nd\nd/x\n", "./\nd/e/\n", "d/\nd/e\nd/e/y\n"] {
         w.restore_dest().file("list", list);
         w.agree(&["-ai", version, "--delete", "--files-from=list"]).exits(0).prints("d/");
     }

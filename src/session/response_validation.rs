@@ -97,24 +97,18 @@ impl ResponseValidator {
             return Err(refuse("to clear", listing.path.as_bytes()));
         }
         let dir = listing.path.as_bytes();
-        let leads = match &self.reach {
-            RequestedPaths::Anywhere => false,
-            RequestedPaths::AnyName => listing.path.is_root(),
-            RequestedPaths::Paths { leading, .. } => {
-                !self.reach.holds(dir) && (dir.is_empty() || leading.contains(dir))
-            }
-        };
-        if !leads && !self.reach.holds(dir) {
-            return Err(refuse("unrequested", dir));
-        }
-        if leads && listing.may_delete {
-            return Err(refuse("to clear", dir));
-        }
+        let leads = !self.reach.has_content(dir);
         // Directories that lead to an argument are sent whatever the rules say.
         let is_leading = |path: &[u8]| match &self.reach {
             RequestedPaths::Anywhere | RequestedPaths::AnyName => false,
             RequestedPaths::Paths { leading, .. } => leads && leading.contains(path),
         };
+        if leads && !(dir.is_empty() || is_leading(dir) || self.reach.holds(dir)) {
+            return Err(refuse("unrequested", dir));
+        }
+        if leads && listing.may_delete {
+            return Err(refuse("to clear", dir));
+        }
         if !listing.itself.is_empty() && !is_leading(dir) {
             self.check_rules(dir, true)?;
         }
@@ -190,9 +184,20 @@ impl RequestedPaths {
         match self {
             RequestedPaths::Anywhere => true,
             RequestedPaths::AnyName => !path.is_empty(),
-            RequestedPaths::Paths { named, with_content, .. } => {
-                let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-                named.contains(path) || ends.any(|end| with_content.contains(&path[..end]))
+            RequestedPaths::Paths { named, .. } => {
+                named.contains(path) || path.contains(&b'/') && self.has_content(path::split_parent(path).0)
+            }
+        }
+    }
+
+    /// Whether the content of a directory was requested.
+    fn has_content(&self, dir: &[u8]) -> bool {
+        match self {
+            RequestedPaths::Anywhere => true,
+            RequestedPaths::AnyName => !dir.is_empty(),
+            RequestedPaths::Paths { with_content, .. } => {
+                let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                ends.chain([dir.len()]).any(|end| with_content.contains(&dir[..end]))
             }
         }
     }

@@ -703,6 +703,15 @@ unrequested!(
     [Message::Dir(Box::new(DirListing { may_delete: true, ..listing(0, "", &[("d", DIR)]) }))]
 );
 unrequested!(
+    deletion_in_a_directory_named_without_its_content_is_rejected,
+    pull(&["-d", "--delete"], &["x/d"]),
+    "rejecting to clear",
+    [
+        Message::Dir(Box::new(DirListing { is_named: true, ..listing(0, "", &[("d", DIR)]) })),
+        Message::Dir(Box::new(DirListing { may_delete: true, ..listing(1, "d", &[]) })),
+    ]
+);
+unrequested!(
     deletion_in_a_parent_of_an_argument_is_rejected,
     pull(&["-rR", "--delete"], &["mine/b"]),
     "rejecting to clear",
