@@ -336,23 +336,29 @@ fn absolute_and_relative_paths_of_one_pull() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    write_script(&top.path().join("shell"), "#!/bin/sh\nshift\ncd /\nexec sh -c \"$*\"\n");
     let path = format!("--rsync-path={}", oracle::rsync().display());
-    let first = format!("h:{}/s/a", top.path().display());
+    let absolute = format!("h:{}/s/a", top.path().display());
+    let relative = |name: &str| format!("h:{}/s/{name}", top.path().display()).replacen('/', "", 1);
+    let text = |path: &str| std::fs::read_to_string(top.path().join("dst").join(path)).unwrap();
     for option in ["--protocol=32", "--no-inc-recursive", "--protocol=29", "--protocol=28"] {
-        let copied = |program: &Path| {
+        let copied = |program: &Path, sources: &[String]| {
             let _ = std::fs::remove_dir_all(top.path().join("dst"));
             let mut run = Command::new(program);
-            run.args(["-rRi", "-e", "./shell", &path, option, &first, "h:s/./!", "h:s/./~", "dst"]);
+            run.args(["-rRi", "-e", "./shell", &path, option, &absolute]).args(sources).arg("dst");
             let output = run.current_dir(top.path()).output().unwrap();
             assert_eq!(output.status.code(), Some(0), "{program:?} {option}: {output:?}");
             let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
             lines.sort();
             lines
         };
-        assert_eq!(copied(oracle::under_test()), copied(oracle::rsync()), "{option}");
-        let text = |path: &str| std::fs::read_to_string(top.path().join("dst").join(path)).unwrap();
+        let marked = [relative("./!"), relative("./~")];
+        assert_eq!(copied(oracle::under_test(), &marked), copied(oracle::rsync(), &marked), "{option}");
         assert_eq!(text("!/d") + &text("~/d"), "twothree", "{option}");
+        // rsync transfers the directories above twice.
+        copied(oracle::under_test(), &[relative("!")]);
+        let kept = top.path().join("s").strip_prefix("/").unwrap().display().to_string();
+        assert_eq!(text(&format!("{kept}/a/b")) + &text(&format!("{kept}/!/d")), "onetwo", "{option}");
     }
 }
 

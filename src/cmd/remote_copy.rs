@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::stock::{self, daemon};
 use crate::transport::link::Patience;
 use crate::trust::peers::Peer;
+use crate::walk::arg_path::rooted;
 use parking_lot::Mutex;
 use std::io::Write;
 use std::time::Duration;
@@ -87,7 +88,11 @@ impl RemoteCopy {
     /// Returns the options of the server for a session in rsync's protocol.
     pub fn stock_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.far.server_words.clone();
-        if stock::needs_whole_list(&self.options, self.far.server_sends) {
+        // With an absolute and a relative path, the sender may have one directory in its list as two.
+        let is_mixed = self.far.server_sends
+            && self.options.select.relative
+            && (1..self.sources.len()).contains(&rooted(&self.sources).len());
+        if is_mixed || stock::needs_whole_list(&self.options, self.far.server_sends) {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words
