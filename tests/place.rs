@@ -475,6 +475,14 @@ synctest!(source_file_changed_since_listing_is_not_removed, |w: World| {
         .warns("Skipping sender remove for changed file: ");
 });
 
+synctest!(remove_source_files_names_files_that_stay, as user, |w: World| {
+    w.source("a").build("src", |t| {
+        t.file("d/b", "b");
+        t.dir("d").owner(1, 1).mode(0o555);
+    });
+    w.agree(&["-a", "--remove-source-files"]).exits(23).warns("sender failed to remove d/b: Permission denied (13)");
+});
+
 synctest!(remove_source_files_with_hard_links, |w: World| {
     w.source("a b==a d/c==a").dest("");
     w.agree(&["-aiH", "--remove-source-files"]).exits(0);

@@ -8,7 +8,7 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::RemoveSource;
 use crate::plan::Action;
-use crate::report::event::{ErrorRole, Event, Problem, Weight};
+use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 
 impl SourceRemoval {
@@ -51,7 +51,8 @@ impl SourceFile {
             Event::Problem(Problem::new(line, Weight::Failed))
         };
         let failed = |what: &str, error: &io::Error| {
-            Event::Problem(Problem::failed(ErrorRole::Sender, what, &self.place.full(&self.name), error))
+            let head = format!("rsync: [{}] {what} ", ErrorRole::Sender.word()).into_bytes();
+            Event::Problem(Problem::new([&head, self.path.as_bytes(), b": ", &errno_words(error)].concat(), Weight::Failed))
         };
         let place = match self.is_parked {
             true => match self.place.reopened() {
