@@ -40,12 +40,45 @@ lists!(missing_names_deleted, "a\nold\n", ["-ai", "--delete-missing-args"]);
 lists!(separated_by_nul, "a\0d/x\0#h\0", ["-ai", "--from0"]);
 lists!(without_relative_names_are_flat, "d/x\nd/y/z\na\n", ["-ai", "--no-R"]);
 lists!(without_implied_directories, "d/x\ne/f\n", ["-ai", "--no-implied-dirs"]);
+lists!(with_rules_for_an_implied_root, "./d/x\n./nowhere\na\n", ["-ai", "--include=d/", "--include=x", "--exclude=*"]);
 lists!(with_rules, "a\nb\nd/x\nd/y/z\n", ["-ai", "--exclude=b", "--exclude=z"]);
 synctest!(with_an_excluded_parent, |w: World| {
     w.not_pulled("rsync rejects entries of its own sender");
     w.source(TREE).dest("old d/old").file("list", "d/x\nd/y/z\n");
     w.agree(&["--files-from=list", "-ai", "--exclude=d"]);
 });
+
+/// Declares a case with merge files in the directories that lead to the listed names.
+macro_rules! below_merge_files {
+    ($name:ident, $list:expr) => {
+        synctest!($name, |w: World| {
+            w.not_pulled(
+                "rsync's server takes the lines of a merge file for one rule, because of the --from0 it is given",
+            );
+            w.source(
+                "h1 h2 h4 a/h1 a/h2 a/h4 b/h1 b/h2 b/h4 g/h1 g/h2 g/h4 g/d/h1 g/d/h2 g/d/h3 g/d/h4 g/d/e/h2 g/d/e/k",
+            );
+            for (path, rule) in
+                [(".f", "- h4"), ("a/.f", "P x"), ("b/.f", "- h4"), ("g/.f", "- h1"), ("g/d/.f", "- h2\n- .")]
+            {
+                w.file(&format!("src/{path}"), rule);
+            }
+            w.dest("b/h1 b/old g/d/e/old").file("list", $list).keep_dest();
+            for (options, filter) in [("-ai", ": .f"), ("-ai", ": /.f"), ("-air --delete", ": .f"), ("-air", ": /.f")] {
+                let options: Vec<&str> = options.split(' ').chain(["--files-from=list", "-f", filter]).collect();
+                w.restore_dest().agree(&options).exits(0);
+            }
+        });
+    };
+}
+
+below_merge_files!(merge_file_of_the_only_name, "g/d/h2\n");
+below_merge_files!(merge_file_of_several_names, "g/d/h2\ng/d/h1\ng/d/h3\ng/d/h4\ng/d/h2\n");
+below_merge_files!(merge_files_of_several_directories, "g/h4\ng/h1\na/h1\na/h2\nb/h4\ng/h2\nb/h1\nb/h4\nh4\nh1\n");
+below_merge_files!(merge_files_above_named_directories, "g/d/h3\na\nb/\ng/d/e\ng/d/e/h2\n");
+below_merge_files!(merge_files_and_an_implied_root, "g/d/h3\n./a/h1\n");
+below_merge_files!(merge_files_below_the_whole_tree, "g/d/h3\n.\na/h1\n");
+
 lists!(with_deletion_and_recursion, "d\n", ["-air", "--delete"]);
 lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
 lists!(symlinks_in_a_list, "l\n", ["-ai"]);

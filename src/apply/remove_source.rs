@@ -52,7 +52,10 @@ impl SourceFile {
         };
         let failed = |what: &str, error: &io::Error| {
             let head = format!("rsync: [{}] {what} ", ErrorRole::Sender.word()).into_bytes();
-            Event::Problem(Problem::new([&head, self.path.as_bytes(), b": ", &errno_words(error)].concat(), Weight::Failed))
+            Event::Problem(Problem::new(
+                [&head, self.path.as_bytes(), b": ", &errno_words(error)].concat(),
+                Weight::Failed,
+            ))
         };
         let place = match self.is_parked {
             true => match self.place.reopened() {

@@ -1,7 +1,7 @@
 //! Lists one directory of the source at a time, as the filter rules and the options allow.
 
 use crate::digest::Comparison;
-use crate::filter::{Side, Verdict};
+use crate::filter::{Chain, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::charset;
@@ -75,6 +75,9 @@ pub struct SourceWalk<'a> {
     pub ignore_unreadable: bool,
     /// How to digest the content of each file: `-c` with a peer.
     pub contents: Option<Contents<'a>>,
+    /// Per-directory rules also apply to the entries that arguments name in a directory. As with rsync, this needs
+    /// incremental recursion; without it, see [`crate::walk::source_args`].
+    pub filters_named: bool,
     /// How many threads may list one large directory.
     pub threads: usize,
     /// Set when the results are no longer needed. A large directory is then abandoned halfway.
@@ -98,7 +101,7 @@ impl SourceWalk<'_> {
         found.may_delete = !found.is_named;
         leave_out_further(&mut origins, &mut found);
         for (index, origin) in origins.iter_mut().enumerate() {
-            self.list_origin(&mut found, index as u16, origin);
+            self.list_origin(&mut found, index as u16, origin, task.node.as_deref());
         }
         // An entry that several sources have counts once for each of them, as in rsync's list.
         for entry in &found.source.entries {
@@ -118,7 +121,7 @@ impl SourceWalk<'_> {
         (found, tasks)
     }
 
-    fn list_origin(&self, found: &mut ListedDir, index: u16, origin: &mut Origin) {
+    fn list_origin(&self, found: &mut ListedDir, index: u16, origin: &mut Origin, node: Option<&Node>) {
         let root = &origin.base.root;
         let opened = match origin.listing {
             Listing::All { .. } => root.open_dir(&origin.path),
@@ -158,6 +161,9 @@ impl SourceWalk<'_> {
             let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
             let entered = Entered { path, problems, fatal, may_delete };
             origin.chain = enter(&origin.chain, &place.dir, "sender", self.link_owners, entered);
+            if let (Listing::Named(names), true) = (&origin.listing, self.filters_named) {
+                origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
+            }
         }
         match &origin.listing {
             Listing::All { .. } => self.list_all(found, index, &place, origin),
@@ -174,6 +180,38 @@ impl SourceWalk<'_> {
             }
         }
         found.places.push(Some(place));
+    }
+
+    /// Returns the named entries of a directory that its rules include. An excluded directory stays as an implied one
+    /// if other names are below it (`node`).
+    fn still_named(
+        &self,
+        found: &mut ListedDir,
+        names: &[NamedEntry],
+        place: &SourceDir,
+        chain: &Chain,
+        node: Option<&Node>,
+    ) -> Vec<NamedEntry> {
+        let mut taken = Vec::with_capacity(names.len());
+        for named in names {
+            let path = found.path.join(&named.name);
+            let is_dir = || match self.stat_following(place, &named.name, &found.path, named.followed) {
+                Ok((stat, _)) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
+                Err(_) => false,
+            };
+            let is_excluded = !named.implied
+                && !chain.includes(self.reports_rules, Side::Sender, path.as_bytes(), is_dir(), &mut found.notes);
+            let leads_on = || node.is_some_and(|node| node.children.contains_key(&named.name));
+            match is_excluded {
+                false => taken.push(named.clone()),
+                true if leads_on() => {
+                    let content = NamedContent::None;
+                    taken.push(NamedEntry { content, content_times: 0, implied: true, ..named.clone() });
+                }
+                true => {}
+            }
+        }
+        taken
     }
 
     fn list_all(&self, found: &mut ListedDir, index: u16, place: &SourceDir, origin: &Origin) {
@@ -482,7 +520,7 @@ impl SourceWalk<'_> {
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
             let Some(place) = &found.places[index] else { continue };
-            let (content, followed, source_name, times) = match &origin.listing {
+            let (content, followed, source_name, times, chain) = match &origin.listing {
                 Listing::All { below, times } => {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
@@ -494,12 +532,14 @@ impl SourceWalk<'_> {
                         continue;
                     }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
-                    (if *below { NamedContent::Full } else { NamedContent::None }, false, name, *times)
+                    let content = if *below { NamedContent::Full } else { NamedContent::None };
+                    (content, false, name, *times, &origin.chain)
                 }
                 Listing::Named(names) => {
                     let Some(named) = find_named(names, name) else { continue };
                     implied &= named.implied;
-                    (named.content, named.followed, named.name.as_slice(), named.content_times)
+                    let chain = named.rules.as_ref().unwrap_or(&origin.chain);
+                    (named.content, named.followed, named.name.as_slice(), named.content_times, chain)
                 }
             };
             // With one origin the entry comes from it. With several, each is examined.
@@ -524,7 +564,7 @@ impl SourceWalk<'_> {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
                 listing: Listing::All { below: content == NamedContent::Full, times },
-                chain: origin.chain.clone(),
+                chain: chain.clone(),
                 dev: origin.dev,
             });
         }

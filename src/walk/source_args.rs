@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Rules, Side, Verdict};
+use crate::filter::{Chain, Rules, Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::Wanted;
@@ -14,7 +14,7 @@ use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
 use crate::fs::{errno, sandbox};
 use crate::options::select::MissingArgs;
-use crate::options::{Recurse, Select};
+use crate::options::{LinkOwners, Recurse, Select};
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
@@ -22,6 +22,7 @@ use crate::walk::arg_path::{
     absolute, as_given, clean, clean_dots, find_marker, implies_root, resolved, split_kept, trim_slashes,
 };
 use crate::walk::dir_plan::report_unreadable_attribute;
+use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
 use crate::walk::source_dir::Base;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
@@ -168,6 +169,10 @@ pub struct Gatherer<'a> {
     led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
     /// rsync builds the whole list before it copies anything.
     lists_first: bool,
+    /// The last directory that was entered for its per-directory rules, and the rules in force there.
+    entered: Option<(Vec<Vec<u8>>, Chain)>,
+    /// Whose symlinks may lead to per-directory rule files.
+    link_owners: LinkOwners,
     /// Report the rule that matched.
     reports_rules: bool,
     /// Missing directories that lead to missing arguments.
@@ -211,6 +216,7 @@ impl NodeBuilder {
                     name: part.clone(),
                     renamed: None,
                     content: NamedContent::None,
+                    rules: None,
                     implied: true,
                     followed: true,
                     times: u64::from(counts(depth, node.children.contains_key(part))),
@@ -304,6 +310,8 @@ impl<'a> Gatherer<'a> {
             entries: 0,
             led: None,
             lists_first: select.no_inc_recursive,
+            entered: None,
+            link_owners: terms.options.preserve.link_owners,
             reports_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
             unshown: Vec::new(),
@@ -363,14 +371,14 @@ impl<'a> Gatherer<'a> {
                     None => (&b""[..], name.as_slice()),
                 };
                 if inner.is_empty() {
-                    self.insert(&base, &cleaned, content);
+                    self.insert(&base, &cleaned, content)?;
                     self.imply_top(&base, rest);
                 } else {
                     let shown = path::join(&shown, inner);
                     match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
                         Ok(inner_base) => {
                             let (cleaned, content) = clean(rest);
-                            self.insert(&inner_base, &cleaned, content);
+                            self.insert(&inner_base, &cleaned, content)?;
                             self.imply_top(&inner_base, rest);
                         }
                         Err(error) => self.out.problems.push(Problem::new(error.message, Weight::SourceError)),
@@ -566,14 +574,19 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        self.insert(&base, &parts, content);
+        self.insert(&base, &parts, content)?;
         self.imply_top(&base, rest);
         Ok(())
     }
 
-    /// Adds the root's own attributes, if the part of a name that `-R` keeps implies them.
+    /// Adds the root's own attributes, if the part of a name that `-R` keeps implies them. Rules apply to this root as to
+    /// an entry with the name `.`.
     fn imply_top(&mut self, base: &Arc<Base>, kept: &[u8]) {
         if !implies_root(kept) || self.select.no_implied_dirs {
+            return;
+        }
+        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        if !chain.includes(self.reports_rules, Side::Sender, b".", true, &mut self.out.notes) {
             return;
         }
         if self.select.recurse == Recurse::No {
@@ -584,10 +597,14 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Adds the path `parts` below a base to the tree.
-    fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) {
+    fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<(), Error> {
         let Some((last, leading)) = parts.split_last() else {
             if self.select.recurse != Recurse::No {
-                self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+                let top = match &self.entered {
+                    Some((_, chain)) => &Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
+                    None => base,
+                };
+                self.tree.all.push((top.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
                 if self.select.recurse == Recurse::Full {
                     self.out.whole.push((base.clone(), RelPath::root()));
                 }
@@ -595,7 +612,8 @@ impl<'a> Gatherer<'a> {
             } else {
                 self.out.notes.push(b"skipping directory .".to_vec());
             }
-            return self.found(None);
+            self.found(None);
+            return Ok(());
         };
         let whole = parts.join(&b'/');
         let parent = leading.join(&b'/');
@@ -617,12 +635,12 @@ impl<'a> Gatherer<'a> {
             Err(error) => {
                 if error.kind() == io::ErrorKind::NotFound {
                     match self.select.missing_args {
-                        MissingArgs::Ignore => return,
+                        MissingArgs::Ignore => return Ok(()),
                         MissingArgs::Delete => {
                             let is_listed = self.imply_existing(base, leading);
                             self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
                             self.entries += 2;
-                            return;
+                            return Ok(());
                         }
                         MissingArgs::Fail => {}
                     }
@@ -630,17 +648,19 @@ impl<'a> Gatherer<'a> {
                 let full = base.root.full(&whole);
                 let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
                 self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", &full, &error).weighing(weight));
-                return;
+                return Ok(());
             }
         };
         let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-        if !base.chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
-            return;
+        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        if !chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+            return Ok(());
         }
         if is_dir && self.select.recurse == Recurse::No {
             self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
-            return;
+            return Ok(());
         }
+        self.enter_leading(base, leading)?;
         let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
         let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
         let what = match self.select.recurse {
@@ -650,12 +670,38 @@ impl<'a> Gatherer<'a> {
             _ if content => NamedContent::Shallow,
             _ => NamedContent::None,
         };
+        let rules = self.entered.as_ref().map(|(_, chain)| chain.clone());
         let (node, dir) = self.imply(base, leading);
-        node.name(base, &dir, NamedEntry::of_argument(last, what, followed));
+        node.name(base, &dir, NamedEntry { rules, ..NamedEntry::of_argument(last, what, followed) });
         if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
+        Ok(())
+    }
+    /// Enters the directories that lead to an argument. As in rsync without incremental recursion, an argument is
+    /// checked against the rules of the directory entered for the arguments before it, not those of its own, and its
+    /// content begins with the rules of the directory entered last; the directories above that one are not entered
+    /// again.
+    fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<(), Error> {
+        let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
+        if is_inside || !self.lists_first || !base.chain.has_per_dir() {
+            return Ok(());
+        }
+        let is_first = self.entered.is_none() && self.out.whole.is_empty() && self.tree.all.is_empty();
+        let mut chain = if is_first { base.chain.clone() } else { base.chain.for_further_source() };
+        let mut path = RelPath::root();
+        for part in leading {
+            path = path.join(part);
+            // What cannot be opened has no rules; that is reported when it is listed.
+            if let Ok(dir) = base.root.open_dir_to_search(&path) {
+                let (rules, refusals) = enter_dir(&chain, &dir, &path, "sender", self.link_owners)?;
+                chain = rules;
+                self.out.problems.extend(refusals);
+            }
+        }
+        self.entered = Some((leading.to_vec(), chain));
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 /// The directory that the names of a source argument are relative to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Base {
     /// The open directory.
     pub root: Root,

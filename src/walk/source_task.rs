@@ -44,6 +44,8 @@ pub struct NamedEntry {
     pub renamed: Option<Vec<u8>>,
     /// Which part of its content takes part, if it is a directory.
     pub content: NamedContent,
+    /// The rules that its content begins with, if not those of the directory it is in.
+    pub rules: Option<Chain>,
     /// It is a leading element of an argument under `-R`.
     pub implied: bool,
     /// A symlink is followed, because the argument continues behind it.
@@ -58,7 +60,16 @@ impl NamedEntry {
     /// Returns the entry that an argument names.
     pub fn of_argument(name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
         let content_times = u64::from(content != NamedContent::None);
-        NamedEntry { name: name.to_vec(), renamed: None, content, implied: false, followed, times: 1, content_times }
+        NamedEntry {
+            name: name.to_vec(),
+            renamed: None,
+            content,
+            rules: None,
+            implied: false,
+            followed,
+            times: 1,
+            content_times,
+        }
     }
 }
 
