@@ -504,6 +504,15 @@ synctest!(remove_source_files_keeps_skipped_files, |w: World| {
 });
 
 // ── read-only destinations ──────────────────────────────────────────────────────────────────────
+synctest!(read_only_directory_keeps_what_is_in_the_way_of_a_directory, as user, |w: World| {
+    w.source("a/x/f a/y/ b").build("dst", |t| {
+        t.text("a/x->e a/y=n");
+        t.dir("a").owner(1, 1).mode(0o555);
+    });
+    // With incremental recursion, rsync reports each directory twice.
+    w.no_dry_run().agree(&["-rl", "--no-inc-recursive"]).exits(23).warns("could not make way for new directory: a/x");
+});
+
 synctest!(read_only_directory_rejects_new_files, as user, |w: World| {
     w.source("a d/b z").build("dst", |t| drop(t.dir("d").owner(1, 1).mode(0o555)));
     w.stderr_unordered().agree(&["-rlti"]).exits(23).warns("Permission denied");

@@ -143,7 +143,7 @@ impl<'a> Remover<'a> {
                 Err(problem) => {
                     let words = words_of(&problem.line).to_vec();
                     events.push(Event::Problem(problem));
-                    events.push(self.failure_event("delete_file: make_backup", path, &words));
+                    events.push(failure_event("delete_file: make_backup", path, &words));
                     return Removed::Stays;
                 }
             }
@@ -160,22 +160,10 @@ impl<'a> Remover<'a> {
             // Already gone: another process removed it, or it was removed through another name of its directory (`-K`).
             Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
             Err(error) => {
-                events.push(self.failed("delete_file: unlink", path, &error));
+                events.push(failed("delete_file: unlink", path, &error));
                 Removed::Stays
             }
         }
-    }
-
-    fn failed(&self, call: &str, path: &RelPath, error: &io::Error) -> Event {
-        self.failure_event(call, path, &crate::report::event::errno_words(error))
-    }
-
-    fn failure_event(&self, call: &str, path: &RelPath, words: &[u8]) -> Event {
-        let mut line = format!("rsync: [generator] {call}(").into_bytes();
-        line.extend_from_slice(path.as_bytes());
-        line.extend_from_slice(b") failed: ");
-        line.extend_from_slice(words);
-        Event::Problem(Problem::new(line, Weight::Failed))
     }
 
     /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
@@ -192,7 +180,7 @@ impl<'a> Remover<'a> {
         let opened = match above.dir(dest) {
             Ok(parent) => self.open_for_removal(parent, path, events),
             Err(error) => {
-                events.push(self.failed("delete_file: rmdir", path, &error));
+                events.push(failed("delete_file: rmdir", path, &error));
                 return Removed::Stays;
             }
         };
@@ -208,7 +196,7 @@ impl<'a> Remover<'a> {
                         return Removed::Stays;
                     }
                     Some(Err(error)) => {
-                        events.push(self.failed("delete_file: fstat", path, &error));
+                        events.push(failed("delete_file: fstat", path, &error));
                         return Removed::Stays;
                     }
                 }
@@ -252,7 +240,7 @@ impl<'a> Remover<'a> {
     fn rmdir_failed(&self, path: &RelPath, error: &io::Error) -> Event {
         match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => not_empty(path),
-            _ => self.failed("delete_file: rmdir", path, error),
+            _ => failed("delete_file: rmdir", path, error),
         }
     }
 
@@ -318,7 +306,7 @@ impl<'a> Remover<'a> {
                     Ok(dir) if leftover(dir, list.name(entry)) == Leftover::InUse => Removed::Stays,
                     Ok(dir) => self.remove_other(dir, &below, events),
                     Err(error) => {
-                        events.push(self.failed("delete_file: unlink", &below, &error));
+                        events.push(failed("delete_file: unlink", &below, &error));
                         Removed::Stays
                     }
                 },
@@ -356,8 +344,7 @@ impl<'a> Remover<'a> {
         } else {
             events.push(not_empty(path));
         }
-        let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
-        events.push(Event::Problem(Problem::new(line, Weight::Failed)));
+        events.push(no_room(what, path));
         false
     }
 
@@ -388,6 +375,21 @@ impl<'a> Remover<'a> {
 pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
     let found = if context.is_dry() { leftover(dir, name) } else { remove_stale_unseen(dir, name) };
     found != Leftover::Unknown
+}
+
+pub(super) fn failed(call: &str, path: &RelPath, error: &io::Error) -> Event {
+    failure_event(call, path, &crate::report::event::errno_words(error))
+}
+
+fn failure_event(call: &str, path: &RelPath, words: &[u8]) -> Event {
+    let line = [format!("rsync: [generator] {call}(").as_bytes(), path.as_bytes(), b") failed: ", words].concat();
+    Event::Problem(Problem::new(line, Weight::Failed))
+}
+
+/// Returns the message for an entry that cannot be created because its name is taken. `what`: its kind.
+pub(super) fn no_room(what: &str, path: &RelPath) -> Event {
+    let line = [format!("could not make way for new {what}: ").as_bytes(), path.as_bytes()].concat();
+    Event::Problem(Problem::new(line, Weight::Failed))
 }
 
 fn not_empty(path: &RelPath) -> Event {

@@ -9,7 +9,7 @@ use crate::apply::dir_finalize::{LastTouch, Target};
 use crate::apply::entry::SKIPPED_CONTENT;
 use crate::apply::generator::Top;
 use crate::apply::job::Job;
-use crate::apply::{Context, Spot, backup};
+use crate::apply::{Context, Spot, backup, delete};
 use crate::flist::{Entry, Kind};
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
@@ -105,8 +105,9 @@ impl<'a> DirMaker<'a> {
         }
         match sys::unlink(dir.fd(), path.name()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let full = self.context.full(path.as_bytes());
-                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "delete_file: unlink", &full, &error)));
+                head.push(delete::failed("delete_file: unlink", path, &error));
+                head.push(delete::no_room("directory", path));
+                head.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
                 false
             }
             _ => true,
