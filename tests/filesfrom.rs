@@ -79,6 +79,16 @@ below_merge_files!(merge_files_above_named_directories, "g/d/h3\na\nb/\ng/d/e\ng
 below_merge_files!(merge_files_and_an_implied_root, "g/d/h3\n./a/h1\n");
 below_merge_files!(merge_files_below_the_whole_tree, "g/d/h3\n.\na/h1\n");
 
+synctest!(merge_file_of_a_listed_root_protects, |w: World| {
+    w.source("d/k f").dest("d/old d/mine old mine").file("dst/.f", "P mine");
+    for (options, list) in [("-ai", "./f\nd/\n"), ("-air", "./f\nd\n"), ("-air", "f\nd\n"), ("-ai", "./\nd/\n")] {
+        w.file("list", list).keep_dest();
+        for when in ["--delete", "--delete-before", "--delete-after", "--delete-delay"] {
+            w.restore_dest().agree(&[options, when, "-f: .f", "--files-from=list"]).exits(0);
+        }
+    }
+});
+
 lists!(with_deletion_and_recursion, "d\n", ["-air", "--delete"]);
 lists!(with_deletion_of_a_slash_directory, "d/\n", ["-ai", "--delete"]);
 lists!(symlinks_in_a_list, "l\n", ["-ai"]);

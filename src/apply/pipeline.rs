@@ -174,6 +174,7 @@ impl Receiving<'_> {
             dest: to.root.as_ref(),
             delete: options.delete.when.is_some(),
             deletes_later: options.delete.when == Some(When::After),
+            root_is_listed: start.top.is_some(),
             receiver_chain: &receiver_chain,
             unchanged: wants.unchanged
                 || wants.progress

@@ -56,6 +56,8 @@ pub struct DestWalk<'a> {
     /// Extra entries are deleted at the end only (`--delete-after`). Rule files are read again then and may be valid by
     /// that time.
     pub deletes_later: bool,
+    /// The transfer's root is itself in the list.
+    pub root_is_listed: bool,
     /// How many threads may list one large directory.
     pub threads: usize,
     /// The receiver's rules, with no directory entered.
@@ -95,7 +97,7 @@ impl DestWalk<'_> {
             self.wanted.adopt(entry, depth);
         }
         // The directory above a named argument is not part of the transfer, and neither are its rules.
-        let is_entered = !plan.listing.is_named || !plan.listing.path.is_root();
+        let is_entered = self.root_is_listed || !plan.listing.is_named || !plan.listing.path.is_root();
         let is_known = known.is_some();
         let mut is_reached = true;
         if let (DestState::Present, Some(root)) = (dest_state, self.dest) {

@@ -333,7 +333,7 @@ impl<'a> Deletions<'a> {
         let Some(dir) = self.open_again(&after.path, head) else { return Ok(()) };
         let above = after.path.parent().and_then(|parent| chains.get(&parent));
         let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();
-        if chain.has_per_dir() && (after.may_delete || !after.path.is_root()) {
+        if chain.has_per_dir() && (after.may_delete || self.walk.root_is_listed || !after.path.is_root()) {
             if !chains.is_empty() {
                 chain = chain.for_further_source();
             }
