@@ -171,6 +171,13 @@ synctest!(the_same_source_twice, |w: World| {
     w.agree_paths(&["-ai"], &["src/", "src/", "dst/"]).exits(0);
 });
 
+synctest!(of_equal_names_the_first_argument_wins, |w: World| {
+    w.source("a/d/%700 a/d/x=a a/x=a b/d/x=b b/d/y=b b/x=b").once();
+    w.agree_paths(&["-ai"], &["src/b/x", "src/a/", "one/"]).exits(0);
+    w.agree_paths(&["-ai", "--no-inc-recursive"], &["src/b/d", "src/a/", "two/"]).exits(0);
+    w.agree_paths(&["-ai"], &["src/a/x", "src/b/d/x", "src/a/d/x", "src/b/x", "three/"]).exits(0);
+});
+
 synctest!(several_sources_are_listed_in_the_order_of_names, |w: World| {
     w.source("b a d/x c/y").dest("");
     w.agree_paths(&["-ai"], &["src/d", "src/b", "src/c", "src/a", "dst/"]).exits(0);

@@ -2,7 +2,7 @@
 
 use crate::kit::{World, synctest};
 
-const TREE: &str = "a b d/x d/y/z d/y/w e/f top/in/deep l->a #h ;s";
+const TREE: &str = "a b d/x d/y/z d/y/w e/f e/y/z=e f/w=f top/in/deep l->a #h ;s";
 
 /// Declares a case with the list in a file.
 macro_rules! lists {
@@ -39,6 +39,7 @@ lists!(missing_names_ignored, "a\nnowhere\n", ["-ai", "--ignore-missing-args"]);
 lists!(missing_names_deleted, "a\nold\n", ["-ai", "--delete-missing-args"]);
 lists!(separated_by_nul, "a\0d/x\0#h\0", ["-ai", "--from0"]);
 lists!(without_relative_names_are_flat, "d/x\nd/y/z\na\n", ["-ai", "--no-R"]);
+lists!(of_equal_last_elements_the_first_wins, "e/y/z\nd/y/\nf/w\nd/y/w\n", ["-ai", "--no-R"]);
 lists!(without_implied_directories, "d/x\ne/f\n", ["-ai", "--no-implied-dirs"]);
 lists!(with_rules_for_an_implied_root, "./d/x\n./nowhere\na\n", ["-ai", "--include=d/", "--include=x", "--exclude=*"]);
 lists!(with_rules, "a\nb\nd/x\nd/y/z\n", ["-ai", "--exclude=b", "--exclude=z"]);

@@ -112,7 +112,7 @@ impl SourceWalk<'_> {
         found.source.sort();
         let repeated = repeated_dirs(&found.source, &origins);
         if origins.len() > 1 {
-            drop_duplicates(&mut found.source);
+            drop_duplicates(&mut found.source, &origins);
         }
         if let Some(contents) = &self.contents {
             self.digest_long(&mut found, contents);
@@ -520,8 +520,8 @@ impl SourceWalk<'_> {
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
             let Some(place) = &found.places[index] else { continue };
-            let (content, followed, source_name, times, chain) = match &origin.listing {
-                Listing::All { below, times } => {
+            let (content, followed, source_name, (times, argument), chain) = match &origin.listing {
+                Listing::All { below, times, argument } => {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
                     let is_excluded = || {
@@ -533,13 +533,14 @@ impl SourceWalk<'_> {
                     }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
                     let content = if *below { NamedContent::Full } else { NamedContent::None };
-                    (content, false, name, *times, &origin.chain)
+                    (content, false, name, (*times, *argument), &origin.chain)
                 }
                 Listing::Named(names) => {
                     let Some(named) = find_named(names, name) else { continue };
                     implied &= named.implied;
                     let chain = named.rules.as_ref().unwrap_or(&origin.chain);
-                    (named.content, named.followed, named.name.as_slice(), named.content_times, chain)
+                    let counts = (named.content_times, named.argument);
+                    (named.content, named.followed, named.name.as_slice(), counts, chain)
                 }
             };
             // With one origin the entry comes from it. With several, each is examined.
@@ -563,7 +564,7 @@ impl SourceWalk<'_> {
             below.push(Origin {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
-                listing: Listing::All { below: content == NamedContent::Full, times },
+                listing: Listing::All { below: content == NamedContent::Full, times, argument },
                 chain: chain.clone(),
                 dev: origin.dev,
             });
@@ -665,15 +666,21 @@ fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
     times.into_iter().filter(|(_, times)| *times > 1).map(|(name, _)| name.to_vec()).collect()
 }
 
-/// Keeps the first source's entry of each name. A directory wins over any other kind, because it may have content.
-fn drop_duplicates(list: &mut DirList) {
-    let dirs: HashSet<Vec<u8>> = list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e).to_vec()).collect();
-    let mut keep = Vec::with_capacity(list.len());
-    let mut last: Option<(&[u8], bool)> = None;
-    for entry in &list.entries {
-        let this = (list.name(entry), entry.is_dir());
-        keep.push(last != Some(this) && (this.1 || !dirs.contains(this.0)));
-        last = Some(this);
+/// Keeps the entry of the first argument of each name. A directory wins over any other kind, because it may have
+/// content.
+fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
+    let dirs: HashSet<&[u8]> = list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e)).collect();
+    let argument = |entry: &Entry| match &origins[entry.origin as usize].listing {
+        Listing::All { argument, .. } => *argument,
+        Listing::Named(names) => find_named(names, list.name(entry)).map_or(0, |named| named.argument),
+    };
+    let same = |a: &Entry, b: &Entry| a.is_dir() == b.is_dir() && list.name(a) == list.name(b);
+    let mut keep = vec![false; list.len()];
+    let mut from = 0;
+    for entries in list.entries.chunk_by(same) {
+        let first = (0..entries.len()).min_by_key(|&at| argument(&entries[at])).unwrap_or(0);
+        keep[from + first] = entries[0].is_dir() || !dirs.contains(list.name(&entries[0]));
+        from += entries.len();
     }
     let mut keep = keep.into_iter();
     list.entries.retain(|_| keep.next().unwrap_or(true));

@@ -165,6 +165,8 @@ pub struct Gatherer<'a> {
     tree: NodeBuilder,
     out: Gathered,
     entries: usize,
+    /// The number of the argument or name under way.
+    argument: usize,
     /// The base and the directories that lead to the last argument under `-R`.
     led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
     /// rsync builds the whole list before it copies anything.
@@ -184,7 +186,7 @@ pub struct Gatherer<'a> {
 #[derive(Default)]
 struct NodeBuilder {
     children: BTreeMap<Vec<u8>, NodeBuilder>,
-    all: Vec<(Arc<Base>, RelPath, bool)>,
+    all: Vec<(Arc<Base>, RelPath, bool, usize)>,
     named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
 }
 
@@ -202,7 +204,7 @@ impl NodeBuilder {
     /// more.
     fn imply(
         &mut self,
-        base: &Arc<Base>,
+        (base, argument): (&Arc<Base>, usize),
         leading: &[Vec<u8>],
         counts: impl Fn(usize, bool) -> bool,
     ) -> (&mut NodeBuilder, RelPath) {
@@ -221,6 +223,7 @@ impl NodeBuilder {
                     followed: true,
                     times: u64::from(counts(depth, node.children.contains_key(part))),
                     content_times: 0,
+                    argument,
                 },
             );
             node = node.children.entry(part.clone()).or_default();
@@ -233,7 +236,7 @@ impl NodeBuilder {
     fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
         let Some((first, rest)) = parts.split_first() else { return false };
         let is_last = rest.is_empty();
-        let in_whole = |(base, dir, below): &(Arc<Base>, RelPath, bool)| {
+        let in_whole = |(base, dir, below, _): &(Arc<Base>, RelPath, bool, usize)| {
             (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
         };
         let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<NamedEntry>)| {
@@ -249,11 +252,11 @@ impl NodeBuilder {
 
     fn build(self) -> Node {
         let mut all: Vec<(Arc<Base>, RelPath, Listing)> = Vec::new();
-        for (base, dir, below) in self.all {
+        for (base, dir, below, argument) in self.all {
             let same = all.iter_mut().find(|(b, d, _)| Arc::ptr_eq(b, &base) && *d == dir);
             match same {
                 Some((_, _, Listing::All { times, .. })) => *times += 1,
-                _ => all.push((base, dir, Listing::All { below, times: 1 })),
+                _ => all.push((base, dir, Listing::All { below, times: 1, argument })),
             }
         }
         let named = self.named.into_iter().map(|(base, dir, mut names)| {
@@ -271,6 +274,7 @@ impl NodeBuilder {
                 if same {
                     a.times += b.times;
                     a.content_times += b.content_times;
+                    a.argument = a.argument.min(b.argument);
                 }
                 same
             });
@@ -308,6 +312,7 @@ impl<'a> Gatherer<'a> {
             tree: NodeBuilder::default(),
             out,
             entries: 0,
+            argument: 0,
             led: None,
             lists_first: select.no_inc_recursive,
             entered: None,
@@ -320,6 +325,7 @@ impl<'a> Gatherer<'a> {
 
     /// Adds one argument of the command line.
     fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
+        self.argument += 1;
         if self.select.relative { self.relative(arg) } else { self.plain(arg) }
     }
 
@@ -353,6 +359,7 @@ impl<'a> Gatherer<'a> {
         self.unshown = shown.clone();
         let base = self.base(base_arg, &shown)?;
         for name in names {
+            self.argument += 1;
             let (cleaned, content) = clean(name);
             if trusted_path::is_confined()
                 && !self.follows_links()
@@ -466,7 +473,7 @@ impl<'a> Gatherer<'a> {
             return Ok(());
         }
         let content = if self.select.recurse == Recurse::Full { NamedContent::Full } else { NamedContent::None };
-        self.tree.name(&base, &RelPath::root(), NamedEntry::of_argument(name, content, false));
+        self.tree.name(&base, &RelPath::root(), NamedEntry::of_argument(self.argument, name, content, false));
         if is_dir && content == NamedContent::Full {
             self.out.whole.push((base, RelPath::root().join(name)));
         }
@@ -516,7 +523,7 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+        self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full, self.argument));
         if self.select.recurse == Recurse::Full {
             self.out.whole.push((base.clone(), RelPath::root()));
         }
@@ -604,7 +611,8 @@ impl<'a> Gatherer<'a> {
                     Some((_, chain)) => &Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
                     None => base,
                 };
-                self.tree.all.push((top.clone(), RelPath::root(), self.select.recurse == Recurse::Full));
+                let recurses = self.select.recurse == Recurse::Full;
+                self.tree.all.push((top.clone(), RelPath::root(), recurses, self.argument));
                 if self.select.recurse == Recurse::Full {
                     self.out.whole.push((base.clone(), RelPath::root()));
                 }
@@ -671,8 +679,9 @@ impl<'a> Gatherer<'a> {
             _ => NamedContent::None,
         };
         let rules = self.entered.as_ref().map(|(_, chain)| chain.clone());
+        let named = NamedEntry { rules, ..NamedEntry::of_argument(self.argument, last, what, followed) };
         let (node, dir) = self.imply(base, leading);
-        node.name(base, &dir, NamedEntry { rules, ..NamedEntry::of_argument(last, what, followed) });
+        node.name(base, &dir, named);
         if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
@@ -722,7 +731,8 @@ impl Gatherer<'_> {
         if shared < leading.len() {
             self.led = Some((base.clone(), leading.to_vec()));
         }
-        self.tree.imply(base, leading, |depth, is_known| !is_known || depth >= shared && (depth == 0 || is_whole))
+        let counts = |depth, is_known: bool| !is_known || depth >= shared && (depth == 0 || is_whole);
+        self.tree.imply((base, self.argument), leading, counts)
     }
 
     /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with

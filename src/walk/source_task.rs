@@ -30,6 +30,8 @@ pub enum Listing {
         below: bool,
         /// How often rsync lists it.
         times: u64,
+        /// The number of the argument.
+        argument: usize,
     },
     /// The entries named by arguments: sorted by their names at the source, without duplicates.
     Named(Arc<Vec<NamedEntry>>),
@@ -54,11 +56,13 @@ pub struct NamedEntry {
     pub times: u64,
     /// How often its content takes part.
     pub content_times: u64,
+    /// The number of the first argument that names it. Of several entries with one name, the first one takes part.
+    pub argument: usize,
 }
 
 impl NamedEntry {
     /// Returns the entry that an argument names.
-    pub fn of_argument(name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
+    pub fn of_argument(argument: usize, name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
         let content_times = u64::from(content != NamedContent::None);
         NamedEntry {
             name: name.to_vec(),
@@ -69,6 +73,7 @@ impl NamedEntry {
             followed,
             times: 1,
             content_times,
+            argument,
         }
     }
 }
