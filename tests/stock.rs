@@ -599,6 +599,15 @@ pub fn missing_arguments(w: &World, options: &[&str]) {
     w.agree_paths(&options, paths).exits(0).prints(if options.contains(&"-q") { "" } else { "*deleting   l" });
 }
 
+/// Missing arguments in missing directories, which rsync notices only without incremental recursion.
+pub fn missing_parents(w: &World) {
+    w.source("b").dest("gone/q d/q").file("list", "d/q\ngone/q\ngone/r\nb\n").no_dry_run().keep_dest();
+    for more in [&[][..], &["-r"], &["-r", "--delete-before"]] {
+        w.restore_dest().agree(&[&["-ai", "--delete-missing-args", "--files-from=list"], more].concat()).exits(24);
+    }
+}
+
+synctest!(missing_parents_of_missing_arguments, with stock, |w: World| missing_parents(&w));
 synctest!(missing_arguments_piecewise, with stock, |w: World| missing_arguments(&w, &[]));
 synctest!(missing_arguments_in_a_whole_list, with stock, |w: World| missing_arguments(&w, &["--no-i-r"]));
 synctest!(missing_arguments_below, with stock, |w: World| missing_arguments(&w, &["-R"]));

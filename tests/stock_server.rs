@@ -4,7 +4,8 @@
 use crate::filesfrom::pruned_of_names;
 use crate::kit::{OLD, TREE, World, copies, oracle, synctest, write_script};
 use crate::stock::{
-    acls, attributes, missing_arguments, names_below_a_dot, partly_named_directories, root_that_is_not_implied,
+    acls, attributes, missing_arguments, missing_parents, names_below_a_dot, partly_named_directories,
+    root_that_is_not_implied,
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -205,6 +206,7 @@ synctest!(names_of_a_list_piecewise, with client, |w: World| {
     w.agree(&["-arv", "--delete", "--files-from=list"]).exits(0).prints("incremental file list\n");
 });
 
+synctest!(missing_parents_of_missing_arguments, with client, |w: World| missing_parents(&w));
 synctest!(missing_arguments_piecewise, with client, |w: World| missing_arguments(&w, &[]));
 synctest!(missing_arguments_in_a_whole_list, with client, |w: World| missing_arguments(&w, &["--no-i-r"]));
 synctest!(missing_arguments_below, with client, |w: World| missing_arguments(&w, &["-R"]));

@@ -132,6 +132,11 @@ impl Problem {
         Problem { line: line.into(), weight, is_of_peer: false }
     }
 
+    /// Formats the warning of rsync's receiver about a name in the list without its parent directory.
+    pub fn absent_parent(dir: &[u8]) -> Problem {
+        Problem::new([b"WARNING: parent dir is absent in the file list: ", dir].concat(), Weight::Warning)
+    }
+
     /// Returns the same problem with another weight.
     pub fn weighing(mut self, weight: Weight) -> Problem {
         self.weight = weight;

@@ -765,10 +765,9 @@ impl Gatherer<'_> {
         if self.select.list_only {
             return;
         }
-        for dir in &self.absent {
-            let line = [b"WARNING: parent dir is absent in the file list: ", &dir[..]].concat();
-            self.out.problems.push(Problem::new(line, Weight::Warning));
-        }
+        let parents: BTreeSet<_> = self.out.missing.iter().filter_map(RelPath::parent).collect();
+        let absent = parents.iter().map(RelPath::as_bytes).filter(|&dir| self.absent.contains(dir));
+        self.out.problems.extend(absent.map(Problem::absent_parent));
     }
 }
 

@@ -34,10 +34,25 @@ pub(super) struct SortedList {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Takes the arguments that do not exist out of a list.
-pub(super) fn take_missing(entries: &mut [Slot]) -> decode_error::Result<Vec<RelPath>> {
-    let missing = entries.iter_mut().filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
-    missing.map(|entry| RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))).collect()
+impl SortedList {
+    /// Takes the arguments that do not exist.
+    pub(super) fn take_missing(&mut self) -> decode_error::Result<Vec<RelPath>> {
+        let missing = self.entries.iter_mut().filter_map(|slot| slot.entry.take_if(|entry| entry.mode == 0));
+        missing.map(|entry| RelPath::parse(&entry.path).map_err(|_| violation("invalid path of an entry"))).collect()
+    }
+
+    /// Takes out the directories that lead to no entry, only to arguments that do not exist.
+    pub(super) fn drop_bare_leading_dirs(&mut self) {
+        let mut parents = HashSet::new();
+        for slot in self.entries.iter_mut().rev() {
+            let is_bare = |entry: &mut FileEntry| {
+                let leads = entry.is_dir() && entry.is_top_dir && !entry.has_content;
+                leads && !self.named_dirs.contains(&entry.path) && !parents.contains(&entry.path[..])
+            };
+            slot.entry.take_if(is_bare);
+            parents.extend(slot.entry.as_ref().map(|entry| crate::path::split_parent(&entry.path).0.to_vec()));
+        }
+    }
 }
 
 /// The listing of a directory that is being assembled.

@@ -1,6 +1,6 @@
 //! The lists and contents that a stock rsync sends, as messages of a sender.
 
-use super::lists::{Listing, Slot, SortedList, entry_of, len_of, number_links, take_missing};
+use super::lists::{Listing, Slot, SortedList, entry_of, len_of, number_links};
 use super::{List, ListingIndex, PullIntake, Sent, take_requested, unread, unsent};
 use crate::digest;
 use crate::error::Error;
@@ -30,7 +30,7 @@ use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use crate::stock::controls::Controls;
 use crate::stock::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -414,7 +414,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             (None, Some(first)) if first.is_dir() && !is_more => Some(self.read_ahead()?),
             (None, _) => None,
         };
-        let missing = take_missing(&mut list.entries)?;
+        let missing = self.take_missing(&mut list)?;
         let found = u64::from(top.is_some() || list.entries.iter().any(|slot| slot.entry.is_some()));
         let mut roots = Roots { found, single, lone_dir_is_bare, missing, ..Roots::default() };
         roots.ids = std::mem::take(&mut list.ids);
@@ -442,6 +442,26 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             self.pass_on_tree(list, has_content)?;
         }
         Ok(is_empty)
+    }
+
+    /// Takes the arguments that do not exist out of a list, and reports those whose directory is not in it. With
+    /// incremental recursion, rsync would not notice the latter.
+    fn take_missing(&self, list: &mut SortedList) -> decode_error::Result<Vec<RelPath>> {
+        let select = &self.intake.options.select;
+        let mut missing = list.take_missing()?;
+        let dirs = list.entries.iter().filter_map(|slot| slot.entry.as_ref()).filter(|entry| entry.is_dir());
+        let dirs: HashSet<&[u8]> = dirs.map(|entry| &entry.path[..]).collect();
+        let is_absent = |dir: &RelPath| !dir.is_root() && !dirs.contains(dir.as_bytes());
+        let absent: BTreeSet<_> = missing.iter().filter_map(RelPath::parent).filter(is_absent).collect();
+        if !select.no_inc_recursive {
+            missing.retain(|path| path.parent().is_none_or(|dir| !absent.contains(&dir)));
+        } else if !select.list_only {
+            list.problems.extend(absent.iter().map(|dir| Problem::absent_parent(dir.as_bytes())));
+        }
+        if select.no_implied_dirs && !missing.is_empty() {
+            list.drop_bare_leading_dirs();
+        }
+        Ok(missing)
     }
 
     /// Reads the list of the only directory before the roots are passed on. Returns whether it is empty.
