@@ -52,6 +52,11 @@ synctest!(unreadable_file, as user, with daemon, |w: World| {
     w.source("a shut%0 z").agree(&["-ai"]).exits(23);
 });
 
+synctest!(failure_and_a_vanished_file, with daemon, |w: World| {
+    w.source("f d/g").dest("f/x").no_dry_run().once();
+    w.agree_paths(&["-aR", "--delete-missing-args"], &["src/./nope/x", "src/./f", "dst/"]).exits(23);
+});
+
 synctest!(missing_source, with daemon, |w: World| {
     w.source("a").agree_paths(&["-ai"], &["src/none", "dst/"]).exits(23);
 });

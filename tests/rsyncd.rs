@@ -286,6 +286,15 @@ fn trees_are_pulled() {
 }
 
 #[test]
+fn missing_arguments_of_a_pull_have_vanished() {
+    let scene = Scene::new();
+    for more in [&[][..], &["--delete-before"]] {
+        let args = ["-aiR", "--delete-missing-args", "h::m/./none/x", "h::m/./a", "dst/"];
+        scene.agree_in_any_order(("", ""), &[more, &args].concat()).exits(24);
+    }
+}
+
+#[test]
 fn messages_of_a_relative_pull_begin_at_the_module() {
     let scene = Scene::new();
     symlink("none", scene.path("mod/sub/deep/dangling")).unwrap();

@@ -23,6 +23,7 @@ pub use remote_args::Far;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{ArgStyle, Checksum, Compression, FilesFrom, LinkOwners, Options, RemoveSource};
+use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
 use args::{Args, PrintRequest};
 use operand::Operand;
 use std::ffi::{OsStr, OsString};
@@ -415,14 +416,13 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
         Some(rest) => Error { message: [b"rsync: on remote machine: ", rest].concat(), ..error },
         None => error,
     });
-    let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err);
+    let capabilities = walked.args.rsh.clone().unwrap_or_default();
+    let is_incremental = Capabilities::parse(&capabilities).flags.has(CompatFlags::INC_RECURSE);
+    let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err).map(|mut options| {
+        options.select.no_inc_recursive |= !is_incremental;
+        options
+    });
     // A forced command adds it.
     let confine_root = walked.args.confine_root.take();
-    ServeStock {
-        serve,
-        options,
-        confine_root,
-        capabilities: walked.args.rsh.unwrap_or_default(),
-        checksum_seed: walked.args.checksum_seed.unwrap_or(0),
-    }
+    ServeStock { serve, options, confine_root, capabilities, checksum_seed: walked.args.checksum_seed.unwrap_or(0) }
 }

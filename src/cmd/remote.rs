@@ -591,7 +591,12 @@ impl RemoteCopy {
                 one_off.leave(&env.stop);
                 Exit::Stream
             }
-            Carrier::Net(_) | Carrier::Daemon | Carrier::Batch => Exit::Stream,
+            Carrier::Daemon => {
+                // There is no exit code of the other end, which could outweigh failures at this one.
+                tally.failed_at_peer += std::mem::take(&mut tally.failed);
+                Exit::Stream
+            }
+            Carrier::Net(_) | Carrier::Batch => Exit::Stream,
         };
         if let Err(error) = &mut ended
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))

@@ -12,7 +12,7 @@ use crate::fs::charset::NameCharset;
 use crate::fs::{charset, glob, sandbox, sys};
 use crate::options::{FilesFrom, Options};
 use crate::proto::rsync::daemon::decode_secluded_args;
-use crate::proto::rsync::handshake::{Capabilities, CompatFlags};
+use crate::proto::rsync::handshake::Capabilities;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::{Tally, TextReporter};
@@ -110,8 +110,6 @@ struct ClientLink {
 
 fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: ClientLink) -> Exit {
     sys::lift_open_files(sys::OPEN_FILES_MAX);
-    let flags = Capabilities::parse(&request.capabilities).flags;
-    options.select.no_inc_recursive |= !flags.has(CompatFlags::INC_RECURSE);
     let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
     options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
     let mut tally = Tally::default();

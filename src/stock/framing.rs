@@ -75,7 +75,7 @@ pub fn text_of(event: &Event) -> Option<(Tag, &[u8])> {
         Event::Note(line) => Some((Tag::Info, line)),
         // Another line has reported it.
         Event::Problem(Problem { line, .. }) if line.is_empty() => None,
-        Event::Problem(Problem { line, weight: Weight::Warning, .. }) => Some((Tag::Warning, line)),
+        Event::Problem(Problem { line, weight: Weight::Warning | Weight::Vanished, .. }) => Some((Tag::Warning, line)),
         Event::Problem(Problem { line, .. }) => Some((Tag::ErrorXfer, line)),
         Event::Item(_)
         | Event::Deleted { .. }

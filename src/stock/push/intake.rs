@@ -131,7 +131,7 @@ impl<'a> PushIntake<'a> {
         tally.literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
         tally.matched_bytes = self.counts.matched_bytes.load(Ordering::Relaxed);
         if controls.lock().has_failed() {
-            tally.problem(Weight::Failed);
+            tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
         let reported = controls.lock().report_incomplete_lines((connection, handler));
         reported.map_err(|error| controls.lock().fail(error))?;
