@@ -140,7 +140,9 @@ impl Settled {
             let agreed = names::checksum_list(&list)?;
             self.sums = agreed.map(|sum| Checksums { transfer: sum, listed: sum });
         }
-        if args.checksum && self.sums.unwrap_or_default().listed == Checksum::None {
+        // A receiving server leaves the error to its client, which has the same options.
+        let is_sender = args.sender || !args.server;
+        if is_sender && args.checksum && self.sums.unwrap_or_default().listed == Checksum::None {
             let message = "Invalid checksum-choice for --checksum: none (0)";
             return Err(Error::new(Exit::Unsupported, message).by("sender"));
         }

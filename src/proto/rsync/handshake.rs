@@ -143,10 +143,10 @@ impl Algorithm for Compression {
 }
 
 /// Returns the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
-/// restores it; a client leaves out "none".
+/// restores it; a client leaves out "none". An empty list has rsync's word for it.
 pub fn offer<A: Algorithm>(offered: &[A]) -> String {
     let names: Vec<_> = A::ALL.iter().filter(|(known, _)| offered.contains(known)).map(|(_, name)| *name).collect();
-    names.join(" ")
+    if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
 }
 
 /// Reads the algorithm list of the peer: its names, separated by blanks.
