@@ -130,6 +130,9 @@ synctest!(format_path_of_the_root, |w: World| {
     // `./src/a` transfers the world itself as `.`. A destination created by the run would change its time meanwhile.
     w.build("10", |t| drop(t.dir(".").mtime(9)));
     w.agree_paths(&["-aR", "--out-format=%f"], &["src/./d", "./src/a", "10/"]).exits(0);
+    for source in ["{W}/././src/a", "{W}/.///./src/a", "././src/a", "{W}/./src/./a"] {
+        w.agree_paths(&["-aR", "--out-format=%f"], &[source, "10/"]).exits(0);
+    }
 });
 prints!(format_percent, ["-a", "--out-format=100%% %n"]);
 prints!(format_of_daemons_is_empty, ["-a", "--out-format=[%a][%h][%m][%P][%u]%n"]);

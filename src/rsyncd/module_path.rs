@@ -65,7 +65,8 @@ pub fn path_in_module(arg: &[u8], module: &[u8], is_relative: bool) -> Vec<u8> {
     };
     let inner = sanitized(rest);
     let begin = rest.iter().position(|&byte| byte != b'/').unwrap_or(0);
-    let is_marked = is_relative && rest[begin..].starts_with(b"./") && !inner.starts_with(b".");
+    let has_dot = rest[begin..].starts_with(b"./") && split_marker(&rest[begin..]).is_none();
+    let is_marked = is_relative && has_dot && !inner.starts_with(b".");
     if is_marked { [b"./", &inner[..]].concat() } else { inner }
 }
 
@@ -156,9 +157,14 @@ mod tests {
         ] {
             assert_eq!(inside(arg), path, "{arg}");
         }
-        for (arg, path) in
-            [("m/./f", "./f"), ("m/.//./d/./f", "./d/./f"), ("m/.", "."), ("m/./", "./"), ("m/a/./b", "a/./b")]
-        {
+        for (arg, path) in [
+            ("m/./f", "./f"),
+            ("m/././f", "f"),
+            ("m/.//./d/./f", "d/./f"),
+            ("m/.", "."),
+            ("m/./", "./"),
+            ("m/a/./b", "a/./b"),
+        ] {
             assert_eq!(path_in_module(arg.as_bytes(), b"m", true), path.as_bytes(), "{arg}");
         }
         assert_eq!(option_path(b"/x/../../y", b"/mod", 2), b"/mod/y");
