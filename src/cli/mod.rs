@@ -420,6 +420,8 @@ fn serve_stock(call: &Invocation<'_>, mut walked: parse::Walked) -> ServeStock {
     let is_incremental = Capabilities::parse(&capabilities).flags.has(CompatFlags::INC_RECURSE);
     let options = error.map_or_else(|| resolve::resolve_for_server(&walked.args), Err).map(|mut options| {
         options.select.no_inc_recursive |= !is_incremental;
+        let methods = (call.vars)("RSYNC_COMPRESS_LIST").unwrap_or_default();
+        options.delta.compress.list = supported_compressions(methods.as_bytes());
         options
     });
     // A forced command adds it.

@@ -57,7 +57,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
         Ok((request, options, link))
     });
     match served {
-        Ok((request, options, link)) => serve(env, &request, options, link),
+        Ok((request, options, link)) => serve(env, &request, &options, link),
         Err(error) => fail(env, &error.by("server")),
     }
 }
@@ -108,12 +108,10 @@ struct ClientLink {
     requested: Arc<OnceLock<Duration>>,
 }
 
-fn serve(env: &mut Env, request: &cli::ServeStock, mut options: Options, link: ClientLink) -> Exit {
+fn serve(env: &mut Env, request: &cli::ServeStock, options: &Options, link: ClientLink) -> Exit {
     sys::lift_open_files(sys::OPEN_FILES_MAX);
-    let methods = env.var("RSYNC_COMPRESS_LIST").unwrap_or_default();
-    options.delta.compress.list = cli::supported_compressions(methods.as_bytes());
     let mut tally = Tally::default();
-    let ended = serve_over(env, request, &options, (link.link, None), &mut tally);
+    let ended = serve_over(env, request, options, (link.link, None), &mut tally);
     match ended {
         Ok(()) => tally.exit_of_server(),
         Err(error) => fail(env, &error.or_by(role_of(request))),
