@@ -174,13 +174,19 @@ synctest!(an_unreadable_source_file_does_not_stop_deletion, as user, |w: World| 
 synctest!(unreadable_source_file_disables_delete_after, as user, |w: World| {
     for (option, expected) in [
         ("--delete-after", "IO error encountered -- skipping file deletion"),
-        ("--delete-delay", "*deleting   d/old"),
         ("--delete-before", "*deleting   d/old"),
     ] {
         w.source("a d/b").dest("old d/old").build("src", |t| drop(t.file("shut", "x").mode(0)));
         w.stderr_unordered().once().agree(&["-ai", option]).exits(23).prints(expected);
     }
     w.agree(&["-ai", "--delete-after", "--ignore-errors"]).exits(23).never_prints("IO error");
+});
+
+synctest!(unreadable_source_file_does_not_disable_delete_delay, as user, |w: World| {
+    let reason = "`d` may be listed after the error";
+    w.not_pushed_to_stock(reason).not_served_pull(reason);
+    w.source("a d/b").dest("old d/old").build("src", |t| drop(t.file("shut", "x").mode(0)));
+    w.stderr_unordered().once().agree(&["-ai", "--delete-delay"]).exits(23).prints("*deleting   d/old");
 });
 
 macro_rules! meets_a_closed_dir_before_the_copy {
@@ -259,7 +265,11 @@ deletes_missing_args!(missing_arguments_after_extras, ["-r", "--delete-before"])
 deletes_missing_args!(missing_arguments_before_extras, ["-r", "--delete-after", "--max-delete=4"]);
 deletes_missing_args!(missing_arguments_and_a_limit, ["--max-delete=3"]);
 deletes_missing_args!(missing_arguments_and_extras_share_a_limit, ["-r", "--delete-during", "--max-delete=5"]);
-deletes_missing_args!(missing_arguments_in_a_listing, ["--list-only"]);
+synctest!(missing_arguments_in_a_listing, |w: World| {
+    w.not_served_push("lists no missing arguments");
+    missing_among_others(&w);
+    w.agree(&["-ai", "--delete-missing-args", "--files-from=list", "--list-only"]);
+});
 
 synctest!(name_from_another_argument_is_not_missing, |w: World| {
     w.source("a b").tree("other", "x").dest("a b gone");
@@ -448,7 +458,19 @@ synctest!(missing_argument_creates_no_implied_directories, |w: World| {
     w.source("f d/").dest("old").once();
     let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
     w.agree_paths(&options, &["src/./nope/x", "src/./f", "dst/"]).exits(24);
+});
+
+synctest!(missing_argument_in_a_directory_creates_no_implied_directories, |w: World| {
+    let reason = "rsync warns, because the list lacks `src`";
+    w.not_pushed_to_stock(reason).not_served_pull(reason);
+    w.source("f d/").dest("old").once();
+    let options = ["-aiR", "--delete-missing-args", "--no-implied-dirs"];
     w.agree_paths(&options, &["src/x", "src/./f", "dst/"]).exits(0);
+});
+
+synctest!(missing_arguments_below_missing_directories, |w: World| {
+    w.source("b").dest("gone/sub/q d/sub/q").file("list", "d/sub/q\ngone/sub/q\ngone/sub/r\nb\n");
+    w.once().agree(&["-ai", "--delete-missing-args", "--files-from=list"]).exits(24);
 });
 
 has_a_missing_arg!(missing_argument_with_a_file_as_destination, ["src/nope"], "file", 0);

@@ -11,7 +11,7 @@ fn charsets(w: &World, source: &str, dest: &str) -> String {
 
 /// A source with names in UTF-8, and a destination with names in ISO-8859-1.
 fn scene(w: &World) -> String {
-    w.env("LC_ALL", "C.UTF-8").build("src", |t| {
+    w.not_with_daemon("the module has no charset").env("LC_ALL", "C.UTF-8").build("src", |t| {
         t.file("ä", "1");
         t.file("plain", "2");
         t.dir("dö").mode(0o755);
@@ -43,6 +43,7 @@ synctest!(converted_names_with_deletion, |w: World| {
 // Its two ends print at the same time.
 synctest!(lines_name_the_character_sets, |w: World| {
     let iconv = scene(&w);
+    w.not_served_push("a push has no incremental recursion");
     w.no_dry_run().stderr_unordered().keep_dest();
     for options in [&["-avv"][..], &["-a", "--debug=iconv"], &["-a", "-M--debug=iconv"], &["-avvq"]] {
         w.restore_dest().agree(&[options, &[&iconv]].concat()).exits(0);
@@ -108,7 +109,7 @@ synctest!(names_that_the_receiver_cannot_convert, |w: World| {
 });
 
 synctest!(order_changes_by_conversion, |w: World| {
-    w.env("LC_ALL", "C.UTF-8").build("src", |t| {
+    w.not_with_daemon("the module has no charset").env("LC_ALL", "C.UTF-8").build("src", |t| {
         // In KOI8-R, the letters have another order.
         for name in ["а", "б", "ц", "ю", "я", "Ю", "А", "z"] {
             t.file(name, name);

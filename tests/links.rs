@@ -468,7 +468,8 @@ synctest!(safe_links_reports_skipped_links_with_progress, |w: World| {
 });
 
 synctest!(no_hard_link_to_a_file_that_was_not_transferred, as user, |w: World| {
-    w.not_with_stock("rsync 3.5.0 waits for ever, also with itself");
+    let reason = "rsync 3.5.0 waits for ever, also with itself";
+    w.not_with_stock(reason).not_served_pull(reason);
     w.source("a%0 b==a c d==c").dest("a=old@-9 c=old@-9");
     w.alone(&["-aiH"]).exits(23).warns("src/a\": Permission denied").warns("src/b\": Permission denied").prints("d => c");
     assert!(!w.tested().join("dst/b").exists(), "b does not exist, because its content was not transferred");

@@ -76,6 +76,7 @@ synctest!(backup_of_another_users_special_file_on_another_file_system, as user, 
 });
 
 synctest!(leftovers_do_not_prevent_backups_on_another_file_system, as root, |w: World| {
+    w.not_pushed_to_stock("rsync removes no leftovers").not_served_pull("rsync removes no leftovers");
     w.source("a->new").dest("a->old").tree("bk", "").mount_tmpfs("bk", 1 << 20);
     // The temporary name of `a`.
     std::os::unix::fs::symlink("half", w.tested().join("bk/.a.Auwq2e")).unwrap();

@@ -121,6 +121,7 @@ synctest!(deletions_precede_entries_skipped_by_existing, |w: World| {
 });
 
 synctest!(stats_count_entries_of_each_source, |w: World| {
+    w.not_served_pull("an entry is sent and counted once");
     w.source("a d/b d/e/c l->x").tree("src2", "a=other d/b=other d/n").dest("a=old");
     w.agree_paths(&["-ai", "--stats"], &["src/", "src2/", "dst"])
         .prints("Number of files: 12 (reg: 6, dir: 5, link: 1)");

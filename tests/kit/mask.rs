@@ -128,15 +128,18 @@ fn source_position(line: &str) -> String {
     position.unwrap_or_else(|| line.to_owned())
 }
 
-/// Masks the six random letters of `"/d/.name.Xy12Zz"`.
+/// Masks the six random letters of `"/d/.name.Xy12Zz"`, and of `"/temp-dir/name.Xy12Zz"`.
 fn temp_names(line: &str) -> String {
     const RANDOM: usize = 6;
+    let needs_dot = !line.starts_with("rsync: [receiver] stat ");
     let mut parts: Vec<String> = line.split('"').map(str::to_owned).collect();
     let quoted = parts.iter_mut().skip(1).step_by(2);
     for path in quoted {
         let name = path.rsplit('/').next().unwrap_or_default();
         let random = name.rsplit_once('.').filter(|(head, tail)| {
-            head.starts_with('.') && tail.len() == RANDOM && tail.bytes().all(|b| b.is_ascii_alphanumeric())
+            (head.starts_with('.') || !needs_dot)
+                && tail.len() == RANDOM
+                && tail.bytes().all(|b| b.is_ascii_alphanumeric())
         });
         if random.is_some() {
             path.replace_range(path.len() - RANDOM.., "<rand>");

@@ -48,6 +48,10 @@ pub fn skip(reason: &str) -> ! {
 pub fn run_case(name: &str, who: Who, routes: &[Route], case: impl Fn(World)) {
     oracle::announce();
     for &route in routes.iter().filter(|route| route.is_chosen(name, routes)) {
+        if let Some(reason) = route.exclusion(name) {
+            report_skip(name, &format!("{route:?}: {reason}"));
+            continue;
+        }
         let attempt = catch_unwind(AssertUnwindSafe(|| case(World::new(name, route, who))));
         match attempt.map_err(|panic| panic.downcast::<Skipped>()) {
             Ok(()) => {}

@@ -94,6 +94,42 @@ const ROUTE_WORDS: [&str; 21] = [
     "sshd",
 ];
 
+/// Cases that do not run with a daemon as the peer, by the beginnings of their names, with the reasons.
+const NOT_WITH_DAEMON: [(&str, &str); 8] = [
+    ("devices::copied_device_", REFUSED_DEVICES),
+    ("devices::device_content_is_backed_up", REFUSED_DEVICES),
+    ("devices::device_over_device_", REFUSED_DEVICES),
+    ("devices::device_that_cannot_be_opened_", REFUSED_DEVICES),
+    ("devices::fake_super_device_is_copied_", REFUSED_DEVICES),
+    ("devices::remove_source_files_keeps_", REFUSED_DEVICES),
+    ("links::group_with_vv", "a pull gets the whole list, which the arguments show"),
+    ("place::relative_path_with_dot_dot", "rsync rejects the path to which its daemon resolves `..`"),
+];
+const REFUSED_DEVICES: &str = "a daemon refuses --copy-devices and --write-devices";
+
+/// The same for pushes to a daemon of the program under test.
+const NOT_TO_OWN_DAEMON: [(&str, &str); 11] = [
+    ("copy::implied_parent_that_is_no_directory_", LINKS_INSIDE),
+    ("delete::max_delete_", CLIENT_EXITS),
+    ("exit::a_usermap_without_a_colon", "a daemon that refuses an option exits with 4"),
+    ("itemize::info_name_twice", "`max verbosity` does not limit --info of a sparsync"),
+    ("links::keep_dirlinks_cannot_", LINKS_INSIDE),
+    ("links::keep_dirlinks_rejects_", LINKS_INSIDE),
+    ("links::keep_dirlinks_sets_", LINKS_INSIDE),
+    ("messages::max_delete_", CLIENT_EXITS),
+    ("place::delayed_files_cannot_wait_above", "the paths of options are checked from the destination"),
+    ("place::delta_against_an_unreadable_basis", "rsync's daemon cannot open the basis"),
+    ("trust_links::", "links of other users are also refused in a chroot"),
+];
+const LINKS_INSIDE: &str = "no symlink leads out of the destination";
+const CLIENT_EXITS: &str = "the client exits with 25";
+
+/// The same for pulls from a daemon of the program under test.
+const NOT_FROM_OWN_DAEMON: [(&str, &str); 2] = [
+    ("filter::cvs_exclude_reads_home_", "the rules of -C are those of the client"),
+    ("itemize::a_log_of_errors", "the client does not log the errors of the daemon"),
+];
+
 impl Route {
     /// The routes that every case runs on, as far as they were chosen.
     pub const ALL: &[Route] = &[
@@ -183,6 +219,19 @@ impl Route {
         is_about_stock
             || is_about_serving
             || choice.split(',').any(|chosen| chosen == word || chosen == "mixed" && is_in_mix)
+    }
+
+    /// Returns why a case does not run on this route, although the route was chosen.
+    pub fn exclusion(self, case: &str) -> Option<&'static str> {
+        let peer = self.peer()?;
+        let case = case.split_once("::").map_or(case, |(_, case)| case);
+        let of_direction: &[_] = match self {
+            _ if peer == Peer::Stock => &[],
+            Route::Pull(_) => &NOT_FROM_OWN_DAEMON,
+            _ => &NOT_TO_OWN_DAEMON,
+        };
+        let mut all = NOT_WITH_DAEMON.iter().chain(of_direction);
+        all.find(|(begin, _)| case.starts_with(begin)).map(|(_, reason)| *reason)
     }
 
     /// Returns whether rsync is the peer of the program under test.
