@@ -78,6 +78,7 @@ below_merge_files!(merge_file_of_several_names, "g/d/h2\ng/d/h1\ng/d/h3\ng/d/h4\
 below_merge_files!(merge_files_of_several_directories, "g/h4\ng/h1\na/h1\na/h2\nb/h4\ng/h2\nb/h1\nb/h4\nh4\nh1\n");
 below_merge_files!(merge_files_above_named_directories, "g/d/h3\na\nb/\ng/d/e\ng/d/e/h2\n");
 below_merge_files!(merge_files_and_an_implied_root, "g/d/h3\n./a/h1\n");
+below_merge_files!(merge_files_behind_an_implied_root, "./g/d/h1\n");
 below_merge_files!(merge_files_below_the_whole_tree, "g/d/h3\n.\na/h1\n");
 
 synctest!(merge_file_of_a_listed_root_protects, |w: World| {

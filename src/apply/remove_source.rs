@@ -76,6 +76,9 @@ impl SourceFile {
                 Some(Err(error)) => return events.push(failed("sender failed to re-lstat the destination of", &error)),
                 Some(Ok(_)) | None => {}
             },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return events.push(Event::Note([b"sender file already removed: ", self.path.as_bytes()].concat()));
+            }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
         match sys::unlink(place.dir.fd(), &self.name) {

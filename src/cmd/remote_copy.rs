@@ -89,9 +89,9 @@ impl RemoteCopy {
     pub fn stock_words(&self) -> Vec<Vec<u8>> {
         let mut words = self.far.server_words.clone();
         // With an absolute and a relative path, the sender may have one directory in its list as two.
-        let is_mixed = self.far.server_sends
-            && self.options.select.relative
-            && (1..self.sources.len()).contains(&rooted(&self.sources).len());
+        let absolute = rooted(&self.sources).len();
+        let is_mixed = absolute > 0 && absolute < self.sources.len();
+        let is_mixed = is_mixed && self.far.server_sends && self.options.select.relative;
         if is_mixed || stock::needs_whole_list(&self.options, self.far.server_sends) {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }

@@ -103,7 +103,6 @@ impl Terms<'_> {
             one_file_system: select.one_file_system,
             ignore_unreadable: select.ignore_unreadable,
             contents: None,
-            filters_named: !select.no_inc_recursive,
             threads: self.threads,
             is_over: None,
         }

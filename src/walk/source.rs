@@ -63,7 +63,8 @@ pub struct SourceWalk<'a> {
     pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
-    /// rsync would list one directory after the other during the copy.
+    /// rsync would list one directory after the other during the copy. Only then do per-directory rules apply to the
+    /// entries that arguments name in a directory; otherwise see [`crate::walk::source_args`].
     pub is_incremental: bool,
     /// `--open-noatime`
     pub open_noatime: bool,
@@ -75,9 +76,6 @@ pub struct SourceWalk<'a> {
     pub ignore_unreadable: bool,
     /// How to digest the content of each file: `-c` with a peer.
     pub contents: Option<Contents<'a>>,
-    /// Per-directory rules also apply to the entries that arguments name in a directory. As with rsync, this needs
-    /// incremental recursion; without it, see [`crate::walk::source_args`].
-    pub filters_named: bool,
     /// How many threads may list one large directory.
     pub threads: usize,
     /// Set when the results are no longer needed. A large directory is then abandoned halfway.
@@ -161,7 +159,7 @@ impl SourceWalk<'_> {
             let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
             let entered = Entered { path, problems, fatal, may_delete };
             origin.chain = enter(&origin.chain, &place.dir, "sender", self.link_owners, entered);
-            if let (Listing::Named(names), true) = (&origin.listing, self.filters_named) {
+            if let (Listing::Named(names), true) = (&origin.listing, self.is_incremental) {
                 origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
             }
         }

@@ -188,15 +188,17 @@ struct NodeBuilder {
     children: BTreeMap<Vec<u8>, NodeBuilder>,
     all: Vec<(Arc<Base>, RelPath, bool, usize)>,
     named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
+    /// Where `named` has each base, which has only one path for a place in the tree.
+    named_at: HashMap<*const Base, usize>,
 }
 
 impl NodeBuilder {
     fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
-        let same = |(b, d, _): &&mut (Arc<Base>, RelPath, Vec<NamedEntry>)| Arc::ptr_eq(b, base) && d == dir;
-        match self.named.iter_mut().rev().find(same) {
-            Some((_, _, names)) => names.push(named),
-            None => self.named.push((base.clone(), dir.clone(), vec![named])),
-        }
+        let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
+            self.named.push((base.clone(), dir.clone(), Vec::new()));
+            self.named.len() - 1
+        });
+        self.named[at].2.push(named);
     }
 
     /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
@@ -252,9 +254,10 @@ impl NodeBuilder {
 
     fn build(self) -> Node {
         let mut all: Vec<(Arc<Base>, RelPath, Listing)> = Vec::new();
+        let mut known = HashMap::new();
         for (base, dir, below, argument) in self.all {
-            let same = all.iter_mut().find(|(b, d, _)| Arc::ptr_eq(b, &base) && *d == dir);
-            match same {
+            let at = *known.entry(Arc::as_ptr(&base)).or_insert(all.len());
+            match all.get_mut(at) {
                 Some((_, _, Listing::All { times, .. })) => *times += 1,
                 _ => all.push((base, dir, Listing::All { below, times: 1, argument })),
             }
@@ -378,15 +381,15 @@ impl<'a> Gatherer<'a> {
                     None => (&b""[..], name.as_slice()),
                 };
                 if inner.is_empty() {
-                    self.insert(&base, &cleaned, content)?;
                     self.imply_top(&base, rest);
+                    self.insert(&base, &cleaned, content)?;
                 } else {
                     let shown = path::join(&shown, inner);
                     match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
                         Ok(inner_base) => {
                             let (cleaned, content) = clean(rest);
-                            self.insert(&inner_base, &cleaned, content)?;
                             self.imply_top(&inner_base, rest);
+                            self.insert(&inner_base, &cleaned, content)?;
                         }
                         Err(error) => self.out.problems.push(Problem::new(error.message, Weight::SourceError)),
                     }
@@ -581,9 +584,8 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        self.insert(&base, &parts, content)?;
         self.imply_top(&base, rest);
-        Ok(())
+        self.insert(&base, &parts, content)
     }
 
     /// Adds the root's own attributes, if the part of a name that `-R` keeps implies them. Rules apply to this root as to
@@ -626,12 +628,17 @@ impl<'a> Gatherer<'a> {
         let whole = parts.join(&b'/');
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
-        // A dangling symlink stands for itself, even if its argument ends in a slash.
-        let look = |dir: &Dir, name: &[u8], follow: bool| match sys::stat(dir.fd(), name, follow) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && content && !self.select.copy_links => {
-                sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).map_err(|_| error)
+        // A symlink that does not lead to a directory stands for itself, even if its argument ends in a slash.
+        let look = |dir: &Dir, name: &[u8], follow: bool| {
+            let found = sys::stat(dir.fd(), name, follow);
+            let may_lead_on = match &found {
+                Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
+                Err(error) => error.kind() != io::ErrorKind::NotFound,
+            };
+            if !content || self.select.copy_links || may_lead_on {
+                return found.map(|stat| (stat, false));
             }
-            looked => looked.map(|stat| (stat, false)),
+            sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).or_else(|_| found.map(|stat| (stat, false)))
         };
         let looked = match RelPath::parse(&parent) {
             Ok(_) if sandbox::is_hidden(&base.root.full(&whole)) => Err(errno::gone()),
@@ -639,7 +646,7 @@ impl<'a> Gatherer<'a> {
             Err(_) => Err(io::ErrorKind::InvalidInput.into()),
         };
         let (stat, followed) = match looked {
-            Ok((stat, is_dangling)) => (stat, content && !is_dangling),
+            Ok((stat, is_itself)) => (stat, content && !is_itself),
             Err(error) => {
                 if error.kind() == io::ErrorKind::NotFound {
                     match self.select.missing_args {
@@ -688,10 +695,9 @@ impl<'a> Gatherer<'a> {
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
         Ok(())
     }
-    /// Enters the directories that lead to an argument. As in rsync without incremental recursion, an argument is
-    /// checked against the rules of the directory entered for the arguments before it, not those of its own, and its
-    /// content begins with the rules of the directory entered last; the directories above that one are not entered
-    /// again.
+
+    /// Enters the directories that lead to an argument, unless they are above those entered last. As in rsync without
+    /// incremental recursion, an argument is checked before that, against the rules of the directory entered last.
     fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<(), Error> {
         let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
         if is_inside || !self.lists_first || !base.chain.has_per_dir() {
