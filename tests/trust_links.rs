@@ -196,3 +196,10 @@ synctest!(merge_files_behind_an_untrusted_link, as root, |w: World| {
     planted(&w, "src/d/.rules", "rules");
     w.dest("").agree(&["-ai", "--filter=: .rules"]).exits(0).warns(LINE);
 });
+
+synctest!(merge_file_of_listed_names_behind_an_untrusted_link, as root, |w: World| {
+    scene(&w);
+    w.source("d/rules=-_b d/b d/c").file("list", "d/c\nd/b\n").dest("");
+    planted(&w, "src/d/.rules", "rules");
+    w.once().agree(&["-ai", "--filter=: .rules", "--files-from=list"]).exits(0).warns(LINE);
+});

@@ -114,6 +114,8 @@ pub struct Problem {
     pub is_of_peer: bool,
 }
 
+const ABSENT_PARENT: &[u8] = b"WARNING: parent dir is absent in the file list: ";
+
 impl Problem {
     /// Formats `rsync: [role] what "path" failed: strerror (errno)`. The reporter escapes control bytes of the path.
     pub fn failed(role: ErrorRole, what: &str, path: &[u8], error: &std::io::Error) -> Problem {
@@ -134,7 +136,12 @@ impl Problem {
 
     /// Formats the warning of rsync's receiver about a name in the list without its parent directory.
     pub fn absent_parent(dir: &[u8]) -> Problem {
-        Problem::new([b"WARNING: parent dir is absent in the file list: ", dir].concat(), Weight::Warning)
+        Problem::new([ABSENT_PARENT, dir].concat(), Weight::Warning)
+    }
+
+    /// Returns whether it is a warning of [`Problem::absent_parent`].
+    pub fn is_absent_parent(&self) -> bool {
+        self.line.starts_with(ABSENT_PARENT)
     }
 
     /// Returns the same problem with another weight.

@@ -154,12 +154,15 @@ impl SourceWalk<'_> {
             let _ = sys::spare_atime(dir.fd());
         }
         let place = SourceDir { dir, base: origin.base.clone(), path: origin.path.clone() };
-        let is_entered = matches!(origin.listing, Listing::All { .. }) || !found.path.is_root();
+        let is_entered = match origin.listing {
+            Listing::All { .. } => true,
+            Listing::Named(_) => self.is_incremental && !found.path.is_root(),
+        };
         if is_entered && origin.chain.has_per_dir() {
             let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
             let entered = Entered { path, problems, fatal, may_delete };
             origin.chain = enter(&origin.chain, &place.dir, "sender", self.link_owners, entered);
-            if let (Listing::Named(names), true) = (&origin.listing, self.is_incremental) {
+            if let Listing::Named(names) = &origin.listing {
                 origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
             }
         }

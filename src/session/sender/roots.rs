@@ -56,12 +56,12 @@ pub struct SentRoots {
 }
 
 impl SentRoots {
-    /// Moves the problems and notes of `roots` here, so that this end reports them. The warnings are those about missing
-    /// parent directories, which a stock rsync reports itself.
+    /// Moves the problems and notes of `roots` here, so that this end reports them, except what a stock rsync reports
+    /// itself.
     pub(super) fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, SentRoots) {
         let (problems, notes) = &mut self.more;
         problems.splice(0..0, std::mem::take(&mut roots.problems));
-        problems.retain(|problem| problem.weight != Weight::Warning);
+        problems.retain(|problem| !problem.is_absent_parent());
         notes.splice(0..0, std::mem::take(&mut roots.notes));
         self.failed = 0;
         (roots, self)
