@@ -172,6 +172,23 @@ fn vanished_source_file_exits_24() {
 }
 
 #[test]
+fn source_file_removed_by_another_process_is_no_failure() {
+    let scene = Scene { options: &["-a", "--remove-source-files"], build: small, backups: &[] };
+    let vanish: fn(&Path) = |top| drop(std::fs::remove_file(top.join("src/z")));
+    let mut n = 1;
+    let mut is_reported = false;
+    while let Some((stage, output)) = held_at(&scene, Route::Local, (n, &[]), |stage| vanish(&stage.top)) {
+        if output.stdout == b"sender file already removed: z\n" {
+            assert_eq!(output.exit, 0, "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(stage.top.join("dst/z").exists());
+            is_reported = true;
+        }
+        n += 1;
+    }
+    assert!(is_reported || n == 1, "the file vanished between its copy and its removal in none of {n} runs");
+}
+
+#[test]
 fn concurrent_symlink_swaps_cause_no_write_outside() {
     const RUNS: u64 = 60;
     let scene = Scene { options: &["-a", "--delete"], build: small, backups: &[] };

@@ -484,13 +484,6 @@ synctest!(remove_source_files_names_files_that_stay, as user, |w: World| {
     w.agree(&["-a", "--remove-source-files"]).exits(23).warns("sender failed to remove d/b: Permission denied (13)");
 });
 
-synctest!(remove_source_files_that_are_sent_twice, between machines, |w: World| {
-    w.source("d/f").dest("").once().no_dry_run();
-    w.agree_paths(&["-rR", "--remove-source-files", "--delete-after"], &["src/d", "src/./d", "dst/"])
-        .exits(0)
-        .prints("sender file already removed: src/d/f");
-});
-
 synctest!(remove_source_files_with_hard_links, |w: World| {
     w.source("a b==a d/c==a").dest("");
     w.agree(&["-aiH", "--remove-source-files"]).exits(0);
