@@ -114,7 +114,7 @@ impl ResponseValidator {
         }
         for entry in &listing.list.entries {
             let path = path::join(dir, listing.list.name(entry));
-            if is_leading(&path) {
+            if is_leading(&path) && entry.is_dir() {
                 continue;
             }
             if !self.reach.holds(&path) {

@@ -673,6 +673,18 @@ unrequested!(
     [dir(0, "", &[("c", DIR)])]
 );
 unrequested!(
+    symlink_in_place_of_a_parent_directory_is_rejected,
+    pull(&["-rlR"], &["a/b"]),
+    "unrequested file-list name: a",
+    [dir(0, "", &[("a", LINK)])]
+);
+unrequested!(
+    file_in_place_of_a_parent_directory_is_rejected,
+    pull(&["-rR"], &["a/b"]),
+    "unrequested file-list name: a",
+    [dir(0, "", &[("a", FILE)])]
+);
+unrequested!(
     excluded_name_is_rejected,
     TestClient { excludes: &["*.o"], ..pull(&["-r"], &["x/"]) },
     "excluded file-list name: a.o",
