@@ -377,6 +377,7 @@ pub fn remove_leftover(context: &Context<'_>, dir: &Dir, name: &[u8]) -> bool {
     found != Leftover::Unknown
 }
 
+/// Returns the message for a call that failed on an entry of the destination.
 pub(super) fn failed(call: &str, path: &RelPath, error: &io::Error) -> Event {
     failure_event(call, path, &crate::report::event::errno_words(error))
 }

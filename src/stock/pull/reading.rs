@@ -449,6 +449,9 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
     fn take_missing(&self, list: &mut SortedList) -> decode_error::Result<Vec<RelPath>> {
         let select = &self.intake.options.select;
         let mut missing = list.take_missing()?;
+        if missing.is_empty() {
+            return Ok(missing);
+        }
         let dirs = list.entries.iter().filter_map(|slot| slot.entry.as_ref()).filter(|entry| entry.is_dir());
         let dirs: HashSet<&[u8]> = dirs.map(|entry| &entry.path[..]).collect();
         let is_absent = |dir: &RelPath| !dir.is_root() && !dirs.contains(dir.as_bytes());
