@@ -72,7 +72,7 @@ impl Local<'_> {
     ) -> Result<(), Error> {
         let accounts = LocalAccounts { ids: Ids::new() };
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| match source.place {
-            Some(place) => same_content((&place.dir, source.name), dest, &self.terms),
+            Some(place) => same_content((&*place.dir()?, source.name), dest, &self.terms),
             None => Ok(false),
         };
         let receiving = Receiving {

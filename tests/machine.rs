@@ -484,6 +484,53 @@ fn little_address_space_is_enough_or_ends_a_copy_with_an_error() {
     }
 }
 
+/// With a low limit on open files, names from many directories are copied: rsync has one of them open at a time.
+#[test]
+fn more_source_directories_than_open_files_are_copied() {
+    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    let top = dir.path();
+    script(top, "shell", "shift; exec sh -c \"exec $*\"");
+    let lines = |line: fn(u32) -> String| (0..150).map(line).collect::<Vec<_>>();
+    for n in 0..150 {
+        std::fs::create_dir_all(top.join(format!("s/{n}/d"))).unwrap();
+        std::fs::write(top.join(format!("s/{n}/d/f{n}")), n.to_string()).unwrap();
+    }
+    std::fs::write(top.join("list"), lines(|n| format!("{n}/d/f{n}\n")).concat()).unwrap();
+    let here = oracle::under_test().display().to_string();
+    let arguments = lines(|n| format!("s/{n}/d/f{n}"));
+    let contents = lines(|n| format!("s/{n}/d/"));
+    let inside = lines(|n| format!("s/{n}/./d"));
+    let listed = ["--no-R", "--files-from=list", "s"].map(str::to_owned).to_vec();
+    let forms = [(&[][..], arguments), (&[], contents), (&["-R"], inside), (&[], listed)];
+    for (from, to, far) in [("", "", ""), ("", "h:", &here), ("h:", "", &here), ("", "h:", "rsync")] {
+        for (at, (options, sources)) in forms.iter().enumerate() {
+            let dest = format!("d{}{at}", from.len() + to.len() + far.len());
+            let mut copy = Command::new("prlimit");
+            copy.args(["--nofile=100:100", &here, "-a", "-e", "./shell", "--no-inc-recursive"]);
+            copy.arg(format!("--rsync-path={far}")).args(*options);
+            let path = |path: &String| match (from, path.starts_with('-')) {
+                ("h:", false) => format!("h:{}/{path}", top.display()),
+                _ => path.clone(),
+            };
+            copy.args(sources.iter().map(path)).arg(if to.is_empty() {
+                dest.clone()
+            } else {
+                format!("h:{}/{dest}", top.display())
+            });
+            let output = copy.current_dir(top).env("LC_ALL", "C").output().unwrap();
+            let printed = format!("{from}{to}{far} {options:?} {at}: {output:?}");
+            assert!(output.status.success() && output.stderr.is_empty(), "{printed}");
+            let dir = if *options == ["-R"] { top.join(&dest).join("d") } else { top.join(&dest) };
+            assert!(
+                (0..150)
+                    .all(|n: u32| std::fs::read_to_string(dir.join(format!("f{n}")))
+                        .is_ok_and(|text| text == n.to_string())),
+                "{printed}"
+            );
+        }
+    }
+}
+
 #[test]
 fn copies_without_getrandom() {
     let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");

@@ -11,8 +11,8 @@ use crate::options::{LinkOwners, Options};
 use crate::path;
 use crate::report::event::{ErrorRole, Problem};
 use crate::walk::arg_path;
+use crate::walk::enter_by;
 use crate::walk::run_context::Terms;
-use crate::walk::source_args;
 use std::io;
 
 /// Properties of the sources that decide how the destination argument is interpreted.
@@ -213,7 +213,7 @@ fn cannot_make(full: &[u8], error: &io::Error) -> Error {
 fn enter(path: &[u8], mode: u32, opens_up: bool, owners: LinkOwners) -> io::Result<(Dir, Option<u32>)> {
     let mode = mode & 0o7777;
     let open = |path: &[u8]| trusted_path::open_dir(path, owners);
-    let dir = source_args::enter_by(path, &open, &|path| trusted_path::open_dir_to_search(path, owners))?;
+    let dir = enter_by(path, &open, &|path| trusted_path::open_dir_to_search(path, owners))?;
     if opens_up
         && mode & 0o400 == 0
         && open(path).is_err()

@@ -191,9 +191,8 @@ fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>,
     let Some(place) = job.place() else { return Err(Failure::Stopped) };
     let noatime = context.options.select.open_noatime;
     let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
-    sys::open_read(place.dir.fd(), job.source_name(), follow, noatime)
-        .map(Content::File)
-        .map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
+    let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), job.source_name(), follow, noatime));
+    opened.map(Content::File).map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }
 
 /// Returns how many bytes rsync's sender would have sent for this many literal bytes: a header of 20 bytes, the data in

@@ -127,7 +127,7 @@ impl<'a> Job<'a> {
         let select = &context.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
         let opened = match self.place() {
-            Some(place) => sys::open_read(place.dir.fd(), self.source_name(), follow, select.open_noatime),
+            Some(place) => sys::open_read(place.dir().ok()?.fd(), self.source_name(), follow, select.open_noatime),
             None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {
                 sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
             }

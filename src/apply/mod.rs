@@ -165,8 +165,6 @@ pub struct SourceFile {
     pub lacks_fraction: bool,
     /// It is the target of a symlink of that name (`-L`).
     pub followed: bool,
-    /// Its directory must be opened again.
-    pub is_parked: bool,
 }
 
 /// The bases that `--fuzzy` chose for files in progress, by their paths.

@@ -15,9 +15,7 @@ impl SourceRemoval {
     /// Closes its descriptor, because many entries may have to wait.
     pub(super) fn parked(self) -> SourceRemoval {
         match self {
-            SourceRemoval::Local(entry) => {
-                SourceRemoval::Local(SourceFile { place: entry.place.parked(), is_parked: true, ..entry })
-            }
+            SourceRemoval::Local(entry) => SourceRemoval::Local(SourceFile { place: entry.place.closed(), ..entry }),
             remote @ SourceRemoval::Remote(..) => remote,
         }
     }
@@ -57,14 +55,11 @@ impl SourceFile {
                 Weight::Failed,
             ))
         };
-        let place = match self.is_parked {
-            true => match self.place.reopened() {
-                Ok(place) => place,
-                Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
-            },
-            false => self.place.clone(),
+        let source = match self.place.dir() {
+            Ok(source) => source,
+            Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         };
-        match sys::stat(place.dir.fd(), &self.name, self.followed) {
+        match sys::stat(source.fd(), &self.name, self.followed) {
             Ok(now) if self.kind == Kind::File && self.differs(now.len_bytes, now.mtime) => {
                 return events.push(skipped("for changed file: ", self.path.as_bytes()));
             }
@@ -81,7 +76,7 @@ impl SourceFile {
             }
             Err(error) => return events.push(failed("sender failed to re-lstat", &error)),
         }
-        match sys::unlink(place.dir.fd(), &self.name) {
+        match sys::unlink(source.fd(), &self.name) {
             Ok(()) if info_level >= 1 => {
                 events.push(Event::Note([b"sender removed ", self.path.as_bytes()].concat()));
             }
@@ -118,7 +113,6 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
     }
     let place = job.place()?;
     Some(SourceRemoval::Local(SourceFile {
-        is_parked: false,
         place: place.clone(),
         name: job.source_name().to_vec(),
         path: job.path.clone(),

@@ -32,7 +32,7 @@ impl Dir {
     }
 
     /// Returns the device and inode.
-    fn id(&self) -> io::Result<(u64, u64)> {
+    pub fn id(&self) -> io::Result<(u64, u64)> {
         sys::fstat(self.fd()).map(|stat| (stat.dev, stat.ino))
     }
 }

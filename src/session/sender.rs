@@ -255,7 +255,7 @@ impl<'a> Sender<'a> {
                         let place = kept.places.get(entry.origin as usize).and_then(Option::as_ref);
                         let place =
                             place.ok_or_else(|| unexpected("request for an entry without a source directory"))?;
-                        open = match place.reopened() {
+                        open = match place.opened() {
                             Ok(place) => Some((file.dir, entry.origin, place)),
                             Err(error) => {
                                 let problem = cannot_open(&place.full(kept.list.name(entry)), &error);
@@ -291,7 +291,6 @@ impl<'a> Sender<'a> {
             was: (entry.len_bytes, entry.mtime),
             lacks_fraction: self.terms.options.connect.lacks_fractions(),
             followed: self.terms.options.select.copy_links,
-            is_parked: true,
         };
         let mut events = Vec::new();
         leaving.go(self.terms.options.output.info.remove, None, &mut events);
@@ -367,7 +366,9 @@ impl<'a> Sender<'a> {
     fn open(&self, place: &SourceDir, name: &[u8], listed_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let follow = select.copy_links || select.copy_unsafe_links;
-        let from = sys::open_read(place.dir.fd(), name, follow, select.open_noatime)
+        let from = place
+            .dir()
+            .and_then(|dir| sys::open_read(dir.fd(), name, follow, select.open_noatime))
             .map_err(|error| cannot_open(&place.full(name), &error))?;
         let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
         match Kind::of_mode(stat.mode) {

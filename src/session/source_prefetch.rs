@@ -265,8 +265,6 @@ pub struct Found {
     pub digest: Option<[u8; DIGEST_LEN_BYTES]>,
     /// The entry index and task number of each subdirectory that is walked, in order.
     pub task_ids: Vec<(u32, TaskId)>,
-    /// Its directories are closed; see [`crate::walk::SourceDir::reopened`].
-    pub is_parked: bool,
     /// The audience that the digest was made for.
     scan_terms: ScanTerms,
 }
@@ -314,7 +312,7 @@ impl Look for SourceLook<'_> {
         leave_out(&mut listed, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let task_ids = at.into_iter().map(|at| (at, TaskId::NONE)).collect();
-        let mut found = Found { listed, digest: None, task_ids, is_parked: false, scan_terms: self.scan_terms() };
+        let mut found = Found { listed, digest: None, task_ids, scan_terms: self.scan_terms() };
         self.put_digest(&mut found);
         (found, tasks)
     }
@@ -330,10 +328,7 @@ impl Look for SourceLook<'_> {
     }
 
     fn park(&self, found: &mut Found) {
-        for place in found.listed.places.iter_mut().flatten() {
-            *place = place.parked();
-        }
-        found.is_parked = true;
+        found.listed.close_places();
     }
 
     fn size(&self, found: &Found) -> (usize, (u64, u64)) {

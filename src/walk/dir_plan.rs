@@ -14,7 +14,7 @@ use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::scanner::TaskId;
-use crate::walk::source_dir::{Base, SourceDir};
+use crate::walk::source_dir::SourceDir;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -117,7 +117,32 @@ pub struct ListedDir {
     pub renamed_from: Option<Vec<u8>>,
 }
 
+/// How many source directories of one listing may be open. If there are more, each is opened when it is used.
+pub const OPEN_PLACES_MAX: usize = 8;
+
 impl ListedDir {
+    /// Closes the source directories.
+    pub fn close_places(&mut self) {
+        self.places.iter_mut().flatten().for_each(|place| *place = place.closed());
+    }
+
+    /// Opens the source directories again. Reports one that no longer exists.
+    fn open_places(&mut self) {
+        if self.places.len() > OPEN_PLACES_MAX {
+            return;
+        }
+        for place in &mut self.places {
+            match place.as_ref().map(SourceDir::opened) {
+                Some(Ok(open)) => *place = Some(open),
+                Some(Err(error)) => {
+                    let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
+                    self.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
+                }
+                None => {}
+            }
+        }
+    }
+
     /// Renames the single entry.
     pub fn rename_only(&mut self, new: &[u8]) {
         let Some(entry) = self.source.entries.pop() else { return };
@@ -183,7 +208,6 @@ pub struct DirPlan {
 /// What is needed to reopen the descriptors of a plan.
 #[derive(Debug)]
 struct Parked {
-    places: Vec<Option<(Arc<Base>, RelPath)>>,
     dest: bool,
     hits: Vec<(u32, u32, usize)>,
 }
@@ -243,28 +267,16 @@ impl DirPlan {
         if self.parked.is_some() {
             return;
         }
-        let places = std::mem::take(&mut self.listing.places);
-        let places = places.into_iter().map(|place| place.map(|place| (place.base, place.path))).collect();
+        self.listing.close_places();
         let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
-        self.parked = Some(Box::new(Parked { places, dest: self.dest_dir.take().is_some(), hits }));
+        self.parked = Some(Box::new(Parked { dest: self.dest_dir.take().is_some(), hits }));
     }
 
     /// Opens what [`DirPlan::park`] closed: below the destination's top, and in the alternate trees. Reports a source
     /// directory that no longer exists.
     pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
         let Some(parked) = self.parked.take() else { return };
-        for place in parked.places {
-            let opened = place.map(|(base, path)| (base.root.open_dir(&path), base, path));
-            self.listing.places.push(match opened {
-                Some((Ok(dir), base, path)) => Some(SourceDir { dir, base, path }),
-                Some((Err(error), base, path)) => {
-                    let full = base.root.full(path.as_bytes());
-                    self.listing.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
-                    None
-                }
-                None => None,
-            });
-        }
+        self.listing.open_places();
         if let (true, Some(root)) = (parked.dest, dest) {
             match errno::if_there(root.open_dir_to_search(&self.listing.path)) {
                 Ok(dir) => self.dest_dir = dir,
@@ -309,7 +321,7 @@ impl DirPlan {
         let listing = ListedDir {
             path: path.clone(),
             source: source.clone(),
-            places: places.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect(),
+            places: places.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect(),
             sender_dir: sender_dir.as_ref().map(|sender_dir| SenderDir {
                 hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
                 ..sender_dir.clone()

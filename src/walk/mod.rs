@@ -19,13 +19,13 @@ mod source_task;
 use self::destination::DestWalk;
 pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
-    DestState, DirPlan, Findings, ListedDir, NONE, SenderDir, Step, SubDir, report_unreadable_attribute,
-    unreadable_attribute,
+    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir,
+    report_unreadable_attribute, unreadable_attribute,
 };
 pub use self::dir_rules::enter_dir;
 pub use self::scanner::{Look, Scanner, TaskId};
 use self::source::SourceWalk;
-pub use self::source_dir::{Compare, ComparedSource, SourceDir};
+pub use self::source_dir::{Compare, ComparedSource, SourceDir, enter_by};
 pub use self::source_task::SourceTask;
 use crate::filter::Chain;
 

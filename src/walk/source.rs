@@ -15,6 +15,7 @@ use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
+use crate::walk::dir_plan::OPEN_PLACES_MAX;
 use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
 use crate::walk::source_dir::SourceDir;
@@ -98,8 +99,12 @@ impl SourceWalk<'_> {
         found.is_named = is_named(&origins);
         found.may_delete = !found.is_named;
         leave_out_further(&mut origins, &mut found);
+        let are_many = origins.len() > OPEN_PLACES_MAX;
         for (index, origin) in origins.iter_mut().enumerate() {
             self.list_origin(&mut found, index as u16, origin, task.node.as_deref());
+            if are_many && let Some(Some(place)) = found.places.last_mut() {
+                *place = place.closed();
+            }
         }
         // An entry that several sources have counts once for each of them, as in rsync's list.
         for entry in &found.source.entries {
@@ -153,7 +158,7 @@ impl SourceWalk<'_> {
             // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
-        let place = SourceDir { dir, base: origin.base.clone(), path: origin.path.clone() };
+        let place = SourceDir::new(dir.clone(), origin.base.clone(), origin.path.clone());
         let is_entered = match origin.listing {
             Listing::All { .. } => true,
             Listing::Named(_) => self.is_incremental && !found.path.is_root(),
@@ -161,7 +166,7 @@ impl SourceWalk<'_> {
         if is_entered && origin.chain.has_per_dir() {
             let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
             let entered = Entered { path, problems, fatal, may_delete };
-            origin.chain = enter(&origin.chain, &place.dir, "sender", self.link_owners, entered);
+            origin.chain = enter(&origin.chain, &dir, "sender", self.link_owners, entered);
             if let Listing::Named(names) = &origin.listing {
                 origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
             }
@@ -218,7 +223,7 @@ impl SourceWalk<'_> {
     fn list_all(&self, found: &mut ListedDir, index: u16, place: &SourceDir, origin: &Origin) {
         let chain = &origin.chain;
         let mut names = Names::default();
-        if let Err(error) = names.list(&place.dir) {
+        if let Err(error) = place.dir().and_then(|dir| names.list(&dir)) {
             let problem = if errno::may_not_be_listed(&error) {
                 // The directory of an argument was opened for search only. rsync would fail to open it for listing.
                 Problem::failed(ErrorRole::Sender, "opendir", &place.full(b"."), &errno::denied())
@@ -265,13 +270,14 @@ impl SourceWalk<'_> {
                 if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
                     continue;
                 }
-                if self.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !looked.is_readable(&place.dir, name)) {
+                let is_readable = |looked: &Looked| place.dir().is_ok_and(|dir| looked.is_readable(&dir, name));
+                if self.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !is_readable(looked)) {
                     continue;
                 }
                 let problems = found.problems.len();
                 let added = self.add(found, index, place, (name, name), looked, origin);
                 if found.problems.len() > problems
-                    && let Err(error) = sys::stat(place.dir.fd(), b".", false)
+                    && let Err(error) = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false))
                 {
                     // The directory can be listed but not searched: one line is printed for all its names.
                     found.problems.truncate(problems);
@@ -300,14 +306,14 @@ impl SourceWalk<'_> {
         origin: &Origin,
     ) -> bool {
         if self.reports_unsafe
-            && let Ok(target) = sys::read_link(place.dir.fd(), name)
+            && let Ok(target) = place.dir().and_then(|dir| sys::read_link(dir.fd(), name))
             && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
         {
             let link = found.path.join(name);
             let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
             found.notes.push(note);
         }
-        let Looked { stat, target, digest } = match looked {
+        let (Looked { stat, target, digest }, dir) = match looked.and_then(|looked| Ok((looked, place.dir()?))) {
             Ok(found) => found,
             Err(error) => {
                 let named = matches!(origin.listing, Listing::Named(_));
@@ -332,7 +338,7 @@ impl SourceWalk<'_> {
             entry.extra_mut().target = Some(target.into());
         }
         let path = || found.path.join(called).as_bytes().to_vec();
-        let completed = self.wanted.complete_source(entry, &stat, (&place.dir, name), &|| place.full(name), &path);
+        let completed = self.wanted.complete_source(entry, &stat, (&dir, name), &|| place.full(name), &path);
         if self.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
             entry.set_stat(
@@ -389,7 +395,7 @@ impl SourceWalk<'_> {
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
         let follow = self.copy_links || self.copy_unsafe_links;
-        let file = sys::open_read(place.dir.fd(), name, follow, self.open_noatime)?;
+        let file = sys::open_read(place.dir()?.fd(), name, follow, self.open_noatime)?;
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
     }
 
@@ -410,7 +416,7 @@ impl SourceWalk<'_> {
     /// each time.
     fn content_of_device(&self, place: &SourceDir, name: &[u8], followed: bool, stat: Stat) -> Stat {
         let follow = followed || self.copy_links || self.copy_unsafe_links;
-        let opened = sys::open_read(place.dir.fd(), name, follow, self.open_noatime);
+        let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), name, follow, self.open_noatime));
         // If opening fails, the error is reported when the content is requested.
         let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
         stat.as_file(len_bytes, now())
@@ -425,16 +431,17 @@ impl SourceWalk<'_> {
         dir: &RelPath,
         followed: bool,
     ) -> io::Result<(Stat, Option<Vec<u8>>)> {
-        let mut stat = sys::stat(place.dir.fd(), name, self.copy_links || followed)?;
+        let open = place.dir()?;
+        let mut stat = sys::stat(open.fd(), name, self.copy_links || followed)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
-        let mut target = sys::read_link(place.dir.fd(), name)?;
+        let mut target = sys::read_link(open.fd(), name)?;
         if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
-            return Ok((sys::stat(place.dir.fd(), name, true)?, None));
+            return Ok((sys::stat(open.fd(), name, true)?, None));
         }
         if self.copy_dirlinks {
-            match sys::stat(place.dir.fd(), name, true) {
+            match sys::stat(open.fd(), name, true) {
                 Ok(dir_stat) if Kind::of_mode(dir_stat.mode) == Some(Kind::Dir) => return Ok((dir_stat, None)),
                 Err(error) if !errno::is_unreachable(&error) => return Err(error),
                 Ok(_) | Err(_) => {}
@@ -451,7 +458,7 @@ impl SourceWalk<'_> {
     fn stat_problem(&self, place: &SourceDir, name: &[u8], named: bool, error: &io::Error) -> Problem {
         let full = place.full(name);
         if error.kind() == io::ErrorKind::NotFound {
-            if sys::stat(place.dir.fd(), name, false).is_ok() {
+            if place.dir().is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok()) {
                 let line = [b"symlink has no referent: \"", full.as_slice(), b"\""].concat();
                 return Problem::new(line, Weight::SourceError);
             }
@@ -706,12 +713,12 @@ mod tests {
     use crate::filter::{ChainOptions, Rules};
     use crate::fs::root::{Dir, Root};
     use crate::fs::sys::Follow;
-    use crate::walk::source_dir::Base;
+    use crate::walk::source_dir::{Base, BaseRoot};
 
     #[test]
     fn origins_beyond_the_maximum_are_skipped() {
         let chain = Rules::new(Vec::new(), ChainOptions::default()).chain(Side::Sender, b"/");
-        let root = Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never);
+        let root = BaseRoot::Open(Root::new(Dir::new(sys::open_dir_path(b"/").unwrap()), b"/".to_vec(), Follow::Never));
         let base = Arc::new(Base { root, shown: Vec::new(), chain: chain.clone() });
         let listing = Listing::Named(Arc::new(Vec::new()));
         let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };

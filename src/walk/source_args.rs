@@ -24,12 +24,12 @@ use crate::walk::arg_path::{
 use crate::walk::dir_plan::report_unreadable_attribute;
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
-use crate::walk::source_dir::Base;
+use crate::walk::source_dir::{Base, BaseRoot, enter};
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::Since;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// The result of gathering the arguments.
@@ -97,10 +97,18 @@ impl Gathered {
     /// is none, or if it cannot be read completely, which adds to `problems`.
     pub fn top_entry(&self, wanted: &Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
         let Some((stat, base)) = &self.top else { return Ok(None) };
+        let root = match base.root.open() {
+            Ok(root) => root,
+            Err(error) => {
+                let problem = Problem::failed(ErrorRole::Sender, "opendir", base.root.path(), &error);
+                problems.push(problem.weighing(Weight::SourceError));
+                return Ok(None);
+            }
+        };
         let mut list = DirList::default();
         let entry = list.push(b".", stat);
-        let full = || path::join(&base.root.path, b".");
-        let completed = wanted.complete_source(entry, stat, (base.root.dir(), b"."), &full, &|| b".".to_vec());
+        let full = || base.root.full(b".");
+        let completed = wanted.complete_source(entry, stat, (root.dir(), b"."), &full, &|| b".".to_vec());
         if let Err(incomplete) = completed {
             let mut fatal = None;
             report_unreadable_attribute(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
@@ -124,7 +132,8 @@ impl Gathered {
         self.whole.iter().any(|(base, path)| {
             let is_known = known.as_ref().is_some_and(|(other, _)| Arc::ptr_eq(other, base));
             if !is_known {
-                known = Some((base, sys::path_of(base.root.dir().fd()).unwrap_or_default()));
+                known =
+                    Some((base, base.root.open().and_then(|root| sys::path_of(root.dir().fd())).unwrap_or_default()));
             }
             let above = known.as_ref().map_or_else(Vec::new, |(_, top)| path::join(top, path.as_bytes()));
             dest.strip_prefix(trim_slashes(&above)).is_some_and(|rest| rest.starts_with(b"/") && rest.len() > 1)
@@ -156,12 +165,19 @@ pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
     listed.is_ok() && !any
 }
 
+/// How many source directories stay open. Further ones are opened for each use.
+const OPEN_BASES_MAX: usize = 1024;
+/// At most one of them per this many files that the process may have open.
+const OPEN_PARTS: usize = 8;
+
 /// Gathers arguments.
 pub struct Gatherer<'a> {
     select: &'a Select,
     cwd: &'a [u8],
     rules: &'a Rules,
     bases: HashMap<Vec<u8>, Arc<Base>>,
+    /// How many of them stay open.
+    open_bases_max: usize,
     tree: NodeBuilder,
     out: Gathered,
     entries: usize,
@@ -312,6 +328,7 @@ impl<'a> Gatherer<'a> {
             cwd,
             rules,
             bases: HashMap::new(),
+            open_bases_max: sys::share_of_open_files(OPEN_PARTS, OPEN_BASES_MAX).max(1),
             tree: NodeBuilder::default(),
             out,
             entries: 0,
@@ -433,15 +450,20 @@ impl<'a> Gatherer<'a> {
             return Ok(base.clone());
         }
         let full = resolved(self.cwd, dir);
-        let open = enter(dir).map_err(|error| {
+        let cannot_enter = |error| {
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
-        })?;
+        };
+        let open = enter(dir).map_err(cannot_enter)?;
         let follow = if self.follows_links() || self.select.relative { Follow::Anywhere } else { Follow::Never };
         let chain = self.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
-        let base = Arc::new(Base { root: Root::new(open, full, follow), shown, chain });
+        let root = match self.bases.len() < self.open_bases_max {
+            true => BaseRoot::Open(Root::new(open, full, follow)),
+            false => BaseRoot::Closed { at: dir.to_vec(), id: open.id().map_err(cannot_enter)?, path: full, follow },
+        };
+        let base = Arc::new(Base { root, shown, chain });
         self.bases.insert(dir.to_vec(), base.clone());
         Ok(base)
     }
@@ -496,7 +518,7 @@ impl<'a> Gatherer<'a> {
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
             (None, Err(error)) => {
-                let problem = Problem::failed(ErrorRole::Sender, "link_stat", &base.root.path, &error);
+                let problem = Problem::failed(ErrorRole::Sender, "link_stat", base.root.path(), &error);
                 self.out.problems.push(problem.weighing(Weight::SourceError));
             }
             (Some(_), _) => self.out.tops_more += 1,
@@ -601,7 +623,7 @@ impl<'a> Gatherer<'a> {
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
         } else {
-            self.top(sys::fstat(base.root.dir().fd()), base);
+            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
         }
     }
 
@@ -618,7 +640,7 @@ impl<'a> Gatherer<'a> {
                 if self.select.recurse == Recurse::Full {
                     self.out.whole.push((base.clone(), RelPath::root()));
                 }
-                self.top(sys::fstat(base.root.dir().fd()), base);
+                self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
             } else {
                 self.out.notes.push(b"skipping directory .".to_vec());
             }
@@ -787,29 +809,6 @@ fn check_listed(base: &[u8], parts: &[Vec<u8>], content: bool) -> io::Result<()>
         Err(_) => Ok(()),
         Ok(fd) => trusted_path::check_inside(fd.as_fd()),
     }
-}
-
-/// Opens a directory. One that cannot be listed is opened for access by name. Fails if it cannot be entered.
-pub fn enter(path: &[u8]) -> io::Result<Dir> {
-    enter_by(path, &sys::open_dir_path, &sys::open_dir_path_to_search)
-}
-
-/// As [`enter`], with other functions to open a directory for listing and for access by name.
-pub fn enter_by(
-    path: &[u8],
-    open: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
-    open_to_search: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
-) -> io::Result<Dir> {
-    let dir = match open(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open_to_search(path),
-        other => other,
-    };
-    let dir = Dir::new(dir?);
-    // A directory that can be listed cannot always be entered.
-    if sys::fstat(dir.fd())?.mode & 0o111 != 0o111 {
-        sys::stat(dir.fd(), b".", false)?;
-    }
-    Ok(dir)
 }
 
 /// Whether an entry below a base exists and is included under this path of the transfer.

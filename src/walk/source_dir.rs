@@ -2,27 +2,88 @@
 
 use crate::filter::Chain;
 use crate::flist::Entry;
+use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
+use crate::fs::sys::{self, Follow};
 use crate::path::{self, RelPath};
+use std::borrow::Cow;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The directory that the names of a source argument are relative to.
 #[derive(Debug, Clone)]
 pub struct Base {
-    /// The open directory.
-    pub root: Root,
+    /// The directory.
+    pub root: BaseRoot,
     /// The prefix of names in `%f`: the argument as given, without its last element.
     pub shown: Vec<u8>,
     /// The sender's rules for it, before any directory is entered.
     pub chain: Chain,
 }
 
-/// An open directory of a source.
+/// The directory of a [`Base`]. As there may be more of them than a process may have files open, it can be closed.
+#[derive(Debug, Clone)]
+pub enum BaseRoot {
+    /// It is open.
+    Open(Root),
+    /// It is opened for each use, if it is still the same.
+    Closed {
+        /// Where it is, as given.
+        at: Vec<u8>,
+        /// Its device and inode.
+        id: (u64, u64),
+        /// Its absolute path for messages.
+        path: Vec<u8>,
+        /// Which symlinks below it may be followed.
+        follow: Follow,
+    },
+}
+
+impl BaseRoot {
+    /// Returns the open directory.
+    pub fn open(&self) -> io::Result<Cow<'_, Root>> {
+        match self {
+            BaseRoot::Open(root) => Ok(Cow::Borrowed(root)),
+            BaseRoot::Closed { at, id, path, follow } => {
+                let dir = enter(at)?;
+                if dir.id()? != *id {
+                    return Err(errno::gone());
+                }
+                Ok(Cow::Owned(Root::new(dir, path.clone(), *follow)))
+            }
+        }
+    }
+
+    /// See [`Root::open_dir`].
+    pub fn open_dir(&self, path: &RelPath) -> io::Result<Dir> {
+        self.open()?.open_dir(path)
+    }
+
+    /// See [`Root::open_dir_to_search`].
+    pub fn open_dir_to_search(&self, path: &RelPath) -> io::Result<Dir> {
+        self.open()?.open_dir_to_search(path)
+    }
+
+    /// Returns its absolute path, for messages.
+    pub fn path(&self) -> &[u8] {
+        match self {
+            BaseRoot::Open(root) => &root.path,
+            BaseRoot::Closed { path, .. } => path,
+        }
+    }
+
+    /// Returns the absolute path of an entry below, for messages.
+    pub fn full(&self, path: &[u8]) -> Vec<u8> {
+        path::join(self.path(), path)
+    }
+}
+
+/// A directory of a source.
 #[derive(Debug, Clone)]
 pub struct SourceDir {
-    /// The directory.
-    pub dir: Dir,
+    /// The directory, if it is open.
+    open: Option<Dir>,
     /// The directory that the path starts from.
     pub base: Arc<Base>,
     /// Its path below `base`.
@@ -30,14 +91,27 @@ pub struct SourceDir {
 }
 
 impl SourceDir {
-    /// Returns the place without its own descriptor, so that many can be stored.
-    pub fn parked(&self) -> SourceDir {
-        SourceDir { dir: self.base.root.dir().clone(), base: self.base.clone(), path: self.path.clone() }
+    /// Returns an open directory.
+    pub fn new(dir: Dir, base: Arc<Base>, path: RelPath) -> SourceDir {
+        SourceDir { open: Some(dir), base, path }
     }
 
-    /// Opens the directory of a parked place again.
-    pub fn reopened(&self) -> io::Result<SourceDir> {
-        Ok(SourceDir { dir: self.base.root.open_dir(&self.path)?, base: self.base.clone(), path: self.path.clone() })
+    /// Returns the directory, which is opened if it is closed.
+    pub fn dir(&self) -> io::Result<Cow<'_, Dir>> {
+        match &self.open {
+            Some(dir) => Ok(Cow::Borrowed(dir)),
+            None => Ok(Cow::Owned(self.base.root.open_dir_to_search(&self.path)?)),
+        }
+    }
+
+    /// Returns the same directory, closed, so that many can be stored.
+    pub fn closed(&self) -> SourceDir {
+        SourceDir { open: None, base: self.base.clone(), path: self.path.clone() }
+    }
+
+    /// Returns the same directory, open.
+    pub fn opened(&self) -> io::Result<SourceDir> {
+        Ok(SourceDir { open: Some(self.dir()?.into_owned()), base: self.base.clone(), path: self.path.clone() })
     }
 
     /// Returns the absolute path of an entry, for messages.
@@ -49,6 +123,29 @@ impl SourceDir {
     pub fn shown(&self, name: &[u8]) -> Vec<u8> {
         path::join(&self.base.shown, &path::join(self.path.as_bytes(), name))
     }
+}
+
+/// Opens a directory. One that cannot be listed is opened for access by name. Fails if it cannot be entered.
+pub fn enter(path: &[u8]) -> io::Result<Dir> {
+    enter_by(path, &sys::open_dir_path, &sys::open_dir_path_to_search)
+}
+
+/// As [`enter`], with other functions to open a directory for listing and for access by name.
+pub fn enter_by(
+    path: &[u8],
+    open: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+    open_to_search: &dyn Fn(&[u8]) -> io::Result<OwnedFd>,
+) -> io::Result<Dir> {
+    let dir = match open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open_to_search(path),
+        other => other,
+    };
+    let dir = Dir::new(dir?);
+    // A directory that can be listed cannot always be entered.
+    if sys::fstat(dir.fd())?.mode & 0o111 != 0o111 {
+        sys::stat(dir.fd(), b".", false)?;
+    }
+    Ok(dir)
 }
 
 /// The source file of a content comparison.

@@ -13,7 +13,7 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{Found, SourcePrefetch};
-use crate::walk::{ListedDir, SourceDir, TaskId};
+use crate::walk::{ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -145,7 +145,7 @@ impl ListingSender<'_, '_, '_> {
         parent_was_sent: bool,
         counted: &mut Tally,
     ) -> Result<SenderFrame, Error> {
-        let Found { mut listed, digest, task_ids, is_parked, .. } = self.prefetch.take(task_id);
+        let Found { mut listed, digest, task_ids, .. } = self.prefetch.take(task_id);
         counted.merge(&listed.tally);
         if let Some(gauge) = self.sender.terms.gauge {
             gauge.list(self.prefetch.count_so_far());
@@ -182,7 +182,7 @@ impl ListingSender<'_, '_, '_> {
         }
         if !is_same {
             debug_assert!(parent_was_sent || itself.is_some());
-            self.send_listing((listed, is_parked), itself, is_absent)?;
+            self.send_listing(listed, itself, is_absent)?;
         }
         if has_more && subs.is_empty() {
             self.to_skip.0 += 1;
@@ -196,13 +196,8 @@ impl ListingSender<'_, '_, '_> {
         Ok(SenderFrame { subs: subs.into_iter(), was_sent: !is_same, at_receiver, children: Children::new(children) })
     }
 
-    /// Sends a listing. `is_parked`: its directories are closed.
-    fn send_listing(
-        &mut self,
-        (listed, is_parked): (ListedDir, bool),
-        itself: Option<Entry>,
-        is_absent: bool,
-    ) -> Result<(), Error> {
+    /// Sends a listing.
+    fn send_listing(&mut self, listed: ListedDir, itself: Option<Entry>, is_absent: bool) -> Result<(), Error> {
         let id = self.next_id;
         self.next_id += 1;
         if self.sender.is_stock() {
@@ -227,8 +222,9 @@ impl ListingSender<'_, '_, '_> {
         let with_data = is_absent && self.unrequested;
         let files = with_data.then(|| list.clone());
         let open = listed.places;
+        let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {
-            let places = open.iter().map(|place| place.as_ref().map(SourceDir::parked)).collect();
+            let places = open.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect();
             let renamed_from = listed.renamed_from.clone();
             // The files that follow the listing count as they are sent.
             let counts = |entry: &&Entry| match entry.kind() {
@@ -269,22 +265,19 @@ impl ListingSender<'_, '_, '_> {
         }
         sent?;
         let Some(files) = files else { return Ok(()) };
-        let reopened = |place: &SourceDir| if is_parked { place.reopened() } else { Ok(place.clone()) };
-        let open: Vec<_> = open.iter().map(|place| place.as_ref().map(|place| (place, reopened(place)))).collect();
+        // What cannot be opened is reported for each of its files.
+        let reopened = |place: SourceDir| if is_few { place.opened().unwrap_or(place) } else { place };
+        let open: Vec<_> = open.into_iter().map(|place| place.map(reopened)).collect();
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;
             let file = FileId { dir: id, entry: at as u32 };
             // The receiver waits for every file, also for those that cannot be read.
             let name = files.name(entry);
-            let unsent = match open.get(entry.origin as usize) {
-                Some(Some((_, Ok(place)))) => {
-                    let from = (place, name);
-                    self.sender.send(file, Lane::Early, from, entry.len_bytes, &Basis::None)?;
-                    continue;
-                }
-                Some(Some((place, Err(error)))) => cannot_open(&place.full(name), error),
-                _ => cannot_open(name, &io::ErrorKind::NotFound.into()),
-            };
+            if let Some(Some(place)) = open.get(entry.origin as usize) {
+                self.sender.send(file, Lane::Early, (place, name), entry.len_bytes, &Basis::None)?;
+                continue;
+            }
+            let unsent = cannot_open(name, &io::ErrorKind::NotFound.into());
             self.sender.connection.send(&Message::Unsent { file, lane: Lane::Early, problem: Some(unsent) })?;
         }
         Ok(())
