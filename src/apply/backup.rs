@@ -94,17 +94,28 @@ fn is_gone(dir: &Dir, path: &RelPath) -> bool {
     sys::stat(dir.fd(), path.name(), false).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Copies a file that is about to be overwritten in place to its backup name.
-pub fn copy_away(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Result<(), Problem> {
-    let spot = backup_spot(context, dir, path);
+/// Copies a file that is about to be overwritten in place to its backup name. Returns the directory of the copy, and its
+/// name there.
+pub fn copy_away(
+    context: &Context<'_>,
+    dir: &Dir,
+    path: &RelPath,
+    events: &mut Vec<Event>,
+) -> Result<(Dir, Vec<u8>), Problem> {
     let role = ErrorRole::Generator;
     // The content of a device is overwritten, so the backup is a file with that content.
     let as_file = context.options.preserve.write_devices;
-    match spot.and_then(|(to, name)| copy_across(context, role, (dir, path), (&to, &name), as_file, events)) {
-        Ok(_) => report_backup(context, dir, path, events),
-        Err(error) => return Err(no_backup(context, ErrorRole::Generator, path, &error, events)),
+    let copied = backup_spot(context, dir, path).and_then(|(to, name)| {
+        copy_across(context, role, (dir, path), (&to, &name), as_file, events)?;
+        Ok((to, name))
+    });
+    match copied {
+        Ok(spot) => {
+            report_backup(context, dir, path, events);
+            Ok(spot)
+        }
+        Err(error) => Err(no_backup(context, role, path, &error, events)),
     }
-    Ok(())
 }
 
 /// Returns whether a file is itself a backup beside its original. It is not backed up again.

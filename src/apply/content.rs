@@ -15,9 +15,10 @@ use crate::fs::sys;
 use crate::fs::write::open_left_over;
 use crate::options::Append;
 use crate::proto::rsync::block_sums::Sums;
-use crate::proto::rsync::item::{BlockSum, SumHead};
+use crate::proto::rsync::item::{BasisType, BlockSum, SumHead};
 use crate::proto::{Basis, FileId};
 use crate::report::event::Problem;
+use crate::walk::alternate::Hit;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -43,6 +44,8 @@ pub struct ContentCounts {
     pub literal_bytes: u64,
     /// Bytes that came from the basis.
     pub matched_bytes: u64,
+    /// The offset at which the content ends in the file.
+    pub end_bytes: u64,
 }
 
 /// Why content was not written completely.
@@ -51,8 +54,8 @@ pub enum ContentError {
     Unsent(Problem),
     /// `--append-verify`: the source does not begin with the existing content.
     OtherBeginning,
-    /// The result differs from the source.
-    Mismatch,
+    /// The result differs from the source, after this many bytes that came from it.
+    Mismatch(u64),
     /// The file cannot be written.
     Write(io::Error),
     /// The connection is lost.
@@ -133,11 +136,11 @@ impl ContentWriter<'_, '_, '_> {
                 }
                 ContentPiece::Copy { offset_bytes, len_bytes } => {
                     // A copy without a basis makes the file fail its check.
-                    let Some(basis) = self.target.basis else { return Err(ContentError::Mismatch) };
-                    let range_end = offset_bytes.checked_add(len_bytes).ok_or(ContentError::Mismatch)?;
+                    let Some(basis) = self.target.basis else { return Err(self.mismatch()) };
+                    let range_end = offset_bytes.checked_add(len_bytes).ok_or_else(|| self.mismatch())?;
                     end = fits(end, len_bytes, max_bytes)?;
                     let seen = incoming.see_copy(basis, offset_bytes, len_bytes);
-                    seen.map_err(|_| ContentError::Mismatch)?;
+                    seen.map_err(|_| self.mismatch())?;
                     let mut from = offset_bytes;
                     while from < range_end {
                         let len = self.digesting.good_len(range_end - from);
@@ -147,7 +150,7 @@ impl ContentWriter<'_, '_, '_> {
                 }
                 ContentPiece::Whole(bytes, digest) => {
                     if digest::whole(&bytes) != digest {
-                        return Err(ContentError::Mismatch);
+                        return Err(self.mismatch());
                     }
                     if !bytes.is_empty() {
                         self.write(Ready { bytes, from: None })?;
@@ -160,7 +163,7 @@ impl ContentWriter<'_, '_, '_> {
                     return if self.digesting.finish() == digest {
                         Ok(content_counts)
                     } else {
-                        Err(ContentError::Mismatch)
+                        Err(ContentError::Mismatch(content_counts.literal_bytes))
                     };
                 }
                 ContentPiece::Unsent(Some(problem)) => return Err(ContentError::Unsent(problem)),
@@ -181,7 +184,7 @@ impl ContentWriter<'_, '_, '_> {
     /// Writes the next prepared piece. Returns `false` if there is none.
     fn write_next(&mut self) -> Result<bool, ContentError> {
         let Some(ready) = self.digesting.take() else { return Ok(false) };
-        self.write(ready.map_err(|_| ContentError::Mismatch)?)?;
+        self.write(ready.map_err(|_| self.mismatch())?)?;
         Ok(true)
     }
 
@@ -205,13 +208,17 @@ impl ContentWriter<'_, '_, '_> {
         if (self.step)(len) { Ok(()) } else { Err(ContentError::Stopped) }
     }
 
+    fn mismatch(&self) -> ContentError {
+        ContentError::Mismatch(self.content_counts.literal_bytes)
+    }
+
     /// Finishes the file after the last write.
     fn ended(&self) -> Result<ContentCounts, ContentError> {
         if self.target.sparse {
             sys::truncate(self.target.to, self.at).map_err(ContentError::Write)?;
         }
         let matched_bytes = self.content_counts.matched_bytes - self.target.verified_bytes;
-        Ok(ContentCounts { matched_bytes, ..self.content_counts })
+        Ok(ContentCounts { matched_bytes, end_bytes: self.at, ..self.content_counts })
     }
 }
 
@@ -220,26 +227,31 @@ fn endless(max_bytes: u64) -> Error {
     Error::new(Exit::Protocol, words).with_hint("a file that grows this fast cannot be copied")
 }
 
+/// The basis of a file.
+pub struct BasisFile {
+    /// The file.
+    pub fd: OwnedFd,
+    len_bytes: u64,
+    /// Which file it is for a stock rsync, and its name if it is similar. `None` for the destination.
+    which: Option<(BasisType, Option<Vec<u8>>)>,
+}
+
 /// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.
-pub fn basis_file(
-    context: &Context<'_>,
-    job: &Job<'_>,
-    dir: &Dir,
-    similar: Option<&Similar>,
-) -> Option<(OwnedFd, u64)> {
+pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option<BasisFile> {
     if !context.finds_differences() {
         return None;
     }
-    if context.options.place.inplace
+    let place = &context.options.place;
+    let of = |which| move |(fd, len_bytes)| BasisFile { fd, len_bytes, which };
+    if place.inplace
         && let Some(existing) = job.dest()
     {
         return match existing.kind() {
-            Kind::Device => open_device(dir, job),
-            _ => open_basis(dir, job.name()),
+            Kind::Device => open_device(dir, job).map(of(None)),
+            _ => open_basis(dir, job.name()).map(of(place.backup.as_ref().map(|_| (BasisType::BACKUP, None)))),
         };
     }
-    let partial = context.options.place.partial_dir.as_deref();
-    let kept = partial.and_then(|name| {
+    let kept = place.partial_dir.as_deref().and_then(|name| {
         let dir = crate::apply::partial::open_partial(context, dir, name).ok()?;
         open_basis(&dir, job.name())
     });
@@ -248,12 +260,17 @@ pub fn basis_file(
     // A small part of the new file is worth less than a complete old one.
     let is_most = |(_, len_bytes): &(OwnedFd, u64)| *len_bytes >= source_bytes - source_bytes / 4;
     if kept.is_none() && left_over.as_ref().is_some_and(is_most) {
-        return left_over;
+        return left_over.map(of(None));
     }
+    let of_hit = |hit: &Hit| {
+        let which = u8::try_from(hit.tree).ok().map(|tree| (BasisType(tree), None));
+        open_basis(&hit.dir, job.name()).map(of(which))
+    };
     kept.or_else(|| job.dest().and_then(|_| open_basis(dir, job.name())))
-        .or_else(|| job.hit().and_then(|hit| open_basis(&hit.dir, job.name())))
-        .or_else(|| similar?.open())
-        .or(left_over)
+        .map(of(None))
+        .or_else(|| job.hit().and_then(of_hit))
+        .or_else(|| similar.and_then(|similar| similar.open().map(of(Some(similar.for_stock())))))
+        .or_else(|| left_over.map(of(None)))
 }
 
 /// Opens what a crash left of the file, if the run resumes from it.
@@ -299,22 +316,47 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
             Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
         };
     }
-    let Some((fd, len_bytes)) = basis_file(context, job, dir, similar) else { return Basis::None };
+    let Some(BasisFile { fd, len_bytes, which }) = basis_file(context, job, dir, similar) else { return Basis::None };
+    let blocks = blocks_of(context, (fd.as_fd(), len_bytes), wire, false);
+    match (blocks, which) {
+        // If the basis cannot be read or has become shorter, the whole file is requested.
+        (Err(_), _) => Basis::None,
+        (Ok(blocks), Some((which, name))) if matches!(wire.block_sums(), BlockSums::Stock { .. }) => {
+            Basis::Lasting { which, name, blocks }
+        }
+        (Ok(blocks), _) => Basis::Blocks(blocks),
+    }
+}
+
+/// Returns the basis for the second request of a file that is updated in place: what it is now.
+pub fn basis_of_retry(context: &Context<'_>, to: BorrowedFd<'_>, wire: &dyn Wire) -> Basis {
+    let len_bytes = sys::fstat(to).map_or(0, |stat| stat.len_bytes);
+    if len_bytes == 0 || !context.finds_differences() {
+        return Basis::None;
+    }
+    blocks_of(context, (to, len_bytes), wire, true).map_or(Basis::None, Basis::Blocks)
+}
+
+/// Returns the blocks of a file as the peer expects them.
+fn blocks_of(
+    context: &Context<'_>,
+    (fd, len_bytes): (BorrowedFd<'_>, u64),
+    wire: &dyn Wire,
+    is_retry: bool,
+) -> io::Result<Vec<u8>> {
     let wished = u32::try_from(context.options.delta.block_size_bytes).ok().filter(|&len| len > 0);
     let read_at = |offset: u64, into: &mut [u8]| match context.is_over() {
         true => Err(io::ErrorKind::Interrupted.into()),
-        false => sys::pread(fd.as_fd(), into, offset),
+        false => sys::pread(fd, into, offset),
     };
-    let blocks = match wire.block_sums() {
+    match wire.block_sums() {
         BlockSums::Native => {
             Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at).map(|it| it.encode())
         }
-        BlockSums::Stock { sums, protocol } => SumHead::of_basis(len_bytes, wished, &sums, protocol, false)
+        BlockSums::Stock { sums, protocol } => SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
             .map_err(io::Error::other)
             .and_then(|head| stock_sums(&head, &sums, &read_at)),
-    };
-    // If the basis cannot be read or has become shorter, the whole file is requested.
-    blocks.map_or(Basis::None, Basis::Blocks)
+    }
 }
 
 /// Returns the head and the block sums of a file as a stock rsync expects them.

@@ -13,6 +13,7 @@ use crate::fs::write::is_temp_name;
 use crate::path::{self, RelPath};
 use crate::plan::fuzzy::{Candidates, FuzzyCandidate};
 use crate::plan::{Action, Changes};
+use crate::proto::rsync::item::BasisType;
 use std::os::fd::OwnedFd;
 
 /// How many chosen files are kept open until they are needed, so that they keep their content if replaced or removed.
@@ -42,6 +43,11 @@ impl Similar {
         is_printed(context).then_some(line)
     }
 
+    /// Returns its directory and its name for a stock rsync.
+    pub fn for_stock(&self) -> (BasisType, Option<Vec<u8>>) {
+        (self.which, Some(self.name.to_vec()))
+    }
+
     /// Returns it, open, and its length, or `None` if it is gone.
     pub fn open(&self) -> Option<(OwnedFd, u64)> {
         match &self.held {
@@ -63,8 +69,8 @@ struct Around {
     candidates: Candidates,
     /// The directory of each candidate.
     dirs: Vec<u32>,
-    /// The open directories, and the prefixes of their names in messages.
-    holders: Vec<(Dir, Vec<u8>)>,
+    /// The open directories, the prefixes of their names in messages, and their numbers for a stock rsync.
+    holders: Vec<(Dir, Vec<u8>, BasisType)>,
 }
 
 impl FuzzySearch {
@@ -86,9 +92,9 @@ impl FuzzySearch {
         let window_secs = context.policy.check.window_secs;
         let at = around.candidates.choose(job.name(), len_bytes, mtime, window_secs)?;
         let name: Box<[u8]> = around.candidates.name(at).into();
-        let (dir, prefix) = &around.holders[around.dirs[at] as usize];
+        let (dir, prefix, which) = &around.holders[around.dirs[at] as usize];
         let held = if is_used { open_basis(dir, &name) } else { None };
-        Some(Similar { dir: dir.clone(), shown: path::join(prefix, &name), name, held })
+        Some(Similar { dir: dir.clone(), shown: path::join(prefix, &name), name, which: *which, held })
     }
 }
 
@@ -105,16 +111,18 @@ fn has_partial(context: &Context<'_>, job: &Job<'_>) -> bool {
 
 impl Around {
     fn of(context: &Context<'_>, path: &RelPath, dir: &Dir) -> Around {
-        let mut holders = vec![(dir.clone(), path.as_bytes().to_vec())];
+        let mut holders = vec![(dir.clone(), path.as_bytes().to_vec(), BasisType::FUZZY)];
         if context.options.delta.fuzzy > 1 {
-            holders.extend(context.alternates.iter().filter_map(|alternate| {
-                let dir = alternate.open_dir(path).ok()?;
-                Some((dir, alternate.root.as_ref()?.full(path.as_bytes())))
-            }));
+            holders.extend(context.alternates.iter().zip(BasisType::FUZZY.0 + 1..).filter_map(
+                |(alternate, number)| {
+                    let dir = alternate.open_dir(path).ok()?;
+                    Some((dir, alternate.root.as_ref()?.full(path.as_bytes()), BasisType(number)))
+                },
+            ));
         }
         let mut files = Vec::new();
         let mut dirs = Vec::new();
-        for (number, (dir, _)) in holders.iter().enumerate() {
+        for (number, (dir, ..)) in holders.iter().enumerate() {
             files.extend(files_in(dir));
             dirs.resize(files.len(), number as u32);
         }

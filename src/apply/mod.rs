@@ -39,6 +39,7 @@ use crate::options::{LinkOwners, Options};
 use crate::path::RelPath;
 use crate::plan::{Policy, chmod};
 use crate::proto::rsync::block_sums::Sums;
+use crate::proto::rsync::item::BasisType;
 use crate::proto::{Basis, ContentDigest, FileId};
 use crate::report::event::{Event, Item, Problem, Weight};
 use crate::report::format::Format;
@@ -176,6 +177,8 @@ pub struct Chosen(Mutex<HashMap<RelPath, Similar>>);
 pub struct Similar {
     dir: Dir,
     name: Box<[u8]>,
+    /// The number of its directory for a stock rsync.
+    which: BasisType,
     /// Its name in messages.
     shown: Vec<u8>,
     held: Option<(OwnedFd, u64)>,
@@ -272,8 +275,8 @@ pub trait Wire: Sync {
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
     fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error>;
-    /// Requests the content of a file again, without a basis, because the first content was wrong.
-    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error>;
+    /// Requests the content of a file again, because the first content was wrong.
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>, Error>;
     /// Returns whether and when wrong content is requested again.
     fn retry(&self) -> Retry;
     /// Returns whether the peer sends no answer for a file that it cannot read. Then nothing may wait for an answer before

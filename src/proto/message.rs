@@ -3,6 +3,7 @@
 //! docs/PROTOCOL.md specifies which side sends which message when. A decoded message is well formed: paths cannot
 //! climb, names are one element, counts and lengths are within [`super::limits`].
 
+use super::rsync::item::BasisType;
 use crate::digest::CONTENT_LEN_BYTES;
 use crate::exit::Exit;
 use crate::filter::Parsed;
@@ -222,6 +223,15 @@ pub enum Basis {
     /// From a stock rsync: the same for a file that it updates in place. A block can be used until something is written
     /// over it.
     Overwritten(Vec<u8>),
+    /// To a stock rsync: the blocks of a file that the receiver does not overwrite while it uses them.
+    Lasting {
+        /// Which file it is.
+        which: BasisType,
+        /// The name of a similar file.
+        name: Option<Vec<u8>>,
+        /// The blocks.
+        blocks: Vec<u8>,
+    },
     /// `--append`: a prefix of this length is taken as correct.
     Prefix {
         /// Length of the prefix.
@@ -237,6 +247,16 @@ pub enum Basis {
         /// The numbers of the attributes in it, ascending.
         numbers: Vec<u32>,
     },
+}
+
+impl Basis {
+    /// Returns the blocks.
+    pub fn blocks(&self) -> Option<&[u8]> {
+        match self {
+            Basis::Blocks(blocks) | Basis::Overwritten(blocks) | Basis::Lasting { blocks, .. } => Some(blocks),
+            Basis::None | Basis::Prefix { .. } | Basis::Xattrs { .. } => None,
+        }
+    }
 }
 
 /// The message classes that have a flow-control window.

@@ -323,7 +323,9 @@ fn put_basis(w: &mut Writer, have: &Basis) -> Result<()> {
             w.byte(basis::BLOCKS);
             w.raw(blocks);
         }
-        Basis::Overwritten(_) | Basis::Xattrs { .. } => return Err(w.refuse("basis", "is only for a stock rsync")),
+        Basis::Overwritten(_) | Basis::Lasting { .. } | Basis::Xattrs { .. } => {
+            return Err(w.refuse("basis", "is only for a stock rsync"));
+        }
         Basis::Prefix { len_bytes, digest } => {
             if *len_bytes > FILE_MAX_BYTES {
                 return Err(w.refuse("prefix", "is longer than FILE_MAX_BYTES"));

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::sys::{self, WorkObserver};
 use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::{Basis, Class, Dialect, Encoder, Lane, Message, class_of, name_of};
+use crate::proto::{Class, Dialect, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
 use crate::transport::compression::AsItIs;
@@ -147,7 +147,7 @@ impl ConnectionState {
 fn needed_bytes(message: &Message) -> u64 {
     match message {
         Message::Want { lane: Lane::Requested, basis, .. } => {
-            let len_bytes = if let Basis::Blocks(blocks) = basis { blocks.len() as u64 } else { 0 };
+            let len_bytes = basis.blocks().map_or(0, |blocks| blocks.len() as u64);
             (len_bytes + 2 * KEPT_BYTES).min(NEEDED_MAX_BYTES)
         }
         Message::Done(_) | Message::Placed(_) => KEPT_BYTES,
@@ -760,6 +760,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::Basis;
     use crate::proto::{FileId, Native};
 
     const FILE: FileId = FileId { dir: 1, entry: 2 };

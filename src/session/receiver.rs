@@ -662,11 +662,11 @@ const LONE_WANT_BYTES: usize = 1 << 20;
 impl Wire for Receiver<'_> {
     fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
         // A stock rsync has no window.
-        if matches!(&basis, Basis::Blocks(blocks) if blocks.len() > LONE_WANT_BYTES && !self.is_stock()) {
+        if !self.is_stock() && basis.blocks().is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES) {
             self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
         }
         let mut state = self.inbox.lock();
-        let slot = FileSlot { has_blocks: matches!(basis, Basis::Blocks(_)), ..FileSlot::default() };
+        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
         state.files.insert((Lane::Requested, file), slot);
         state.requested += 1;
         drop(state);
@@ -692,7 +692,7 @@ impl Wire for Receiver<'_> {
             self.inbox.lock().files.insert((Lane::Again, file), slot);
             return self.arriving(Lane::Again, file, false);
         }
-        self.again(file)
+        self.again(file, Basis::None)
     }
 
     fn retry(&self) -> Retry {
@@ -711,13 +711,14 @@ impl Wire for Receiver<'_> {
         if !retries.is_empty() {
             self.inbox.lock().retries_have_begun = true;
         }
-        retries.iter().try_for_each(|file| self.request_again(*file))?;
+        retries.iter().try_for_each(|file| self.request_again(*file, Basis::None))?;
         self.connection.send(&Message::Done(NO_LISTING))
     }
 
-    fn again(&self, file: FileId) -> Result<Box<dyn Incoming + '_>, Error> {
-        self.request_again(file)?;
-        self.arriving(Lane::Again, file, false)
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>, Error> {
+        let has_blocks = basis.blocks().is_some();
+        self.request_again(file, basis)?;
+        self.arriving(Lane::Again, file, has_blocks)
     }
 
     fn decline(&self, file: FileId) {
@@ -790,9 +791,10 @@ impl Receiver<'_> {
         matches!(self.block_sums, BlockSums::Stock { .. })
     }
 
-    fn request_again(&self, file: FileId) -> Result<(), Error> {
-        self.inbox.lock().files.insert((Lane::Again, file), FileSlot::default());
-        self.connection.send(&Message::Want { file, lane: Lane::Again, basis: Basis::None })
+    fn request_again(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
+        self.inbox.lock().files.insert((Lane::Again, file), slot);
+        self.connection.send(&Message::Want { file, lane: Lane::Again, basis })
     }
 
     fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>, Error> {

@@ -338,6 +338,7 @@ impl<'a> Sender<'a> {
                 let in_place = self.terms.options.place.inplace && !self.is_stock();
                 return self.send_difference(&content, blocks, in_place, &read_error);
             }
+            Basis::Lasting { blocks, .. } => return self.send_difference(&content, blocks, false, &read_error),
             Basis::Overwritten(blocks) => return self.send_difference(&content, blocks, true, &read_error),
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.

@@ -184,7 +184,8 @@ pub fn directions<'a>(
         framing: Framing::of_client(&terms),
         sums,
         // A sender that appends reads no sums, and without a checksum there are none.
-        takes_blocks: options.place.append.is_none() && sums.checksum != Checksum::None,
+        takes_blocks: sums.checksum != Checksum::None,
+        appends: options.place.append.is_some(),
         shared: shared.clone(),
         indices: NdxEncoder::new(protocol),
         opening,

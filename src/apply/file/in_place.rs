@@ -2,7 +2,7 @@
 
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
-use crate::apply::content::{Content, ContentCounts, ContentTarget};
+use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::file::{cannot_read_old, report_begun, wanted_mode};
@@ -33,9 +33,12 @@ pub(super) fn overwrite(
     let full = || context.full(job.path.as_bytes());
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
     let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
+    let mut copy = None;
     if context.options.place.backup.is_some() && counts {
         // The file itself must stay, so its content is copied.
-        backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        let (to, name) = backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        // The sender may refer to blocks that are overwritten here.
+        copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
     }
     let mode = wanted_mode(context, job);
     let failed =
@@ -56,12 +59,14 @@ pub(super) fn overwrite(
         let moved = sys::seek_to(from.as_fd(), start).and_then(|()| sys::seek_to(to.as_fd(), start));
         moved.map_err(|error| failed("lseek", &error))?;
     }
-    let mut content_counts = ContentCounts::default();
+    let mut content_counts = ContentCounts { end_bytes: start, ..ContentCounts::default() };
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
-        let is_basis = context.options.place.append.is_none() && !(is_device && existing.len_bytes == 0);
+        let appends = context.options.place.append.is_some() && start == existing.len_bytes;
+        let is_basis = !(appends || is_device && existing.len_bytes == 0);
         let verified_bytes = if is_verified_at_end(context, content) { start } else { 0 };
-        let basis = Some(to.as_fd()).filter(|_| is_basis || verified_bytes > 0);
+        let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
+        let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
         let target = ContentTarget {
             to: to.as_fd(),
             start_bytes: start - verified_bytes,
@@ -76,7 +81,7 @@ pub(super) fn overwrite(
         };
         content_counts = fill(context, applier, job, content, target, out)?;
     }
-    let end = start + content_counts.literal_bytes + content_counts.matched_bytes;
+    let end = content_counts.end_bytes;
     // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
     let is_longer = || was.len_bytes > end || sys::fstat(to.as_fd()).map_or(true, |stat| stat.len_bytes > end);
     // If nothing had to be written, this sets the time to now, as a write would.
@@ -138,16 +143,20 @@ fn appended_from(
     }
     record_retry(context, job).map_err(Failure::Fatal)?;
     if let Content::Stream { wire, file, incoming } = content {
-        *incoming = wire.again(*file).map_err(Failure::Fatal)?;
+        let basis = basis_of_retry(context, existing, *wire);
+        *incoming = wire.again(*file, basis).map_err(Failure::Fatal)?;
     }
     Ok(0)
 }
 
 /// Returns whether the digest of a file also covers its beginning, to which the rest is appended (`--append-verify`).
 fn is_verified_at_end(context: &Context<'_>, content: &Content<'_>) -> bool {
-    let Content::Stream { wire, .. } = content else { return false };
-    let verifies = context.options.place.append == Some(Append::Verify);
-    verifies && matches!(wire.block_sums(), BlockSums::Stock { .. })
+    context.options.place.append == Some(Append::Verify) && is_stock(content)
+}
+
+/// Returns whether a stock rsync sends the content.
+fn is_stock(content: &Content<'_>) -> bool {
+    matches!(content, Content::Stream { wire, .. } if matches!(wire.block_sums(), BlockSums::Stock { .. }))
 }
 
 /// Returns whether it is a block device.

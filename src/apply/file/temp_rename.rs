@@ -72,7 +72,7 @@ pub(super) fn replace(
         verified_bytes: 0,
         to: pending.fd(),
         start_bytes: 0,
-        basis: basis.as_ref().map(|(fd, _)| fd.as_fd()),
+        basis: basis.as_ref().map(|basis| basis.fd.as_fd()),
         in_place: false,
         sparse: place.sparse,
         fresh: true,

@@ -1,7 +1,7 @@
 //! Writes content into an open file, from this machine or from a peer.
 
 use crate::apply::attributes;
-use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, write_content};
+use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::file::item_of_transfer;
 use crate::apply::job::Job;
@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
 use crate::fs::sys;
+use crate::proto::Basis;
 use crate::report::event::{Event, Problem, Weight};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -30,7 +31,10 @@ pub(super) fn fill(
     let whole = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
     let first = if retry == Retry::Never { whole } else { target };
     let mut content_counts = write_content(&mut **incoming, first, &mut stepper(context, job, out));
-    if matches!(content_counts, Err(ContentError::Mismatch)) && retry != Retry::Never && !context.stopped() {
+    if let Err(ContentError::Mismatch(first_bytes)) = content_counts
+        && retry != Retry::Never
+        && !context.stopped()
+    {
         if context.reports_retries() {
             report_mismatch(job, (target.verified_bytes > 0, true), &mut out.events);
         }
@@ -40,15 +44,19 @@ pub(super) fn fill(
         if retry == Retry::Later {
             return Err(Failure::Later);
         }
-        *incoming = wire.again(file).map_err(Failure::Fatal)?;
+        // Only what is appended was sent so far, and most of the rest can be right.
+        let basis = if target.verified_bytes > 0 { basis_of_retry(context, target.to, wire) } else { Basis::None };
+        let second = ContentTarget { basis: basis.blocks().map(|_| target.to), ..whole };
+        *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
         if target.fresh {
             sys::truncate(target.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
         }
-        content_counts = write_content(&mut **incoming, whole, &mut stepper(context, job, out));
+        content_counts = write_content(&mut **incoming, second, &mut stepper(context, job, out))
+            .map(|counts| ContentCounts { literal_bytes: first_bytes + counts.literal_bytes, ..counts });
     }
     content_counts.map_err(|error| match error {
         ContentError::Unsent(problem) => problem.into(),
-        ContentError::Mismatch | ContentError::OtherBeginning => {
+        ContentError::Mismatch(_) | ContentError::OtherBeginning => {
             report_mismatch(job, (false, false), &mut out.events);
             Failure::Stopped
         }
@@ -117,9 +125,14 @@ fn fill_from_local(
     let copied = match target.basis {
         Some(basis) if target.in_place && context.finds_differences() => copier
             .copy_changed(from, basis, (sparse, max_bytes))
-            .map(|changed| ContentCounts { literal_bytes: changed.written_bytes, matched_bytes: changed.same_bytes }),
-        _ => copier.copy(from, target.to, manner).map(|bytes| ContentCounts { literal_bytes: bytes, matched_bytes: 0 }),
+            .map(|changed| (changed.written_bytes, changed.same_bytes)),
+        _ => copier.copy(from, target.to, manner).map(|bytes| (bytes, 0)),
     };
+    let copied = copied.map(|(literal_bytes, matched_bytes)| ContentCounts {
+        literal_bytes,
+        matched_bytes,
+        end_bytes: target.start_bytes + literal_bytes + matched_bytes,
+    });
     applier.buffer = copier.into_buffer();
     if let Ok(content_counts) = copied
         && content_counts.literal_bytes + content_counts.matched_bytes != len_bytes

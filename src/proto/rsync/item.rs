@@ -64,6 +64,8 @@ impl BasisType {
     pub const DESTINATION: BasisType = BasisType(0x80);
     /// The file in `--partial-dir`.
     pub const PARTIAL: BasisType = BasisType(0x81);
+    /// The backup of the destination file, which is updated in place.
+    pub const BACKUP: BasisType = BasisType(0x82);
     /// A similar file in the same directory. The next numbers are similar files in alternate directories.
     pub const FUZZY: BasisType = BasisType(0x83);
 }

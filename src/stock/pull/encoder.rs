@@ -36,6 +36,8 @@ pub struct PullEncoder {
     pub(super) sums: Sums,
     /// The sender may refer to blocks of a basis.
     pub(super) takes_blocks: bool,
+    /// The first request for a file is only about its rest.
+    pub(super) appends: bool,
     pub(super) shared: Arc<Mutex<Shared>>,
     pub(super) indices: NdxEncoder,
     /// What is sent first.
@@ -121,16 +123,23 @@ impl PullEncoder {
     fn request(&mut self, file: FileId, lane: Lane, basis: &Basis, out: &mut Vec<u8>) -> Result<()> {
         let announced = self.shared.lock().served.as_ref().and_then(|served| served.announced(file));
         let flags = announced.unwrap_or(ItemFlags::TRANSFER);
-        let index = self.item_head(file, ItemHead { flags, ..ItemHead::default() }, out)?;
+        let takes_blocks = self.takes_blocks && (!self.appends || lane == Lane::Again);
+        let (which, name) = match basis {
+            Basis::Lasting { which, name, .. } if takes_blocks => (Some(*which), name.clone()),
+            _ => (None, None),
+        };
+        let index = self.item_head(file, ItemHead { flags, basis: which, name }, out)?;
         self.shared.lock().requested.entry(index).or_default().push_back((file, lane));
         match basis {
-            Basis::Blocks(sums) if self.takes_blocks => out.extend_from_slice(sums),
+            Basis::Blocks(sums) | Basis::Lasting { blocks: sums, .. } if takes_blocks => {
+                out.extend_from_slice(sums);
+            }
             // The head alone says how long the prefix is.
             Basis::Prefix { len_bytes, .. } => {
                 let head = SumHead::of_basis(*len_bytes, None, &self.sums, self.protocol, false);
                 head.map_err(failed)?.encode(out);
             }
-            Basis::Blocks(_) | Basis::Overwritten(_) | Basis::Xattrs { .. } | Basis::None => {
+            Basis::Blocks(_) | Basis::Lasting { .. } | Basis::Overwritten(_) | Basis::Xattrs { .. } | Basis::None => {
                 SumHead::default().encode(out)
             }
         }

@@ -196,10 +196,12 @@ impl<'a> PushIntake<'a> {
         request_of(Message::Want { file, lane, basis }, cost)
     }
 
-    /// Returns whether the receiver writes over a basis. Before protocol 29 it does not say what its basis is.
+    /// Returns whether the receiver writes over a basis. Before protocol 29 it does not say what its basis is: with
+    /// `--backup` that is the backup.
     fn is_overwritten(&self, basis: Option<BasisType>) -> bool {
+        let place = &self.options.place;
         match basis.unwrap_or(BasisType::DESTINATION) {
-            BasisType::DESTINATION => self.options.place.inplace,
+            BasisType::DESTINATION => place.inplace && (self.terms.protocol >= 29 || place.backup.is_none()),
             BasisType::PARTIAL => self.terms.flags.has(CompatFlags::INPLACE_PARTIAL_DIR),
             _ => false,
         }
