@@ -337,6 +337,15 @@ fn blocks_are_used_until_they_are_overwritten() {
     }
 }
 
+// The client of an old protocol leaves as soon as it has the goodbye. The server must have sent everything before.
+#[test]
+fn server_reports_all_before_an_old_client_leaves() {
+    for _ in 0..20 {
+        let options = ["--append-verify", "--protocol=28"];
+        sent_of_swapped((oracle::rsync(), oracle::under_test()), false, "dst/file", &options);
+    }
+}
+
 // The sender sorts absolute names with their slash, and the receiver numbers them by that.
 #[test]
 fn absolute_and_relative_paths_of_one_pull() {

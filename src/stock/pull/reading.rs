@@ -175,13 +175,10 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             rest.problem(Weight::Vanished);
         }
         rest.delete_limit_reached |= reported & IO_ERROR_DELETE_LIMIT != 0;
-        if is_empty {
+        // Such a client ends the last phase before the receiver has everything.
+        if is_empty || self.intake.is_served() && self.intake.terms.protocol < 29 {
             // The end of the reading closes the connection, so the receiver must have sent its last message.
             let waited = self.intake.inbox.wait(|state| state.has_reported_all.then_some(()));
-            waited.map_err(|error| self.fail(error))?;
-        } else if self.intake.is_served() && self.intake.terms.protocol < 29 {
-            // The last phase is ended before the receiver has everything.
-            let waited = self.intake.inbox.wait(|state| state.has_all.then_some(()));
             waited.map_err(|error| self.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));
