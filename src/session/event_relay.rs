@@ -7,21 +7,46 @@ use crate::proto::{Class, Message};
 use crate::report::event::{Event, Update};
 use crate::report::{Reporter, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
+use crate::session::receiver::ReceiverInbox;
 use crate::session::sender;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A reporter that several threads use.
-pub struct SharedReporter<'s, 'r>(pub &'s Mutex<&'r mut TextReporter>);
+/// The reporter of a client that receives. Reports first what the sender has reported before, for example an error that
+/// would otherwise interrupt the progress of a file.
+#[derive(Clone, Copy)]
+pub struct SharedReporter<'s, 'r> {
+    pub reporter: &'s Mutex<&'r mut TextReporter>,
+    pub inbox: &'s ReceiverInbox,
+    pub connection: &'s Connection,
+}
+
+impl SharedReporter<'_, '_> {
+    /// Reports the events of the sender until the end.
+    pub fn relay(&self) {
+        while self.inbox.await_event() {
+            self.relay_arrived(*self.reporter.lock());
+        }
+    }
+
+    fn relay_arrived(&self, reporter: &mut TextReporter) {
+        while let Some((event, cost)) = self.inbox.take_event() {
+            Reporter::report(reporter, &event);
+            self.connection.consumed(Class::Events, cost);
+        }
+    }
+}
 
 impl EventSink for SharedReporter<'_, '_> {
     fn report(&mut self, event: &Event) {
-        Reporter::report(&mut **self.0.lock(), event);
+        let mut reporter = self.reporter.lock();
+        self.relay_arrived(*reporter);
+        Reporter::report(&mut **reporter, event);
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
-        self.0.lock().lines_are_lost().then_some(Exit::Message)
+        self.reporter.lock().lines_are_lost().then_some(Exit::Message)
     }
 }
 
@@ -140,7 +165,31 @@ impl MessageHandler for SenderHandler<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options;
     use crate::proto::ProtocolSupport;
+    use crate::session::receiver::ReceiverHandler;
+    use crate::session::tests::reporter_to;
+
+    #[test]
+    fn events_of_the_sender_come_before_later_ones_of_the_client() {
+        let printed = tempfile::NamedTempFile::new().unwrap();
+        let mut reporter = reporter_to(&Options::default(), Box::new(printed.reopen().unwrap()));
+        let (inbox, connection) = (ReceiverInbox::default(), Connection::new((ProtocolSupport::ours(0).dialect)(1)));
+        let handler = ReceiverHandler {
+            inbox: &inbox,
+            connection: &connection,
+            accepts_unrequested: false,
+            receives_events: true,
+            interrupted: &AtomicBool::new(false),
+            max_alloc_bytes: None,
+        };
+        handler.handle(Message::Event(Event::Note(b"of the sender".to_vec())), 1).unwrap();
+        let reporter = Mutex::new(&mut reporter);
+        let mut shared = SharedReporter { reporter: &reporter, inbox: &inbox, connection: &connection };
+        shared.report(&Event::Note(b"of the client".to_vec()));
+        reporter.lock().flush();
+        assert_eq!(std::fs::read_to_string(printed.path()).unwrap(), "of the sender\nof the client\n");
+    }
 
     #[test]
     fn relay_reports_the_loss_of_the_client() {

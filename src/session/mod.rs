@@ -48,7 +48,7 @@ use crate::filter::Rules;
 use crate::fs::sys;
 use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{Class, Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
+use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Gauge, Reporter, Tally, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
@@ -448,14 +448,9 @@ pub fn receive(
     tally: &mut Tally,
 ) -> Result<(), Error> {
     std::thread::scope(|scope| {
+        let mut own = SharedReporter { reporter, inbox: receiver.inbox, connection: receiver.connection };
         // Events of the sender are reported at once: the sender waits until they are consumed.
-        spawn(scope, "report", || {
-            while let Some((event, cost)) = receiver.inbox.next_event() {
-                Reporter::report(&mut **reporter.lock(), &event);
-                receiver.connection.consumed(Class::Events, cost);
-            }
-        })?;
-        let mut own = SharedReporter(reporter);
+        spawn(scope, "report", move || own.relay())?;
         let ended = match receiver.listing_client {
             Some(_) => receiver.run(&mut ItemReporter { own, connection: receiver.connection }, tally),
             None => receiver.run(&mut own, tally),

@@ -211,14 +211,18 @@ fn listed(listing: &DirListing) -> (u64, u64) {
 }
 
 impl ReceiverInbox {
-    /// Waits for the next event of the server, and returns it with its cost. `None`: there will be no more.
-    pub fn next_event(&self) -> Option<(Event, u64)> {
-        self.wait(|state| match state.events.pop_front() {
-            None if state.bye.is_some() => Some(None),
-            event => event.map(Some),
-        })
-        .ok()
-        .flatten()
+    /// Waits for an event of the server. Returns `false` if there will be no more.
+    pub fn await_event(&self) -> bool {
+        let has_event = |state: &mut ReceiverState| match state.events.is_empty() {
+            true => state.bye.is_some().then_some(false),
+            false => Some(true),
+        };
+        self.wait(has_event).unwrap_or(false)
+    }
+
+    /// Takes the next event of the server, with its cost.
+    pub fn take_event(&self) -> Option<(Event, u64)> {
+        self.lock().events.pop_front()
     }
 }
 

@@ -439,6 +439,11 @@ impl TestClient<'_> {
 
 /// Returns a reporter without output.
 pub fn reporter(options: &Options) -> TextReporter {
+    reporter_to(options, Box::new(std::io::sink()))
+}
+
+/// Returns a reporter that prints to `stdout`.
+pub fn reporter_to(options: &Options, stdout: Box<dyn std::io::Write + Send>) -> TextReporter {
     let facts = RunFacts {
         leaves_dest: false,
         dry_run: options.dry_run,
@@ -456,8 +461,7 @@ pub fn reporter(options: &Options) -> TextReporter {
         rooted: Vec::new(),
         at_server: false,
     };
-    let nowhere = || Box::new(std::io::sink());
-    TextReporter::new(&options.output, facts, nowhere(), nowhere(), None, Arc::new(|| (0, 0)))
+    TextReporter::new(&options.output, facts, stdout, Box::new(std::io::sink()), None, Arc::new(|| (0, 0)))
 }
 
 /// The mode of a regular file.
