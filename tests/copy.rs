@@ -501,6 +501,7 @@ counts_repeated_names!(
 macro_rules! counts_overlapping_arguments {
     ($name:ident, [$($option:expr),*], [$($operand:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {
+            w.not_served_pull("an entry is sent and counted once");
             w.source("d/e/f/w d/e/z d/y g/ x").tree("t", "d/e/q d/y x");
             for recursion in ["--inc-recursive", "--no-inc-recursive"] {
                 let options = ["-a", "--stats", recursion, $($option),*];
