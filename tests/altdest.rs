@@ -147,6 +147,11 @@ synctest!(link_dest_with_hard_links_that_are_separate_there, |w: World| {
     w.agree(&["-aiiH", "--link-dest=../alt"]).exits(0);
 });
 
+synctest!(link_dest_with_hard_links_without_times, |w: World| {
+    w.source("a b==a d/c==a").tree("alt", "a b==a d/c==a").dest("");
+    w.agree(&["-rHii", "--link-dest=../alt"]).exits(0).prints("hf..T...... b => a");
+});
+
 synctest!(alternates_of_devices_that_differ, as root, |w: World| {
     for (tree, minor, mode) in [("src", 3, 0o644), ("alt", 5, 0o644), ("older", 3, 0o600)] {
         w.build(tree, |t| {

@@ -179,9 +179,8 @@ impl Follower<'_> {
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }
-        let is_made = !is_linked && !joined_elsewhere;
         let unkept = unkept_time(job.source().kind(), &context.policy.preserve);
-        let changes = if is_made { changes | unkept } else { changes };
+        let changes = if is_linked { changes } else { changes | unkept };
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }
