@@ -45,7 +45,7 @@ params! {
     Port "port" true Number(0);
     Address "address" true Text("");
     SocketOptions "socket options" true Text("");
-    ListenBacklog "listen backlog" true Number(5);
+    ListenBacklog "listen backlog" true Number(128);
     DaemonChroot "daemon chroot" true Text("");
     DaemonUid "daemon uid" true Text("");
     DaemonGid "daemon gid" true Text("");
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(Param::Port.parse(b"-12 x"), Ok(ParamValue::Number(-12)));
         assert!(Param::Port.parse(b"x").is_err());
         let mut values = Values::default();
-        assert_eq!((values.flag(Param::ReadOnly), values.number(Param::ListenBacklog)), (true, 5));
+        assert_eq!((values.flag(Param::ReadOnly), values.number(Param::ListenBacklog)), (true, 128));
         assert_eq!(values.optional_flag(Param::UseChroot), None);
         values.set(Param::ReadOnly, ParamValue::Flag(false));
         assert!(!values.flag(Param::ReadOnly));
