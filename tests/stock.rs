@@ -268,7 +268,9 @@ fn sent_of_swapped((client, server): (&Path, &Path), is_pull: bool, basis: &str,
         std::fs::write(dir(basis), &old).unwrap();
         std::fs::write(dir("dst/other"), &new).unwrap();
         let other = if client == oracle::rsync() { oracle::under_test() } else { oracle::rsync() };
-        run(other, &["-aH", "--read-batch=batch", "dst/"]);
+        let about_basis = ["--copy-dest=../base", "--fuzzy", "--inplace", "--backup"];
+        let others = options.iter().filter(|option| about_basis.contains(*option));
+        run(other, &[&["-aH", "--read-batch=batch"], &others.copied().collect::<Vec<_>>()[..], &["dst/"]].concat());
     }
     printed.lines().filter(|line| line.contains("Matched data") || line.contains("Literal")).collect()
 }
@@ -321,6 +323,9 @@ fn blocks_are_used_until_they_are_overwritten() {
         ("base/file", &["--inplace", "--copy-dest=../none", "--copy-dest=../base"]),
         ("dst/file.1", &["--inplace", "--fuzzy", "--protocol=29"]),
         ("base/file.1", &["--inplace", "-yy", "--link-dest=../base"]),
+        ("base/file", &["--copy-dest=../base", "--write-batch=batch"]),
+        ("dst/file.1", &["--fuzzy", "--write-batch=batch"]),
+        ("dst/file", &["--inplace", "--backup", "--write-batch=batch"]),
         ("dst/file", &["--append-verify"]),
         ("dst/file", &["--append-verify", "--backup", "--protocol=29"]),
     ] {
@@ -330,8 +335,8 @@ fn blocks_are_used_until_they_are_overwritten() {
             let expected = sent_of_swapped((theirs, theirs), is_pull, basis, options);
             assert_eq!(sent_of_swapped(sending, is_pull, basis, options), expected, "{is_pull}, {options:?}");
             let received = sent_of_swapped(receiving, is_pull, basis, options);
-            let is_in_place = ["--inplace", "--append-verify"].contains(&options[0]);
-            let wanted = if is_in_place { &expected } else { &without_loss };
+            let is_partial = ["--partial-dir=pd", "--delay-updates"].contains(&options[0]);
+            let wanted = if is_partial { &without_loss } else { &expected };
             assert_eq!(&received, wanted, "received: {is_pull}, {options:?}");
         }
     }

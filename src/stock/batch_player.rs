@@ -464,8 +464,15 @@ impl<'a> BatchPlayer<'a> {
         if self.terms.protocol >= 29 {
             self.skip_to(item.place, out)?;
         }
-        let is_of_dest = item.basis.is_none_or(|basis| basis == BasisType::DESTINATION);
-        if item.has_blocks && is_of_dest && requested.count == 0 {
+        let is_as_long = item.sums.basis_len_bytes() == requested.basis_len_bytes();
+        let is_requested = match item.basis {
+            None | Some(BasisType::DESTINATION) => true,
+            // It is opened here, because the receiver may have chosen another one.
+            Some(BasisType::FUZZY) => false,
+            // The backup of the destination file, or a file in an alternate tree.
+            Some(_) => is_as_long && requested.count > 0,
+        };
+        if item.has_blocks && is_requested && requested.count == 0 {
             let cause = format!("a block match without a basis file for {}", String::from_utf8_lossy(&path));
             return Err(violation(cause));
         }
@@ -473,7 +480,7 @@ impl<'a> BatchPlayer<'a> {
         indices.encode(Ndx::Entry(index), &mut data);
         ItemHead { flags: ItemFlags::TRANSFER, ..ItemHead::default() }.encode(self.terms.protocol, &mut data);
         let depends = item.has_blocks || self.options.place.append.is_some();
-        if depends && is_of_dest && item.sums.basis_len_bytes() != requested.basis_len_bytes() {
+        if depends && is_requested && !is_as_long {
             // Another basis than the one of the file. The receiver finds that the content is wrong.
             SumHead::default().encode(&mut data);
             self.end_content(&mut data)?;
@@ -482,8 +489,8 @@ impl<'a> BatchPlayer<'a> {
         item.sums.encode(&mut data);
         out.data(&data)?;
         let is_packed = self.terms.compression != Compression::No;
-        if is_packed || item.has_blocks && !is_of_dest {
-            self.convert(&item, &path, is_of_dest, out)
+        if is_packed || item.has_blocks && !is_requested {
+            self.convert(&item, &path, is_requested, out)
         } else {
             self.copy(item.content, out)
         }
@@ -497,12 +504,12 @@ impl<'a> BatchPlayer<'a> {
     }
 
     /// Sends compressed content as plain tokens: decoding it may need the blocks of the basis. Blocks of another basis
-    /// than the destination file become data.
+    /// than the one of the request become data.
     fn convert(
         &mut self,
         item: &RecordedItem,
         path: &[u8],
-        is_of_dest: bool,
+        is_requested: bool,
         out: &mut FrameWriter,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
@@ -517,7 +524,7 @@ impl<'a> BatchPlayer<'a> {
                 Ok(Token::Block(number)) => {
                     let block = self.block(&mut basis, item, number, path);
                     let Some(block) = block.filter(|block| decoder.see_block(block).is_ok()) else { break };
-                    match is_of_dest {
+                    match is_requested {
                         true => encoder.block(number, &[], &mut data)?,
                         false => encoder.literal(&block, &mut data)?,
                     }
@@ -555,7 +562,7 @@ impl<'a> BatchPlayer<'a> {
         let owners = self.options.preserve.link_owners;
         let (parent, mut name) = path::split_parent(path);
         match (item.basis, &item.name) {
-            (None | Some(BasisType::DESTINATION), _) => {}
+            (None | Some(BasisType::DESTINATION | BasisType::BACKUP), _) => {}
             (Some(BasisType::FUZZY), Some(similar)) => name = similar,
             _ => return Err(io::ErrorKind::Unsupported.into()),
         }
