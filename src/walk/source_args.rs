@@ -655,7 +655,7 @@ impl<'a> Gatherer<'a> {
             let found = sys::stat(dir.fd(), name, follow);
             let may_lead_on = match &found {
                 Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
-                Err(error) => error.kind() != io::ErrorKind::NotFound,
+                Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
             };
             if !content || self.select.copy_links || may_lead_on {
                 return found.map(|stat| (stat, false));
