@@ -48,6 +48,7 @@ synctest!(relative_path_with_dot_marker_needs_recursion, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).prints("skipping directory .");
     w.agree_paths(&["-Ri"], &["src/d/./", "src/./a", "dst/"]).exits(0).prints("skipping directory .");
+    w.agree_paths(&["-Ri"], &["src/././a", "src/././b", "dst2/"]).exits(0).prints("skipping directory .");
 });
 
 synctest!(source_without_a_slash_keeps_its_name, |w: World| {

@@ -23,6 +23,12 @@ lists!(a_directory_with_recursion, "d\n", ["-air"]);
 lists!(dot_in_the_list, ".\n", ["-ai"]);
 lists!(dot_slash_in_the_list, "./\n", ["-ai"]);
 lists!(slash_in_the_list_with_recursion, "/\n", ["-air"]);
+lists!(an_implied_root_counts_once, "./a\n./d/x\n./b\n", ["-ai", "--stats"]);
+synctest!(an_implied_root_without_attributes_counts_once, |w: World| {
+    w.not_served_pull("it is not sent");
+    w.source(TREE).dest("old d/old").file("list", "./a\n./d\n");
+    w.agree(&["--files-from=list", "-ai", "--no-implied-dirs", "--stats"]);
+});
 lists!(comments_and_blank_lines, "# comment\n; comment\n\na\n#h\n", ["-ai"]);
 lists!(leading_slashes_are_dropped, "/a\n//d/x\n", ["-ai"]);
 synctest!(two_dots_stay_inside, |w: World| {

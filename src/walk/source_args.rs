@@ -189,6 +189,10 @@ pub struct Gatherer<'a> {
     lists_first: bool,
     /// The last directory that was entered for its per-directory rules, and the rules in force there.
     entered: Option<(Vec<Vec<u8>>, Chain)>,
+    /// A name has implied the root.
+    has_implied_top: bool,
+    /// It has no attributes then (`--no-implied-dirs`). The protocol cannot express that before version 30.
+    implies_bare_top: bool,
     /// Whose symlinks may lead to per-directory rule files.
     link_owners: LinkOwners,
     /// Report the rule that matched.
@@ -336,6 +340,8 @@ impl<'a> Gatherer<'a> {
             led: None,
             lists_first: select.no_inc_recursive,
             entered: None,
+            has_implied_top: false,
+            implies_bare_top: select.no_implied_dirs && terms.options.connect.protocol.is_none_or(|it| it >= 30),
             link_owners: terms.options.preserve.link_owners,
             reports_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
@@ -610,18 +616,21 @@ impl<'a> Gatherer<'a> {
         self.insert(&base, &parts, content)
     }
 
-    /// Adds the root's own attributes, if the part of a name that `-R` keeps implies them. Rules apply to this root as to
-    /// an entry with the name `.`.
+    /// Adds the root's own attributes, if the part of a name that `-R` keeps is the first to imply them. Rules apply to
+    /// this root as to an entry with the name `.`.
     fn imply_top(&mut self, base: &Arc<Base>, kept: &[u8]) {
-        if !implies_root(kept) || self.select.no_implied_dirs {
+        if !implies_root(kept) || self.has_implied_top {
             return;
         }
         let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
         if !chain.includes(self.reports_rules, Side::Sender, b".", true, &mut self.out.notes) {
             return;
         }
+        self.has_implied_top = true;
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
+        } else if self.implies_bare_top {
+            self.out.tops_more += 1;
         } else {
             self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
         }

@@ -422,7 +422,9 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             let is_before = is_incremental && self.intake.reports_items();
             self.intake.shared.lock().root = list.first.saturating_add(root) - i32::from(is_before);
             let is_implied = entry.is_top_dir && !entry.has_content;
-            if !(is_implied && self.intake.options.select.no_implied_dirs) {
+            if is_implied && self.intake.options.select.no_implied_dirs {
+                self.counted.list(Kind::Dir, 0, 1);
+            } else {
                 let mut top = DirList::default();
                 top.push_entry(b".", self.entry(entry)?);
                 roots.top = Some(top);
