@@ -212,7 +212,8 @@ impl SourceWalk<'_> {
                 false => taken.push(named.clone()),
                 true if leads_on() => {
                     let content = NamedContent::None;
-                    taken.push(NamedEntry { content, content_times: 0, implied: true, ..named.clone() });
+                    let content_arguments = Vec::new();
+                    taken.push(NamedEntry { content, content_arguments, implied: true, ..named.clone() });
                 }
                 true => {}
             }
@@ -528,8 +529,8 @@ impl SourceWalk<'_> {
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
             let Some(place) = &found.places[index] else { continue };
-            let (content, followed, source_name, (times, argument), chain) = match &origin.listing {
-                Listing::All { below, times, argument } => {
+            let (content, followed, source_name, arguments, chain) = match &origin.listing {
+                Listing::All { below, arguments } => {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
                     let is_excluded = || {
@@ -541,14 +542,14 @@ impl SourceWalk<'_> {
                     }
                     implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
                     let content = if *below { NamedContent::Full } else { NamedContent::None };
-                    (content, false, name, (*times, *argument), &origin.chain)
+                    (content, false, name, arguments.clone(), &origin.chain)
                 }
                 Listing::Named(names) => {
                     let Some(named) = find_named(names, name) else { continue };
                     implied &= named.implied;
                     let chain = named.rules.as_ref().unwrap_or(&origin.chain);
-                    let counts = (named.content_times, named.argument);
-                    (named.content, named.followed, named.name.as_slice(), counts, chain)
+                    let arguments = named.content_arguments.as_slice().into();
+                    (named.content, named.followed, named.name.as_slice(), arguments, chain)
                 }
             };
             // With one origin the entry comes from it. With several, each is examined.
@@ -572,7 +573,7 @@ impl SourceWalk<'_> {
             below.push(Origin {
                 base: origin.base.clone(),
                 path: origin.path.join(source_name),
-                listing: Listing::All { below: content == NamedContent::Full, times, argument },
+                listing: Listing::All { below: content == NamedContent::Full, arguments },
                 chain: chain.clone(),
                 dev: origin.dev,
             });
@@ -600,22 +601,38 @@ impl SourceWalk<'_> {
     }
 }
 
-/// Leaves out what rsync does not list if it recurses incrementally: as long as a directory follows itself in the list,
-/// every second one.
+/// Leaves out what rsync does not list if it recurses incrementally: as long as the first directory follows itself in the
+/// list, every second one.
 fn leave_out_repeated(below: &mut Vec<Origin>) {
-    let (mut first, mut all_times, mut is_over) = (None, 0, false);
-    below.retain(|Origin { base, path, listing, .. }| {
-        let Listing::All { times, .. } = listing else { return true };
-        let is_first = first.is_none();
-        let (first_base, first_path) = first.get_or_insert_with(|| (base.clone(), path.clone()));
-        is_over |= !Arc::ptr_eq(first_base, base) || *first_path != *path;
-        all_times += if is_over { 0 } else { *times };
-        is_first || is_over
-    });
-    let mut listings = below.iter_mut().map(|origin| &mut origin.listing);
-    if let Some(Listing::All { times, .. }) = listings.find(|listing| matches!(listing, Listing::All { .. })) {
-        *times = all_times.div_ceil(2);
+    let arguments_of = |origin: &Origin| match &origin.listing {
+        Listing::All { arguments, .. } => arguments.clone(),
+        Listing::Named(_) => Arc::default(),
+    };
+    if let [origin] = &below[..]
+        && arguments_of(origin).len() <= 1
+    {
+        return;
     }
+    let by_argument = |origin: &&Origin| arguments_of(origin).first().copied().unwrap_or(usize::MAX);
+    let Some(first) = below.iter().min_by_key(by_argument) else { return };
+    let (base, path) = (first.base.clone(), first.path.clone());
+    let is_first = |origin: &Origin| Arc::ptr_eq(&origin.base, &base) && origin.path == path;
+    let end = below.iter().filter(|origin| !is_first(origin)).map(|origin| by_argument(&origin)).min();
+    let follows = |argument: usize| end.is_none_or(|end| argument < end);
+    let repeated = below.iter().filter(|origin| is_first(origin)).map(arguments_of);
+    let repeated: usize = repeated.map(|arguments| arguments.iter().filter(|&&it| follows(it)).count()).sum();
+    let mut left = repeated.div_ceil(2);
+    below.retain_mut(|origin| {
+        let is_first = is_first(origin);
+        let Listing::All { arguments, .. } = &mut origin.listing else { return true };
+        let mut is_listed = |argument: usize| {
+            let is_left_out = is_first && follows(argument) && left == 0;
+            left -= usize::from(is_first && follows(argument) && !is_left_out);
+            !is_left_out
+        };
+        *arguments = arguments.iter().copied().filter(|&argument| is_listed(argument)).collect();
+        !arguments.is_empty()
+    });
 }
 
 /// Returns the entry that is called `name` in the transfer. A renamed entry is the only one.
@@ -627,7 +644,7 @@ fn find_named<'a>(names: &'a [NamedEntry], name: &[u8]) -> Option<&'a NamedEntry
 /// Returns how often rsync's list has an entry because of its origin.
 fn times_of(origins: &[Origin], name: &[u8], entry: &Entry) -> u64 {
     match &origins[entry.origin as usize].listing {
-        Listing::All { times, .. } => *times,
+        Listing::All { arguments, .. } => arguments.len() as u64,
         Listing::Named(names) => find_named(names, name).map_or(1, |named| named.times),
     }
 }
@@ -664,7 +681,9 @@ fn vanished(full: &[u8]) -> Problem {
 
 /// Returns the names of the directories that rsync's list has more than once.
 fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
-    if let [Origin { listing: Listing::All { times: 1, .. }, .. }] = origins {
+    if let [Origin { listing: Listing::All { arguments, .. }, .. }] = origins
+        && arguments.len() == 1
+    {
         return HashSet::new();
     }
     let mut times: HashMap<&[u8], u64> = HashMap::new();
@@ -679,7 +698,7 @@ fn repeated_dirs(list: &DirList, origins: &[Origin]) -> HashSet<Vec<u8>> {
 fn drop_duplicates(list: &mut DirList, origins: &[Origin]) {
     let dirs: HashSet<&[u8]> = list.entries.iter().filter(|e| e.is_dir()).map(|e| list.name(e)).collect();
     let argument = |entry: &Entry| match &origins[entry.origin as usize].listing {
-        Listing::All { argument, .. } => *argument,
+        Listing::All { arguments, .. } => arguments.first().copied().unwrap_or(0),
         Listing::Named(names) => find_named(names, list.name(entry)).map_or(0, |named| named.argument),
     };
     let same = |a: &Entry, b: &Entry| a.is_dir() == b.is_dir() && list.name(a) == list.name(b);

@@ -244,7 +244,7 @@ impl NodeBuilder {
                     implied: true,
                     followed: true,
                     times: u64::from(counts(depth, node.children.contains_key(part))),
-                    content_times: 0,
+                    content_arguments: Vec::new(),
                     argument,
                 },
             );
@@ -273,15 +273,18 @@ impl NodeBuilder {
     }
 
     fn build(self) -> Node {
-        let mut all: Vec<(Arc<Base>, RelPath, Listing)> = Vec::new();
+        let mut all: Vec<(Arc<Base>, RelPath, bool, Vec<usize>)> = Vec::new();
         let mut known = HashMap::new();
         for (base, dir, below, argument) in self.all {
             let at = *known.entry(Arc::as_ptr(&base)).or_insert(all.len());
             match all.get_mut(at) {
-                Some((_, _, Listing::All { times, .. })) => *times += 1,
-                _ => all.push((base, dir, Listing::All { below, times: 1, argument })),
+                Some((_, _, _, arguments)) => arguments.push(argument),
+                None => all.push((base, dir, below, vec![argument])),
             }
         }
+        let all = all
+            .into_iter()
+            .map(|(base, dir, below, arguments)| (base, dir, Listing::All { below, arguments: arguments.into() }));
         let named = self.named.into_iter().map(|(base, dir, mut names)| {
             // Merge entries that were named more than once.
             names.sort_by(|a, b| {
@@ -296,7 +299,7 @@ impl NodeBuilder {
                 a.followed |= b.followed && same;
                 if same {
                     a.times += b.times;
-                    a.content_times += b.content_times;
+                    a.content_arguments.append(&mut b.content_arguments);
                     a.argument = a.argument.min(b.argument);
                 }
                 same
@@ -304,7 +307,7 @@ impl NodeBuilder {
             (base, dir, Listing::Named(Arc::new(names)))
         });
         Node {
-            origins: all.into_iter().chain(named).collect(),
+            origins: all.chain(named).collect(),
             children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
         }
     }

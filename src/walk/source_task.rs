@@ -28,10 +28,8 @@ pub enum Listing {
     All {
         /// Whether its subdirectories are walked, or only listed themselves (`-d`).
         below: bool,
-        /// How often rsync lists it.
-        times: u64,
-        /// The number of the argument.
-        argument: usize,
+        /// The numbers of the arguments, in order. rsync lists it for each.
+        arguments: Arc<[usize]>,
     },
     /// The entries named by arguments: sorted by their names at the source, without duplicates.
     Named(Arc<Vec<NamedEntry>>),
@@ -54,8 +52,8 @@ pub struct NamedEntry {
     pub followed: bool,
     /// How often rsync's list counts it. Over all places where the entry is named, the sum is at least 1.
     pub times: u64,
-    /// How often its content takes part.
-    pub content_times: u64,
+    /// The numbers of the arguments by which its content takes part.
+    pub content_arguments: Vec<usize>,
     /// The number of the first argument that names it. Of several entries with one name, the first one takes part.
     pub argument: usize,
 }
@@ -63,7 +61,7 @@ pub struct NamedEntry {
 impl NamedEntry {
     /// Returns the entry that an argument names.
     pub fn of_argument(argument: usize, name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
-        let content_times = u64::from(content != NamedContent::None);
+        let content_arguments = if content == NamedContent::None { Vec::new() } else { vec![argument] };
         NamedEntry {
             name: name.to_vec(),
             renamed: None,
@@ -72,7 +70,7 @@ impl NamedEntry {
             implied: false,
             followed,
             times: 1,
-            content_times,
+            content_arguments,
             argument,
         }
     }
