@@ -7,7 +7,7 @@ use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, NO_LISTING};
 use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
-use crate::options::{Checksum, Options};
+use crate::options::{Checksum, Options, Recurse};
 use crate::path::{self, RelPath};
 use crate::proto::rsync::attributes::encode_xattr_answer;
 use crate::proto::rsync::decode_error::{self, violation};
@@ -52,6 +52,8 @@ pub struct PushEncoder {
     digest_len_bytes: usize,
     list_options: ListOptions,
     no_implied_dirs: bool,
+    /// Only directories that arguments name have content.
+    is_flat: bool,
     opening: Vec<u8>,
     events: Arc<EventQueue>,
     /// The item of the file under way, if it is reported after that.
@@ -143,6 +145,7 @@ impl PushEncoder {
             digest_len_bytes: terms.sums.digest_len_bytes(),
             list_options,
             no_implied_dirs: options.select.no_implied_dirs,
+            is_flat: options.select.recurse != Recurse::Full,
             opening,
             events,
             under_way: None,
@@ -288,7 +291,7 @@ impl PushEncoder {
                 let implies = !self.no_implied_dirs || self.is_incremental();
                 let is_leading = sub.is_implied || sub.is_walked && sub.is_named && implies;
                 let is_marked = is_leading && self.terms.protocol >= 30;
-                converted.is_top_dir = listing.is_named && converted.has_content || is_marked;
+                converted.is_top_dir = converted.has_content && (listing.is_named || self.is_flat) || is_marked;
                 let base = listing.shown.get(entry.origin as usize).map_or(listing.path.as_bytes(), Vec::as_slice);
                 let own =
                     OwnEntry { path: listing.path.join(name), entry: entry.clone(), shown: path::join(base, name) };
