@@ -460,7 +460,7 @@ impl<'a> Gatherer<'a> {
         }
         let full = resolved(self.cwd, dir);
         let cannot_enter = |error| {
-            let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), &error);
+            let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
         };
         let open = enter(dir).map_err(cannot_enter)?;
@@ -569,9 +569,19 @@ impl<'a> Gatherer<'a> {
 
     /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
     fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
-        let problem = Problem::failed(ErrorRole::Sender, "change_dir", &as_given(self.cwd, dir), error);
+        let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), error);
         self.out.problems.push(problem.weighing(Weight::SourceError));
         Ok(())
+    }
+
+    /// Returns the path of a directory that cannot be entered, as rsync prints it.
+    fn given(&self, dir: &[u8]) -> Vec<u8> {
+        match dir.strip_prefix(&self.unshown[..]) {
+            Some(name) if !self.unshown.is_empty() => {
+                path::join(&resolved(self.cwd, &self.unshown), &clean_dots(name).0.join(&b'/'))
+            }
+            _ => as_given(self.cwd, dir),
+        }
     }
 
     fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<(), Error> {
