@@ -70,6 +70,7 @@ synctest!(missing_source, with daemon, |w: World| {
 
 synctest!(missing_parent_of_the_destination, with daemon, |w: World| {
     w.source("a").agree_paths(&["-ai"], &["src/", "no/dir/"]).exits(11);
+    w.agree_paths(&["-ai", "--protocol=29"], &["src/", "no/dir/"]);
 });
 
 /// A directory with a configuration and its modules.

@@ -291,10 +291,12 @@ impl StockServer<'_> {
 
     /// Reports the error that ends a session; see [`StockServer::print_early`].
     pub(super) fn end_early(&self, error: Error, role: &'static str, connection: &Connection) -> Error {
-        if self.daemon.is_some() && is_reported(error.exit) {
+        if let Some(daemon) = self.daemon.as_ref().filter(|_| is_reported(error.exit)) {
+            // An older client prints warnings on standard output.
+            let weight = if daemon.protocol < 30 { Weight::Failed } else { Weight::Warning };
             for line in error_lines(&error, role) {
                 // The session ends with the error in any case.
-                let _ = self.report(Event::Problem(Problem::new(line, Weight::Warning)), connection);
+                let _ = self.report(Event::Problem(Problem::new(line, weight)), connection);
             }
         }
         self.print_early(error, role)
