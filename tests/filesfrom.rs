@@ -39,7 +39,6 @@ synctest!(two_dots_stay_inside, |w: World| {
 lists!(dot_element_is_a_marker, "top/./in/deep\n", ["-ai"]);
 lists!(carriage_returns_end_lines_too, "a\r\nd/x\r\n", ["-ai"]);
 lists!(names_in_a_file_without_paths, "a/x\nd/x\n", ["-ai", "--no-R"]);
-lists!(content_of_a_directory_and_of_the_root, "f/\n.\n", ["-aim", "--delete", "--protocol=29"]);
 lists!(no_last_newline, "a\nd/x", ["-ai"]);
 lists!(an_empty_list, "", ["-ai"]);
 lists!(missing_names_exit_23, "a\nnowhere\nd/gone\n", ["-ai"]);

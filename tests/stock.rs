@@ -232,6 +232,12 @@ synctest!(formats_count_tokens_of_a_delta, with stock, |w: World| {
     }
 });
 
+// Only a mark shows a receiver by protocol 29 which directories have content.
+synctest!(content_of_a_directory_and_of_the_root_by_protocol_29, with stock, |w: World| {
+    w.source("f/g f/e/ a").dest("f/e/x").file("list", "f/\n.\n");
+    w.agree(&["-aim", "--delete-after", "--protocol=29", "--files-from=list"]).exits(0).prints("*deleting   f/e/x");
+});
+
 /// How much of a file whose parts were swapped was sent, as `--stats` prints it. `basis`: where the old file is. Checks
 /// that the new one arrives.
 fn sent_of_swapped((client, server): (&Path, &Path), is_pull: bool, basis: &str, options: &[&str]) -> String {
