@@ -106,7 +106,7 @@ pub struct Args {
     /// Set by an option that prints a text. The rest of the command line is not read.
     pub print: Option<PrintRequest>,
     /// How often `--version` was given.
-    pub version: u32,
+    pub version: u8,
     /// `--json`: the output of a run or of `--version` is JSON.
     pub json: bool,
     /// `--ui`: a live display on the terminal.
@@ -155,7 +155,7 @@ pub struct Args {
     pub size_only: bool,
     pub ignore_times: bool,
     /// `-@`; `None` means 0.
-    pub modify_window_secs: Option<i64>,
+    pub modify_window_secs: Option<i32>,
     pub update: bool,
     pub existing: bool,
     pub ignore_existing: bool,
@@ -256,10 +256,10 @@ pub struct Args {
     pub transport: Option<Transport>,
     pub family: Option<Family>,
     pub address: Option<Vec<u8>>,
-    pub port: i32,
+    pub port: Option<i32>,
     pub trust_sender: bool,
-    pub timeout: i32,
-    pub contimeout: i32,
+    pub timeout: Option<i32>,
+    pub contimeout: Option<i32>,
     /// `--max-alloc`, unchecked.
     pub max_alloc: Option<Vec<u8>>,
     pub daemon_options: DaemonOptions,

@@ -4,8 +4,10 @@
 //! another is in `resolve`.
 
 use super::args::Args;
-use super::value::Given;
+use super::flags::Polarity;
+use super::value::{Given, number};
 use crate::error::Result;
+use crate::options::RuleArg;
 
 /// Whether an option takes an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +44,69 @@ pub enum FlagScope {
     Local,
 }
 
-/// Records an option in the command line.
-pub type Set = fn(&mut Args, &Given<'_>) -> Result<()>;
+/// A field of the command line as given.
+pub type Field<T> = fn(&mut Args) -> &mut T;
+
+/// What an option records in the command line. A negation has no effect unless described here.
+#[derive(Clone, Copy)]
+pub enum Effect {
+    /// Sets this switch. A negation clears it.
+    Switch(Field<bool>),
+    /// Sets these switches. A negation clears them.
+    Switches(&'static [Field<bool>]),
+    /// Sets a switch that has another default in some cases. A negation clears it.
+    Choice(Field<Option<bool>>),
+    /// Counts how often the option is given. A negation begins again with 0.
+    Count(Field<u8>),
+    /// Keeps the argument.
+    Text(Field<Option<Vec<u8>>>),
+    /// Keeps the argument, a number. A negation removes it.
+    Number(Field<Option<i32>>),
+    /// Adds the argument to the filter rules.
+    Rule(fn(Vec<u8>) -> RuleArg),
+    /// Calls this function.
+    Set(fn(&mut Args)),
+    /// Calls the first function. A negation calls the second one.
+    Either(fn(&mut Args), fn(&mut Args)),
+    /// Calls this function with the argument.
+    Argument(fn(&mut Args, &Given<'_>) -> Result<()>),
+    /// Calls the first function with the argument. A negation calls the second one.
+    Revocable(fn(&mut Args, &Given<'_>) -> Result<()>, fn(&mut Args)),
+}
+
+impl Effect {
+    /// Records that the option was given, or revoked.
+    pub fn record(self, args: &mut Args, polarity: Polarity, given: &Given<'_>) -> Result<()> {
+        let on = polarity == Polarity::On;
+        match self {
+            Effect::Text(_) | Effect::Rule(_) | Effect::Set(_) | Effect::Argument(_) if !on => {}
+            Effect::Switch(field) => *field(args) = on,
+            Effect::Switches(fields) => fields.iter().for_each(|field| *field(args) = on),
+            Effect::Choice(field) => *field(args) = Some(on),
+            Effect::Count(field) => *field(args) = if on { field(args).saturating_add(1) } else { 0 },
+            Effect::Text(field) => *field(args) = Some(given.value.to_vec()),
+            Effect::Number(field) => *field(args) = if on { Some(number::int(given)?) } else { None },
+            Effect::Rule(rule) => args.rules.push(rule(given.value.to_vec())),
+            Effect::Set(set) => set(args),
+            Effect::Either(set, unset) => {
+                if on {
+                    set(args)
+                } else {
+                    unset(args)
+                }
+            }
+            Effect::Argument(set) => return set(args, given),
+            Effect::Revocable(set, unset) => {
+                if on {
+                    return set(args, given);
+                } else {
+                    unset(args)
+                }
+            }
+        }
+        Ok(())
+    }
+}
 
 /// One option.
 pub struct Flag {
@@ -69,10 +132,8 @@ pub struct Flag {
     pub support: Support,
     /// Which side it concerns.
     pub reach: FlagScope,
-    /// Records it.
-    pub set: Set,
-    /// Records one of its negations.
-    pub unset: fn(&mut Args),
+    /// What it records.
+    pub effect: Effect,
 }
 
 impl Flag {
@@ -89,8 +150,7 @@ impl Flag {
         words: &[],
         support: Support::Yes,
         reach: FlagScope::Both,
-        set: |_, _| Ok(()),
-        unset: |_| {},
+        effect: Effect::Set(|_| {}),
     };
 
     /// Returns the option's name in lists: `--delete`, or `-F`.

@@ -387,7 +387,7 @@ fn serve(words: &[OsString], walked: &parse::Walked) -> Serve {
     let words = options.map(|word| word.as_bytes().to_vec()).collect();
     // The first operand is always a dot.
     let operands = operands.iter().skip(1).map(|operand| operand.as_bytes().to_vec()).collect();
-    let timeout_secs = u32::try_from(args.timeout).unwrap_or(0);
+    let timeout_secs = resolve::seconds(args.timeout);
     Serve { sends: args.sender, words, operands, timeout_secs }
 }
 

@@ -3,7 +3,7 @@
 //! lexopt splits the arguments; the table defines which options take a value. The meaning of options is not known here.
 
 use super::args::Args;
-use super::flag::{Arity, Flag};
+use super::flag::{Arity, Flag, Support};
 use super::flags::{Polarity, by_long, by_short};
 use super::operand::Operand;
 use super::value::{Given, refuse};
@@ -201,42 +201,29 @@ impl ArgumentWalk<'_> {
     }
 
     fn take(&mut self, flag: &'static Flag, polarity: Polarity, is_long: bool) -> Result<()> {
-        if polarity == Polarity::Off || flag.arity == Arity::Switch {
-            if is_long && self.parser.optional_value().is_some() {
-                return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
-            }
-            if self.silent() {
-                // `--server` counts wherever it stands, even after an error or `--help`.
-                if flag.support == super::flag::Support::ServerSide {
-                    self.walked.args.is_server_side = true;
-                }
-                return Ok(());
-            }
-            self.walked.given.push(GivenOption { flag, polarity, value: Vec::new() });
-            let word = self.word();
-            return match polarity {
-                Polarity::Off => {
-                    (flag.unset)(&mut self.walked.args);
-                    Ok(())
-                }
-                Polarity::On => (flag.set)(&mut self.walked.args, &Given { value: b"", word: &word }),
-            };
-        }
         let value = match flag.arity {
-            Arity::Optional(_) => Ok(self.parser.optional_value().unwrap_or_default()),
-            Arity::Value(_) | Arity::Switch => self.parser.value(),
+            _ if polarity == Polarity::Off => None,
+            Arity::Switch => None,
+            Arity::Optional(_) => Some(self.parser.optional_value().unwrap_or_default()),
+            Arity::Value(_) => match self.parser.value() {
+                Ok(value) => Some(value),
+                Err(_) => return Err(refuse([&self.word()[..], b": missing argument"].concat())),
+            },
         };
-        let Ok(value) = value else {
-            return Err(refuse([&self.word()[..], b": missing argument"].concat()));
-        };
-        if self.silent() && flag.support != super::flag::Support::ServerSide {
+        if value.is_none() && is_long && self.parser.optional_value().is_some() {
+            return Err(refuse([&self.word()[..], b": option does not take an argument"].concat()));
+        }
+        // `--server` counts wherever it stands, even after an error or `--help`.
+        self.walked.args.is_server_side |= flag.support == Support::ServerSide;
+        if self.silent() {
             return Ok(());
         }
-        self.walked.given.push(GivenOption { flag, polarity, value: value.as_bytes().to_vec() });
+        let value = value.unwrap_or_default().into_vec();
+        self.walked.given.push(GivenOption { flag, polarity, value: value.clone() });
         // The last argument that belongs to the option: its own, or the next one.
         let last = self.left().map_or(self.at, |left| self.words.len() - left - 1);
         let word = self.words.get(last).map_or(&b""[..], |word| word.as_bytes());
-        (flag.set)(&mut self.walked.args, &Given { value: value.as_bytes(), word })
+        flag.effect.record(&mut self.walked.args, polarity, &Given { value: &value, word })
     }
 
     /// Replaces an alias by its arguments. Returns `false` if there is no alias of that name.

@@ -12,6 +12,7 @@ mod tests;
 pub use self::contradictions::check_protocol;
 use self::environment::Environment;
 pub use self::environment::Vars;
+pub use self::policies::seconds;
 use super::args::Args;
 use super::flags;
 use super::operand::Operand;

@@ -1,7 +1,7 @@
 //! Options that decide when two entries count as the same.
 
-use crate::cli::flag::{Arity, Flag, Support};
-use crate::cli::value::{names, number};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
+use crate::cli::value::names;
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -10,30 +10,20 @@ pub const FLAGS: &[Flag] = &[
         short: Some('c'),
         negations: &["no-checksum", "no-c"],
         help: "compare files by checksum instead of size and time",
-        set: |args, _| {
-            args.checksum = true;
-            Ok(())
-        },
-        unset: |args| args.checksum = false,
+        effect: Effect::Switch(|args| &mut args.checksum),
         ..Flag::SWITCH
     },
     Flag {
         long: "size-only",
         help: "skip files of equal size",
-        set: |args, _| {
-            args.size_only = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.size_only),
         ..Flag::SWITCH
     },
     Flag {
         long: "ignore-times",
         short: Some('I'),
         help: "copy files even if size and time match",
-        set: |args, _| {
-            args.ignore_times = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.ignore_times),
         ..Flag::SWITCH
     },
     Flag {
@@ -41,10 +31,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('@'),
         arity: Arity::Value("NUM"),
         help: "treat times that differ by up to NUM seconds as equal; -1 compares nanoseconds",
-        set: |args, given| {
-            args.modify_window_secs = Some(i64::from(number::int(given)?));
-            Ok(())
-        },
+        effect: Effect::Number(|args| &mut args.modify_window_secs),
         ..Flag::SWITCH
     },
     Flag {
@@ -53,20 +40,14 @@ pub const FLAGS: &[Flag] = &[
         help: "skip files that are newer at the destination",
         man: "With --hard-links, a newer destination file stays as it is, even if its source is a hard link to \
               another file. rsync 3.5.0 replaces it by a link to the older file.",
-        set: |args, _| {
-            args.update = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.update),
         ..Flag::SWITCH
     },
     Flag {
         long: "existing",
         aliases: &["ignore-non-existing"],
         help: "skip creating new files at the destination",
-        set: |args, _| {
-            args.existing = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.existing),
         ..Flag::SWITCH
     },
     Flag {
@@ -74,10 +55,7 @@ pub const FLAGS: &[Flag] = &[
         help: "skip files that exist at the destination",
         man: "If the destination has another kind of entry in place of a source directory, the directory and its \
               content are skipped. rsync 3.5.0 tries to enter it and ends with exit 23.",
-        set: |args, _| {
-            args.ignore_existing = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.ignore_existing),
         ..Flag::SWITCH
     },
     Flag {
@@ -89,10 +67,7 @@ pub const FLAGS: &[Flag] = &[
         man: "If two names are given, the second selects the checksum of the file list, which is printed under \
               --checksum. sparsync compares file contents with its own digest, whatever is selected. \
               RSYNC_CHECKSUM_LIST sets the default.",
-        set: |args, given| {
-            args.checksum_choice = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.checksum_choice),
         ..Flag::SWITCH
     },
     Flag {
@@ -100,10 +75,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the checksum seed",
         support: Support::NoEffect,
-        set: |args, given| {
-            args.checksum_seed = Some(number::int(given)?);
-            Ok(())
-        },
+        effect: Effect::Number(|args| &mut args.checksum_seed),
         ..Flag::SWITCH
     },
 ];

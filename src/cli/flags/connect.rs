@@ -1,21 +1,12 @@
 //! Options for reaching a peer, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
-use crate::cli::value::{Given, number, refuse, size, stop};
+use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::value::{Given, refuse, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
 
 /// An option of a server or a daemon.
-const SERVER_SIDE: Flag = Flag {
-    support: Support::ServerSide,
-    reach: FlagScope::Local,
-    set: |args, _| {
-        args.is_server_side = true;
-        Ok(())
-    },
-    unset: |args| args.is_server_side = true,
-    ..Flag::SWITCH
-};
+const SERVER_SIDE: Flag = Flag { support: Support::ServerSide, reach: FlagScope::Local, ..Flag::SWITCH };
 
 /// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
 const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Local, ..Flag::SWITCH };
@@ -33,20 +24,14 @@ pub const FLAGS: &[Flag] = &[
         short: Some('e'),
         arity: Arity::Value("COMMAND"),
         help: "use COMMAND as the remote shell",
-        set: |args, given| {
-            args.rsh = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.rsh),
         ..WAY_TEXT
     },
     Flag {
         long: "rsync-path",
         arity: Arity::Value("PROGRAM"),
         help: "the program to run on the remote machine",
-        set: |args, given| {
-            args.rsync_path = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.rsync_path),
         ..WAY_TEXT
     },
     Flag {
@@ -55,13 +40,13 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("OPT"),
         help: "send OPT to the remote side only",
         reach: FlagScope::Local,
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
             }
             args.remote_options.push(given.value.to_vec());
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -69,11 +54,10 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-old-args"],
         help: "let the remote shell split arguments, as rsync did before 3.2.4",
         man: "An empty destination means the current directory.",
-        set: |args, _| {
-            args.old_args = Some(args.old_args.unwrap_or(0).saturating_add(1));
-            Ok(())
-        },
-        unset: |args| args.old_args = Some(0),
+        effect: Effect::Either(
+            |args| args.old_args = Some(args.old_args.unwrap_or(0).saturating_add(1)),
+            |args| args.old_args = Some(0),
+        ),
         ..WAY
     },
     Flag {
@@ -82,11 +66,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('s'),
         negations: &["no-secluded-args", "no-protect-args", "no-s"],
         help: "send file names over the connection instead of the remote command line",
-        set: |args, _| {
-            args.secluded_args = Some(true);
-            Ok(())
-        },
-        unset: |args| args.secluded_args = Some(false),
+        effect: Effect::Choice(|args| &mut args.secluded_args),
         ..WAY
     },
     Flag {
@@ -94,60 +74,42 @@ pub const FLAGS: &[Flag] = &[
         help: "trust the file list of a remote sender",
         man: "Does not check that the sender sends only requested files. Paths that lead out of the destination are \
               rejected in any case.",
-        set: |args, _| {
-            args.trust_sender = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.trust_sender),
         ..WAY
     },
     Flag {
         long: "address",
         arity: Arity::Value("ADDRESS"),
         help: "the local address to use for a daemon",
-        set: |args, given| {
-            args.address = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.address),
         ..DAEMON_WAY
     },
     Flag {
         long: "port",
         arity: Arity::Value("PORT"),
         help: "the port of a daemon",
-        set: |args, given| {
-            args.port = number::int(given)?;
-            Ok(())
-        },
+        effect: Effect::Number(|args| &mut args.port),
         ..DAEMON_WAY
     },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "socket options for a daemon connection",
-        set: |args, given| {
-            args.daemon_options.sockopts = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.daemon_options.sockopts),
         ..DAEMON_WAY
     },
     Flag {
         long: "password-file",
         arity: Arity::Value("FILE"),
         help: "read the daemon password from FILE (an error without a daemon)",
-        set: |args, given| {
-            args.daemon_options.password_file = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.daemon_options.password_file),
         ..DAEMON_WAY
     },
     Flag {
         long: "early-input",
         arity: Arity::Value("FILE"),
         help: "send FILE to the early exec program of a daemon",
-        set: |args, given| {
-            args.daemon_options.early_input = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.daemon_options.early_input),
         ..DAEMON_WAY
     },
     Flag {
@@ -162,20 +124,14 @@ pub const FLAGS: &[Flag] = &[
         long: "ipv4",
         short: Some('4'),
         help: "prefer IPv4",
-        set: |args, _| {
-            args.family = Some(Family::Ipv4);
-            Ok(())
-        },
+        effect: Effect::Set(|args| args.family = Some(Family::Ipv4)),
         ..WAY
     },
     Flag {
         long: "ipv6",
         short: Some('6'),
         help: "prefer IPv6",
-        set: |args, _| {
-            args.family = Some(Family::Ipv6);
-            Ok(())
-        },
+        effect: Effect::Set(|args| args.family = Some(Family::Ipv6)),
         ..WAY
     },
     Flag {
@@ -184,11 +140,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-timeout"],
         help: "set the I/O timeout in SECONDS",
         support: Support::OverSsh,
-        set: |args, given| {
-            args.timeout = number::int(given)?;
-            Ok(())
-        },
-        unset: |args| args.timeout = 0,
+        effect: Effect::Number(|args| &mut args.timeout),
         ..Flag::SWITCH
     },
     Flag {
@@ -196,11 +148,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SECONDS"),
         negations: &["no-contimeout"],
         help: "set the connection timeout of a server in SECONDS",
-        set: |args, given| {
-            args.contimeout = number::int(given)?;
-            Ok(())
-        },
-        unset: |args| args.contimeout = 0,
+        effect: Effect::Number(|args| &mut args.contimeout),
         support: Support::Yes,
         ..WAY
     },
@@ -210,13 +158,15 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-bwlimit"],
         help: "limit the bandwidth to RATE KiB per second",
         man: "RATE is a SIZE (see --max-size), in KiB if it has no unit. It is rounded to whole KiB.",
-        set: |args, given| {
-            let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
-            let bytes = size::size(given, "bwlimit", b'k', &limits)?;
-            args.bwlimit = Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
-            Ok(())
-        },
-        unset: |args| args.bwlimit = None,
+        effect: Effect::Revocable(
+            |args, given| {
+                let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
+                let bytes = size::size(given, "bwlimit", b'k', &limits)?;
+                args.bwlimit = Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
+                Ok(())
+            },
+            |args| args.bwlimit = None,
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -224,10 +174,10 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["time-limit"],
         arity: Arity::Value("MINS"),
         help: "stop the run after MINS minutes",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -236,10 +186,10 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("y-m-dTh:m"),
         help: "stop the run at this time (y-m-dTh:m)",
         man: "The date or its first parts can be omitted; the option then selects the next matching time.",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -248,10 +198,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SIZE"),
         help: "limit the memory for the listing of one directory from a peer",
         man: "The default is 1G; 0 means no limit. If a listing exceeds the limit, the run ends with exit 22.",
-        set: |args, given| {
-            args.max_alloc = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.max_alloc),
         support: Support::OverSsh,
         ..Flag::SWITCH
     },
@@ -261,40 +208,25 @@ pub const FLAGS: &[Flag] = &[
         help: "use an older version of rsync's protocol",
         man: "31 and 32 have the same effect. With a version before 31, only rsync's protocol is used, over a remote shell or \
               with a daemon. A version before 27 is not supported.",
-        set: |args, given| {
-            args.protocol = Some(number::int(given)?);
-            Ok(())
-        },
+        effect: Effect::Number(|args| &mut args.protocol),
         ..WAY
     },
     Flag {
         long: "server",
         help: "run as the server of a client",
-        set: |args, _| {
-            args.server = true;
-            args.is_server_side = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.server),
         ..SERVER_SIDE
     },
     Flag {
         long: "sender",
         help: "with --server: act as the sender",
-        set: |args, _| {
-            args.sender = true;
-            args.is_server_side = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.sender),
         ..SERVER_SIDE
     },
     Flag {
         long: "daemon",
         help: "run as a daemon for rsync clients",
-        set: |args, _| {
-            args.daemon = true;
-            args.is_server_side = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.daemon),
         ..SERVER_SIDE
     },
     Flag {

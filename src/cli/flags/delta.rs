@@ -1,7 +1,7 @@
 //! Options for whole files, deltas, alternate bases, compression and batches.
 
 use crate::cli::args::Args;
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
 use crate::cli::value::{names, number, refuse, size};
 use crate::error::Result;
 use crate::options::AltKind;
@@ -45,11 +45,7 @@ pub const FLAGS: &[Flag] = &[
         help_off: "copy only the changed parts of files",
         man: "Between local trees, the negation has an effect with --inplace: unchanged blocks are not written again, \
               so they stay shared with snapshots of the file system.",
-        set: |args, _| {
-            args.whole_file = Some(true);
-            Ok(())
-        },
-        unset: |args| args.whole_file = Some(false),
+        effect: Effect::Choice(|args| &mut args.whole_file),
         ..Flag::SWITCH
     },
     Flag {
@@ -58,11 +54,11 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SIZE"),
         help: "set the block size of the delta algorithm",
         support: Support::OverSsh,
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             let limits = size::SizeLimits { min: 0, min_text: "", max: 1 << 17, max_text: "128.00K" };
             args.block_size = size::size(given, "block-size", b'b', &limits)?;
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -75,32 +71,28 @@ pub const FLAGS: &[Flag] = &[
               the directories of --compare-dest, --copy-dest and --link-dest are searched, too. Files that are \
               deleted before or during the copy cannot be used; --delete-after and --delete-delay keep them until the \
               end.",
-        set: |args, _| {
-            args.fuzzy = args.fuzzy.saturating_add(1);
-            Ok(())
-        },
-        unset: |args| args.fuzzy = 0,
+        effect: Effect::Count(|args| &mut args.fuzzy),
         ..Flag::SWITCH
     },
     Flag {
         long: "compare-dest",
         arity: Arity::Value("DIR"),
         help: "skip files that are identical in DIR",
-        set: |args, given| add_alt(args, AltKind::Compare, given.value),
+        effect: Effect::Argument(|args, given| add_alt(args, AltKind::Compare, given.value)),
         ..Flag::SWITCH
     },
     Flag {
         long: "copy-dest",
         arity: Arity::Value("DIR"),
         help: "copy files from DIR if they are identical there",
-        set: |args, given| add_alt(args, AltKind::Copy, given.value),
+        effect: Effect::Argument(|args, given| add_alt(args, AltKind::Copy, given.value)),
         ..Flag::SWITCH
     },
     Flag {
         long: "link-dest",
         arity: Arity::Value("DIR"),
         help: "hard-link files to DIR if they are identical there",
-        set: |args, given| add_alt(args, AltKind::Link, given.value),
+        effect: Effect::Argument(|args, given| add_alt(args, AltKind::Link, given.value)),
         ..Flag::SWITCH
     },
     Flag {
@@ -111,36 +103,35 @@ pub const FLAGS: &[Flag] = &[
         man: "Has an effect only between machines. Without this option, sparsync compresses lightly on slow links; \
               --no-compress prevents that.",
         support: Support::OverSsh,
-        set: |args, _| {
-            args.compress = args.compress.saturating_add(1);
-            args.no_compress = false;
-            Ok(())
-        },
-        unset: |args| {
-            args.compress = 0;
-            args.compress_choice = None;
-            args.no_compress = true;
-        },
+        effect: Effect::Either(
+            |args| {
+                args.compress = args.compress.saturating_add(1);
+                args.no_compress = false;
+            },
+            |args| {
+                args.compress = 0;
+                args.compress_choice = None;
+                args.no_compress = true;
+            },
+        ),
         ..Flag::SWITCH
     },
     Flag {
         long: "old-compress",
         help: "same as --compress-choice=zlib",
         support: Support::OverSsh,
-        set: |args, _| {
+        effect: Effect::Set(|args| {
             choose_compression(args, b"zlib");
-            Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
         long: "new-compress",
         help: "same as --compress-choice=zlibx",
         support: Support::OverSsh,
-        set: |args, _| {
+        effect: Effect::Set(|args| {
             choose_compression(args, b"zlibx");
-            Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -153,10 +144,10 @@ pub const FLAGS: &[Flag] = &[
               support; RSYNC_COMPRESS_LIST lists the candidates, the preferred one first. Both ends must support the \
               method: if RSYNC_COMPRESS_LIST there excludes it, the run ends with exit 4.",
         support: Support::OverSsh,
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             choose_compression(args, given.value);
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -168,10 +159,7 @@ pub const FLAGS: &[Flag] = &[
               -1 means 6). Other values are replaced by the nearest level. lz4 has no levels. The option implies \
               --compress.",
         support: Support::OverSsh,
-        set: |args, given| {
-            args.compress_level = Some(number::int(given)?);
-            Ok(())
-        },
+        effect: Effect::Number(|args| &mut args.compress_level),
         ..Flag::SWITCH
     },
     Flag {
@@ -181,7 +169,7 @@ pub const FLAGS: &[Flag] = &[
         help: "set the number of compression threads",
         support: Support::NoEffect,
         reach: FlagScope::Local,
-        set: |_, given| number::int(given).map(|_| ()),
+        effect: Effect::Argument(|_, given| number::int(given).map(|_| ())),
         ..Flag::SWITCH
     },
     Flag {
@@ -192,21 +180,18 @@ pub const FLAGS: &[Flag] = &[
               with these suffixes are sent uncompressed (rsync compresses them nevertheless). By default no file is \
               skipped by its suffix, but data that does not shrink is sent uncompressed.",
         support: Support::OverSsh,
-        set: |args, given| {
-            args.skip_compress = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.skip_compress),
         ..Flag::SWITCH
     },
     Flag {
         long: "write-batch",
         arity: Arity::Value("FILE"),
         help: "copy, and write the changes to the batch FILE",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.batch = given.value.to_vec();
             args.write_batch = true;
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -214,11 +199,11 @@ pub const FLAGS: &[Flag] = &[
         long: "only-write-batch",
         arity: Arity::Value("FILE"),
         help: "write the batch FILE without changing the destination",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.batch = given.value.to_vec();
             args.only_write_batch = true;
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -226,11 +211,11 @@ pub const FLAGS: &[Flag] = &[
         long: "read-batch",
         arity: Arity::Value("FILE"),
         help: "apply the changes of the batch FILE",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.batch = given.value.to_vec();
             args.read_batch = true;
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },

@@ -1,7 +1,7 @@
 //! Options that decide what is printed.
 
 use crate::cli::args::PrintRequest;
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
 use crate::cli::value::{refuse, words};
 use crate::options::{Outbuf, StderrMode};
 
@@ -13,11 +13,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-verbose", "no-v"],
         help: "print more details; repeat for more",
         man: "Each -v enables groups of --info and --debug flags; see --info=help.",
-        set: |args, _| {
-            args.verbose = args.verbose.saturating_add(1);
-            Ok(())
-        },
-        unset: |args| args.verbose = 0,
+        effect: Effect::Count(|args| &mut args.verbose),
         ..Flag::SWITCH
     },
     Flag {
@@ -26,12 +22,12 @@ pub const FLAGS: &[Flag] = &[
         help: "select informational messages (list: --info=help)",
         words: &words::INFO_NAMES,
         man: "These flags override what -v, -i, --stats and --progress imply.",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             if words::info(given.value, &mut args.info)? == words::WordsArgument::Help {
                 args.print = Some(PrintRequest::InfoHelp);
             }
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -42,12 +38,12 @@ pub const FLAGS: &[Flag] = &[
         man: "Every flag of rsync is accepted. In a local copy, flags about the protocol print nothing. These \
               messages are never printed: `removing duplicate name`, `deleting in`, and the one that the rules of -C \
               are global.",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             if words::debug(given.value, &mut args.debug)? == words::WordsArgument::Help {
                 args.print = Some(PrintRequest::DebugHelp);
             }
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -56,7 +52,7 @@ pub const FLAGS: &[Flag] = &[
         help: "set the stderr mode: errors, all or client",
         words: &["errors", "all", "client"],
         man: "If stderr is closed, its messages are discarded; rsync 3.5.0 ends with exit 13.",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
             args.stderr = if begins("errors") {
                 StderrMode::Errors
@@ -69,7 +65,7 @@ pub const FLAGS: &[Flag] = &[
                 return Err(refuse([b"--stderr mode \"", given.value, why].concat()));
             };
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -77,21 +73,14 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-msgs2stderr"],
         help: "same as --stderr=all",
         man: "The negation is --stderr=client.",
-        set: |args, _| {
-            args.stderr = StderrMode::All;
-            Ok(())
-        },
-        unset: |args| args.stderr = StderrMode::Client,
+        effect: Effect::Either(|args| args.stderr = StderrMode::All, |args| args.stderr = StderrMode::Client),
         ..Flag::SWITCH
     },
     Flag {
         long: "quiet",
         short: Some('q'),
         help: "print no messages except errors",
-        set: |args, _| {
-            args.quiet = args.quiet.saturating_add(1);
-            Ok(())
-        },
+        effect: Effect::Count(|args| &mut args.quiet),
         ..Flag::SWITCH
     },
     Flag {
@@ -100,11 +89,7 @@ pub const FLAGS: &[Flag] = &[
         help: "do not print the daemon's message of the day",
         support: Support::OverSsh,
         reach: FlagScope::Local,
-        set: |args, _| {
-            args.daemon_options.no_motd = true;
-            Ok(())
-        },
-        unset: |args| args.daemon_options.no_motd = false,
+        effect: Effect::Switch(|args| &mut args.daemon_options.no_motd),
         ..Flag::SWITCH
     },
     Flag {
@@ -112,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("N|L|B"),
         help: "set the buffering of standard output: none, line or block",
         words: &["N", "L", "B"],
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
                 Some(b'N' | b'U') => Outbuf::None,
                 Some(b'L') => Outbuf::Line,
@@ -120,7 +105,7 @@ pub const FLAGS: &[Flag] = &[
                 _ => return Err(refuse("Invalid --outbuf setting -- specify N, L, or B.")),
             });
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -128,10 +113,7 @@ pub const FLAGS: &[Flag] = &[
         long: "stats",
         help: "print statistics at the end",
         man: "The memory statistics that rsync prints with -vv or --info=stats3 are not available.",
-        set: |args, _| {
-            args.stats = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.stats),
         ..Flag::SWITCH
     },
     Flag {
@@ -139,11 +121,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('8'),
         negations: &["no-8-bit-output", "no-8"],
         help: "print bytes above 127 in names unescaped",
-        set: |args, _| {
-            args.eight_bit = true;
-            Ok(())
-        },
-        unset: |args| args.eight_bit = false,
+        effect: Effect::Switch(|args| &mut args.eight_bit),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -153,32 +131,20 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-human-readable", "no-h"],
         help: "print numbers with units of 1000; -hh: units of 1024",
         man: "Without -h, digits are grouped; with --no-h, they are not.",
-        set: |args, _| {
-            args.human = args.human.saturating_add(1);
-            Ok(())
-        },
-        unset: |args| args.human = -1,
+        effect: Effect::Either(|args| args.human = args.human.saturating_add(1), |args| args.human = -1),
         ..Flag::SWITCH
     },
     Flag {
         long: "progress",
         negations: &["no-progress"],
         help: "show the progress of each file",
-        set: |args, _| {
-            args.progress = true;
-            Ok(())
-        },
-        unset: |args| args.progress = false,
+        effect: Effect::Switch(|args| &mut args.progress),
         ..Flag::SWITCH
     },
     Flag {
         short: Some('P'),
         help: "same as --partial --progress",
-        set: |args, _| {
-            args.progress = true;
-            args.partial = true;
-            Ok(())
-        },
+        effect: Effect::Switches(&[|args| &mut args.progress, |args| &mut args.partial]),
         ..Flag::SWITCH
     },
     Flag {
@@ -186,11 +152,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('i'),
         negations: &["no-itemize-changes", "no-i"],
         help: "print the changes of each entry; -ii: also unchanged entries",
-        set: |args, _| {
-            args.itemize = args.itemize.saturating_add(1);
-            Ok(())
-        },
-        unset: |args| args.itemize = 0,
+        effect: Effect::Count(|args| &mut args.itemize),
         ..Flag::SWITCH
     },
     Flag {
@@ -200,20 +162,14 @@ pub const FLAGS: &[Flag] = &[
         help: "print a line in FORMAT for each entry",
         man: "%n is the name, %i the itemized changes, %l the length, %L the target of a link; see rsync(1). %B is \
               the mode of the source, also in a pull without -p.",
-        set: |args, given| {
-            args.out_format = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.out_format),
         ..Flag::SWITCH
     },
     Flag {
         long: "log-file",
         arity: Arity::Value("FILE"),
         help: "log the changes to FILE",
-        set: |args, given| {
-            args.log_file = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.log_file),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -221,10 +177,7 @@ pub const FLAGS: &[Flag] = &[
         long: "log-file-format",
         arity: Arity::Value("FMT"),
         help: "log a line in FMT for each entry (default %i %n%L)",
-        set: |args, given| {
-            args.log_file_format = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.log_file_format),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -232,40 +185,28 @@ pub const FLAGS: &[Flag] = &[
         long: "dry-run",
         short: Some('n'),
         help: "print what would be done without changing anything",
-        set: |args, _| {
-            args.dry_run = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.dry_run),
         ..Flag::SWITCH
     },
     Flag {
         long: "list-only",
         help: "list the sources instead of copying them",
         man: "A single source without a destination implies this option.",
-        set: |args, _| {
-            args.list_only = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.list_only),
         ..Flag::SWITCH
     },
     Flag {
         long: "version",
         short: Some('V'),
         help: "print version and capabilities; -VV: as JSON",
-        set: |args, _| {
-            args.version += 1;
-            Ok(())
-        },
+        effect: Effect::Count(|args| &mut args.version),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
     Flag {
         long: "help",
         help: "print this help (as does -h alone)",
-        set: |args, _| {
-            args.print = Some(PrintRequest::Help);
-            Ok(())
-        },
+        effect: Effect::Set(|args| args.print = Some(PrintRequest::Help)),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },

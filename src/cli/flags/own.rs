@@ -1,7 +1,7 @@
 //! Options that rsync does not have.
 
 use crate::cli::args::{ManPage, PrintRequest, Shell};
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
 
@@ -23,12 +23,12 @@ pub const FLAGS: &[Flag] = &[
         words: &TRANSPORTS,
         support: Support::OverSsh,
         reach: FlagScope::Local,
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             let transport = transport(given.value, "--transport");
             args.own_option_is_invalid |= transport.is_err();
             args.transport = Some(transport?);
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -38,10 +38,7 @@ pub const FLAGS: &[Flag] = &[
               problem, a note, the progress (with --progress or --info=progress2), a summary, and at last the exit code. \
               docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
               unchanged entries too. With --version, the keys differ from rsync's, which -VV prints.",
-        set: |args, _| {
-            args.json = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.json),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -52,10 +49,7 @@ pub const FLAGS: &[Flag] = &[
         man: "The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
               line. A FILE that cannot be written is reported and does not change the exit code.",
-        set: |args, given| {
-            args.metrics_file = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.metrics_file),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -67,10 +61,7 @@ pub const FLAGS: &[Flag] = &[
               appear above the display, which replaces the lines of --progress and --info=progress2. Unless standard \
               output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
               With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs.",
-        set: |args, _| {
-            args.ui = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.ui),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -80,7 +71,7 @@ pub const FLAGS: &[Flag] = &[
         help: "print the man page of sparsync or a command",
         man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
         words: &["sparsync", "bench", "doctor", "enroll", "server"],
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.print = Some(PrintRequest::Man(match given.value {
                 b"" | b"sparsync" => ManPage::Sparsync,
                 b"bench" => ManPage::Bench,
@@ -97,7 +88,7 @@ pub const FLAGS: &[Flag] = &[
                 }
             }));
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -106,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SHELL"),
         help: "print shell completions for bash, zsh or fish",
         words: &["bash", "zsh", "fish"],
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             args.print = Some(PrintRequest::Completions(match given.value {
                 b"bash" => Shell::Bash,
                 b"zsh" => Shell::Zsh,
@@ -119,7 +110,7 @@ pub const FLAGS: &[Flag] = &[
                 }
             }));
             Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },

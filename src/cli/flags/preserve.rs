@@ -1,7 +1,7 @@
 //! Options for attributes that are kept, mapped or changed in the copy.
 
 use crate::cli::args::{Args, GivenMap};
-use crate::cli::flag::{Arity, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
 use crate::cli::value::{chmod, refuse};
 use crate::error::Result;
 
@@ -12,20 +12,13 @@ pub const FLAGS: &[Flag] = &[
         short: Some('l'),
         negations: &["no-links", "no-l"],
         help: "copy symlinks as symlinks",
-        set: |args, _| {
-            args.links = true;
-            Ok(())
-        },
-        unset: |args| args.links = false,
+        effect: Effect::Switch(|args| &mut args.links),
         ..Flag::SWITCH
     },
     Flag {
         long: "safe-links",
         help: "skip symlinks that point outside the tree",
-        set: |args, _| {
-            args.safe_links = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.safe_links),
         ..Flag::SWITCH
     },
     Flag {
@@ -35,11 +28,7 @@ pub const FLAGS: &[Flag] = &[
         man: "Applies to the destination path, too. Without this option, symlinks in these paths are followed only if \
               they belong to root or to the user who runs the program. The option applies only to this end, and its \
               position on the command line does not matter.",
-        set: |args, _| {
-            args.insecure_links = true;
-            Ok(())
-        },
-        unset: |args| args.insecure_links = false,
+        effect: Effect::Switch(|args| &mut args.insecure_links),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -47,11 +36,7 @@ pub const FLAGS: &[Flag] = &[
         long: "munge-links",
         negations: &["no-munge-links"],
         help: "store symlinks in an unusable form; restore them when sending",
-        set: |args, _| {
-            args.munge_links = true;
-            Ok(())
-        },
-        unset: |args| args.munge_links = false,
+        effect: Effect::Switch(|args| &mut args.munge_links),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -59,10 +44,7 @@ pub const FLAGS: &[Flag] = &[
         long: "keep-dirlinks",
         short: Some('K'),
         help: "treat a symlink to a directory at the destination as that directory",
-        set: |args, _| {
-            args.keep_dirlinks = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.keep_dirlinks),
         ..Flag::SWITCH
     },
     Flag {
@@ -74,11 +56,7 @@ pub const FLAGS: &[Flag] = &[
               names of a file, the file is transferred under the last of its names within the lookahead: at most \
               10,000 entries in 1,000 directories after its first name. rsync has a shorter lookahead. With \
               --no-inc-recursive, it is the last of all names.",
-        set: |args, _| {
-            args.hard_links = true;
-            Ok(())
-        },
-        unset: |args| args.hard_links = false,
+        effect: Effect::Switch(|args| &mut args.hard_links),
         ..Flag::SWITCH
     },
     Flag {
@@ -88,21 +66,14 @@ pub const FLAGS: &[Flag] = &[
         help: "preserve permissions",
         man: "Without this option, a new file gets the default mode of new files. rsync 3.5.0 uses the mode of the \
               basis file of --fuzzy, or of the symlink or device that the file replaces.",
-        set: |args, _| {
-            args.perms = true;
-            Ok(())
-        },
-        unset: |args| args.perms = false,
+        effect: Effect::Switch(|args| &mut args.perms),
         ..Flag::SWITCH
     },
     Flag {
         long: "executability",
         short: Some('E'),
         help: "preserve executability",
-        set: |args, _| {
-            args.executability = true;
-            Ok(())
-        },
+        effect: Effect::Switch(|args| &mut args.executability),
         ..Flag::SWITCH
     },
     Flag {
@@ -110,7 +81,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("CHMOD"),
         help: "change permissions in the transfer",
         man: "CHMOD is as in chmod(1); a leading D or F limits it to directories or files. The option can be repeated.",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             match chmod::parse(given.value, args.umask) {
                 Some(changes) => args.chmod.extend(changes),
                 None => {
@@ -118,7 +89,7 @@ pub const FLAGS: &[Flag] = &[
                 }
             }
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -126,12 +97,13 @@ pub const FLAGS: &[Flag] = &[
         short: Some('A'),
         negations: &["no-acls", "no-A"],
         help: "preserve ACLs (implies --perms)",
-        set: |args, _| {
-            args.acls = true;
-            args.perms = true;
-            Ok(())
-        },
-        unset: |args| args.acls = false,
+        effect: Effect::Either(
+            |args| {
+                args.acls = true;
+                args.perms = true;
+            },
+            |args| args.acls = false,
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -139,11 +111,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('X'),
         negations: &["no-xattrs", "no-X"],
         help: "preserve extended attributes; -XX: also those that rsync uses",
-        set: |args, _| {
-            args.xattrs = args.xattrs.saturating_add(1).min(2);
-            Ok(())
-        },
-        unset: |args| args.xattrs = 0,
+        effect: Effect::Either(|args| args.xattrs = args.xattrs.saturating_add(1).min(2), |args| args.xattrs = 0),
         ..Flag::SWITCH
     },
     Flag {
@@ -151,11 +119,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('o'),
         negations: &["no-owner", "no-o"],
         help: "preserve the owner (super-user only)",
-        set: |args, _| {
-            args.owner = true;
-            Ok(())
-        },
-        unset: |args| args.owner = false,
+        effect: Effect::Switch(|args| &mut args.owner),
         ..Flag::SWITCH
     },
     Flag {
@@ -163,59 +127,35 @@ pub const FLAGS: &[Flag] = &[
         short: Some('g'),
         negations: &["no-group", "no-g"],
         help: "preserve the group",
-        set: |args, _| {
-            args.group = true;
-            Ok(())
-        },
-        unset: |args| args.group = false,
+        effect: Effect::Switch(|args| &mut args.group),
         ..Flag::SWITCH
     },
     Flag {
         long: "devices",
         negations: &["no-devices"],
         help: "preserve device files (super-user only)",
-        set: |args, _| {
-            args.devices = true;
-            Ok(())
-        },
-        unset: |args| args.devices = false,
+        effect: Effect::Switch(|args| &mut args.devices),
         ..Flag::SWITCH
     },
     Flag {
         long: "specials",
         negations: &["no-specials"],
         help: "preserve named pipes and sockets",
-        set: |args, _| {
-            args.specials = true;
-            Ok(())
-        },
-        unset: |args| args.specials = false,
+        effect: Effect::Switch(|args| &mut args.specials),
         ..Flag::SWITCH
     },
     Flag {
         short: Some('D'),
         negations: &["no-D"],
         help: "same as --devices --specials",
-        set: |args, _| {
-            args.devices = true;
-            args.specials = true;
-            Ok(())
-        },
-        unset: |args| {
-            args.devices = false;
-            args.specials = false;
-        },
+        effect: Effect::Switches(&[|args| &mut args.devices, |args| &mut args.specials]),
         ..Flag::SWITCH
     },
     Flag {
         long: "drop-D",
         negations: &["no-drop-D"],
         help: "create no devices or special files at the destination",
-        set: |args, _| {
-            args.drop_devices = true;
-            Ok(())
-        },
-        unset: |args| args.drop_devices = false,
+        effect: Effect::Switch(|args| &mut args.drop_devices),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -225,11 +165,7 @@ pub const FLAGS: &[Flag] = &[
         help: "write file data into existing devices (implies --inplace)",
         man: "Data on the device after the end of the file is kept. A block device is synced before the file is \
               reported as copied. A server rejects the option for keys that are limited to some directories (--root).",
-        set: |args, _| {
-            args.write_devices = true;
-            Ok(())
-        },
-        unset: |args| args.write_devices = false,
+        effect: Effect::Switch(|args| &mut args.write_devices),
         ..Flag::SWITCH
     },
     Flag {
@@ -237,11 +173,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('t'),
         negations: &["no-times", "no-t"],
         help: "preserve modification times",
-        set: |args, _| {
-            args.times = true;
-            Ok(())
-        },
-        unset: |args| args.times = false,
+        effect: Effect::Switch(|args| &mut args.times),
         ..Flag::SWITCH
     },
     Flag {
@@ -249,14 +181,15 @@ pub const FLAGS: &[Flag] = &[
         short: Some('U'),
         negations: &["no-atimes", "no-U"],
         help: "preserve access times; -UU implies --open-noatime",
-        set: |args, _| {
-            args.atimes = args.atimes.saturating_add(1);
-            if args.atimes > 1 {
-                args.open_noatime = true;
-            }
-            Ok(())
-        },
-        unset: |args| args.atimes = 0,
+        effect: Effect::Either(
+            |args| {
+                args.atimes = args.atimes.saturating_add(1);
+                if args.atimes > 1 {
+                    args.open_noatime = true;
+                }
+            },
+            |args| args.atimes = 0,
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -265,7 +198,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-crtimes", "no-N"],
         help: "preserve creation times (not supported on this system)",
         support: Support::Refused,
-        set: |_, _| Err(refuse("This rsync does not support --crtimes (-N)")),
+        effect: Effect::Argument(|_, _| Err(refuse("This rsync does not support --crtimes (-N)"))),
         ..Flag::SWITCH
     },
     Flag {
@@ -273,11 +206,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('O'),
         negations: &["no-omit-dir-times", "no-O"],
         help: "do not set the times of directories",
-        set: |args, _| {
-            args.omit_dir_times = true;
-            Ok(())
-        },
-        unset: |args| args.omit_dir_times = false,
+        effect: Effect::Switch(|args| &mut args.omit_dir_times),
         ..Flag::SWITCH
     },
     Flag {
@@ -285,22 +214,17 @@ pub const FLAGS: &[Flag] = &[
         short: Some('J'),
         negations: &["no-omit-link-times", "no-J"],
         help: "do not set the times of symlinks",
-        set: |args, _| {
-            args.omit_link_times = true;
-            Ok(())
-        },
-        unset: |args| args.omit_link_times = false,
+        effect: Effect::Switch(|args| &mut args.omit_link_times),
         ..Flag::SWITCH
     },
     Flag {
         long: "super",
         negations: &["no-super"],
         help: "attempt operations that require the super-user",
-        set: |args, _| {
-            (args.super_user, args.fake_super) = (Some(true), false);
-            Ok(())
-        },
-        unset: |args| (args.super_user, args.fake_super) = (Some(false), false),
+        effect: Effect::Either(
+            |args| (args.super_user, args.fake_super) = (Some(true), false),
+            |args| (args.super_user, args.fake_super) = (Some(false), false),
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -308,10 +232,9 @@ pub const FLAGS: &[Flag] = &[
         help: "store privileged attributes in extended attributes",
         man: "The last of --fake-super, --super and --no-super takes effect. Without -o or -g, the owner or group of \
               the source is not stored; rsync 3.5.0 stores a number without meaning.",
-        set: |args, _| {
+        effect: Effect::Set(|args| {
             (args.super_user, args.fake_super) = (None, true);
-            Ok(())
-        },
+        }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -319,32 +242,28 @@ pub const FLAGS: &[Flag] = &[
         long: "numeric-ids",
         negations: &["no-numeric-ids"],
         help: "preserve owner and group by number, not by name",
-        set: |args, _| {
-            args.numeric_ids = true;
-            Ok(())
-        },
-        unset: |args| args.numeric_ids = false,
+        effect: Effect::Switch(|args| &mut args.numeric_ids),
         ..Flag::SWITCH
     },
     Flag {
         long: "usermap",
         arity: Arity::Value("STRING"),
         help: "map owners: FROM:TO,...",
-        set: |args, given| set_map(args, Map::User, given.value, false),
+        effect: Effect::Argument(|args, given| set_map(args, Map::User, given.value, false)),
         ..Flag::SWITCH
     },
     Flag {
         long: "groupmap",
         arity: Arity::Value("STRING"),
         help: "map groups: FROM:TO,...",
-        set: |args, given| set_map(args, Map::Group, given.value, false),
+        effect: Effect::Argument(|args, given| set_map(args, Map::Group, given.value, false)),
         ..Flag::SWITCH
     },
     Flag {
         long: "chown",
         arity: Arity::Value("USER:GROUP"),
         help: "set USER and GROUP as the owner of all files",
-        set: |args, given| {
+        effect: Effect::Argument(|args, given| {
             let (user, group) = match given.value.iter().position(|&b| b == b':') {
                 Some(colon) => (&given.value[..colon], &given.value[colon + 1..]),
                 None => (given.value, &b""[..]),
@@ -356,7 +275,7 @@ pub const FLAGS: &[Flag] = &[
                 set_map(args, Map::Group, &[b"*:", group].concat(), true)?;
             }
             Ok(())
-        },
+        }),
         ..Flag::SWITCH
     },
     Flag {
@@ -364,10 +283,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("USER[:GROUP]"),
         help: "run the copy as USER",
         man: "In a copy to or from another machine, only this end is concerned; -M--copy-as=USER is for the other end.",
-        set: |args, given| {
-            args.copy_as = Some(given.value.to_vec());
-            Ok(())
-        },
+        effect: Effect::Text(|args| &mut args.copy_as),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },

@@ -83,7 +83,7 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
     let connects = peer.is_some_and(|peer| peer.server.is_some()) || is_daemon && args.rsh.is_none();
     let daemon_only = if args.daemon_options.password_file.is_some() && !is_daemon {
         "The --password-file option may only be used when accessing an rsync daemon."
-    } else if args.contimeout != 0 && !connects {
+    } else if args.contimeout.is_some_and(|secs| secs != 0) && !connects {
         "The --contimeout option may only be used when connecting to an rsync daemon."
     } else {
         return Ok(());

@@ -17,7 +17,7 @@ use crate::options::{
 const MAX_ALLOC_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
-    let window_secs = args.modify_window_secs.unwrap_or(0);
+    let window_secs = i64::from(args.modify_window_secs.unwrap_or(0));
     // The order of precedence is rsync's.
     let mode = if args.checksum {
         CheckMode::Digest
@@ -314,6 +314,11 @@ pub(super) fn max_alloc_bytes(args: &Args, env: Environment<'_>) -> Result<Optio
     }
 }
 
+/// Returns the value of `--timeout` or `--contimeout`; 0: no limit.
+pub fn seconds(given: Option<i32>) -> u32 {
+    given.and_then(|secs| u32::try_from(secs).ok()).unwrap_or(0)
+}
+
 pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     Connect {
         transport: Transport::Auto,
@@ -324,13 +329,13 @@ pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
         family: args.family,
         trust_sender: args.trust_sender,
         address: args.address.clone(),
-        port: args.port,
+        port: args.port.unwrap_or(0),
         protocol: args.protocol.and_then(|protocol| u8::try_from(protocol).ok()),
         daemon: args.daemon_options.clone(),
         // A value that is wrong was refused before.
         max_alloc_bytes: max_alloc_bytes(args, env).unwrap_or(Some(MAX_ALLOC_BYTES)),
-        timeout_secs: u32::try_from(args.timeout).unwrap_or(0),
-        contimeout_secs: u32::try_from(args.contimeout).unwrap_or(0),
+        timeout_secs: seconds(args.timeout),
+        contimeout_secs: seconds(args.contimeout),
         bwlimit_bytes_per_sec: args.bwlimit,
         iconv: iconv(args, env),
         server_log: args
