@@ -3,8 +3,8 @@
 //! The `set` functions of the table write it; only `resolve` reads it.
 
 use super::value::words::{DebugLevels, InfoLevels};
-use crate::options::connect::{DaemonOptions, Family, Transport};
-use crate::options::{AltKind, ModeChange, Outbuf, RuleArg, StderrMode};
+use crate::options::connect::Transport;
+use crate::options::{AltKind, Check, Connect, Output, Place, Preserve, Select};
 
 /// How `-r` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,8 +109,6 @@ pub struct Args {
     pub version: u8,
     /// `--json`: the output of a run or of `--version` is JSON.
     pub json: bool,
-    /// `--ui`: a live display on the terminal.
-    pub ui: bool,
     /// An option of a server or a daemon was given.
     pub is_server_side: bool,
     /// An option that only sparsync has was given incorrectly, so sparsync must report the error and not rsync.
@@ -125,30 +123,25 @@ pub struct Args {
     /// Seconds since 1970, for `--stop-at`.
     pub now_unix_secs: i64,
 
+    // The policies hold the options that `resolve` takes over as given, or changes only if others require it. Their
+    // other fields have their defaults.
+    pub select: Select,
+    pub check: Check,
+    pub preserve: Preserve,
+    pub place: Place,
+    pub output: Output,
+    pub connect: Connect,
+
     pub recursion: Recursion,
     pub dirs: Dirs,
     pub relative: Option<bool>,
-    pub no_implied_dirs: bool,
     pub inc_recursive: Option<bool>,
-    pub one_file_system: u8,
-    pub copy_links: bool,
-    pub copy_unsafe_links: bool,
-    pub copy_dirlinks: bool,
-    pub max_size: Option<u64>,
-    pub min_size: Option<u64>,
-    pub prune_empty_dirs: bool,
     pub files_from: Option<Vec<u8>>,
-    pub from0: bool,
     pub ignore_missing_args: bool,
     pub delete_missing_args: bool,
-    pub rules: Vec<RuleArg>,
     /// How often `-F` was given.
     pub per_dir_filter: u32,
-    pub cvs_exclude: bool,
-    pub list_only: bool,
     pub remove_source_files: Option<&'static str>,
-    pub copy_devices: bool,
-    pub open_noatime: bool,
     pub qsort: bool,
 
     pub checksum: bool,
@@ -156,38 +149,13 @@ pub struct Args {
     pub ignore_times: bool,
     /// `-@`; `None` means 0.
     pub modify_window_secs: Option<i32>,
-    pub update: bool,
-    pub existing: bool,
-    pub ignore_existing: bool,
     pub checksum_seed: Option<i32>,
     /// `--checksum-choice`, unchecked.
     pub checksum_choice: Option<Vec<u8>>,
 
-    pub links: bool,
-    pub perms: bool,
-    pub executability: bool,
-    pub owner: bool,
-    pub group: bool,
-    pub times: bool,
     pub atimes: u8,
-    pub omit_dir_times: bool,
-    pub omit_link_times: bool,
-    pub devices: bool,
-    pub specials: bool,
-    pub drop_devices: bool,
-    pub write_devices: bool,
-    pub hard_links: bool,
-    pub acls: bool,
-    pub xattrs: u8,
-    pub chmod: Vec<ModeChange>,
-    pub numeric_ids: bool,
     pub usermap: Option<GivenMap>,
     pub groupmap: Option<GivenMap>,
-    pub super_user: Option<bool>,
-    pub fake_super: bool,
-    pub safe_links: bool,
-    pub munge_links: bool,
-    pub keep_dirlinks: bool,
     pub insecure_links: bool,
     pub copy_as: Option<Vec<u8>>,
     pub confine_root: Option<Vec<u8>>,
@@ -197,19 +165,11 @@ pub struct Args {
     pub force: bool,
     pub ignore_errors: bool,
 
-    pub inplace: bool,
     pub append: u8,
-    pub partial: bool,
     pub partial_dir: Option<Vec<u8>>,
-    pub delay_updates: bool,
-    pub temp_dir: Option<Vec<u8>>,
     pub backup: bool,
     pub backup_dir: Option<Vec<u8>>,
     pub suffix: Option<Vec<u8>>,
-    pub sparse: bool,
-    pub preallocate: bool,
-    pub fsync: bool,
-    pub mkpath: bool,
 
     pub whole_file: Option<bool>,
     pub fuzzy: u8,
@@ -235,34 +195,22 @@ pub struct Args {
     pub info: InfoLevels,
     pub debug: DebugLevels,
     pub stats: bool,
-    pub progress: bool,
     pub itemize: u8,
     pub out_format: Option<Vec<u8>>,
     pub log_file: Option<Vec<u8>>,
     pub log_file_format: Option<Vec<u8>>,
-    pub metrics_file: Option<Vec<u8>>,
     /// How often `-h` was given; counted from -1 after `--no-h`.
     pub human: i8,
-    pub eight_bit: bool,
-    pub outbuf: Option<Outbuf>,
-    pub stderr: StderrMode,
     pub dry_run: bool,
 
-    pub bwlimit: Option<u64>,
-    pub stop: Option<crate::options::output::StopAt>,
     /// `-e`; on a server's command line the text after the letter `e`, see `server`.
     pub rsh: Option<Vec<u8>>,
-    pub rsync_path: Option<Vec<u8>>,
     pub transport: Option<Transport>,
-    pub family: Option<Family>,
-    pub address: Option<Vec<u8>>,
     pub port: Option<i32>,
-    pub trust_sender: bool,
     pub timeout: Option<i32>,
     pub contimeout: Option<i32>,
     /// `--max-alloc`, unchecked.
     pub max_alloc: Option<Vec<u8>>,
-    pub daemon_options: DaemonOptions,
     pub secluded_args: Option<bool>,
     pub old_args: Option<u8>,
     pub protocol: Option<i32>,

@@ -86,7 +86,7 @@ impl Effect {
             Effect::Count(field) => *field(args) = if on { field(args).saturating_add(1) } else { 0 },
             Effect::Text(field) => *field(args) = Some(given.value.to_vec()),
             Effect::Number(field) => *field(args) = if on { Some(number::int(given)?) } else { None },
-            Effect::Rule(rule) => args.rules.push(rule(given.value.to_vec())),
+            Effect::Rule(rule) => args.select.rules.push(rule(given.value.to_vec())),
             Effect::Set(set) => set(args),
             Effect::Either(set, unset) => {
                 if on {

@@ -208,9 +208,10 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     }
     let role = if walked.operands.is_empty() && !call.args.is_empty() { "Receiver" } else { "client" };
     let writes_batch = walked.args.write_batch || walked.args.only_write_batch;
-    let has_batch = walked.args.read_batch || writes_batch && walked.operands.len() > 1 && !walked.args.list_only;
+    let has_batch =
+        walked.args.read_batch || writes_batch && walked.operands.len() > 1 && !walked.args.select.list_only;
     let operands = std::mem::take(&mut walked.operands);
-    let copies = operands.len() > 1 && !walked.args.list_only;
+    let copies = operands.len() > 1 && !walked.args.select.list_only;
     // Two processes convert names, and speak a protocol without items.
     let needs_two = copies && (resolve::converts_names(&walked.args, call.vars) || resolve::lacks_items(&walked.args));
     let is_child = !is_far && (has_batch || needs_two || !walked.args.remote_options.is_empty());
@@ -310,7 +311,7 @@ pub fn settle_session(
     // The client found these out itself or took them from its environment, so its command line may lack them. They
     // change nothing here.
     let is_given = |start: &[u8]| serve.words.iter().any(|word| word.starts_with(start));
-    walked.args.list_only &= is_given(b"--list-only");
+    walked.args.select.list_only &= is_given(b"--list-only");
     walked.args.checksum_choice = walked.args.checksum_choice.filter(|_| is_given(b"--checksum-choice="));
     let names_method = [&b"--compress-choice="[..], b"--old-compress", b"--new-compress"].into_iter().any(is_given);
     if walked.args.compress_choice.is_some() && !names_method {

@@ -430,22 +430,22 @@ mod tests {
     fn clustered_and_attached_values_parse_as_in_popt() {
         let walk = walked(&["-avze", "ssh", "src", "-n", "--suffix=.o", "-B5", "--exclude", "--", "dst", "--", "-r"]);
         assert!(walk.error.is_none());
-        assert!(walk.args.dry_run && walk.args.links);
+        assert!(walk.args.dry_run && walk.args.preserve.links);
         assert_eq!(walk.args.suffix.as_deref(), Some(&b".o"[..]));
-        assert_eq!(walk.args.rules, [crate::options::RuleArg::Exclude(b"--".to_vec())]);
+        assert_eq!(walk.args.select.rules, [crate::options::RuleArg::Exclude(b"--".to_vec())]);
         let operands: Vec<_> = walk.operands.iter().map(Operand::as_bytes).collect();
         assert_eq!(operands, [b"src", b"dst", &b"-r"[..]]);
     }
 
     #[test]
     fn last_option_wins_and_repeats_are_counted() {
-        assert!(!parsed_args(&["-a", "--no-p"]).perms);
+        assert!(!parsed_args(&["-a", "--no-p"]).preserve.perms);
         assert_eq!(parsed_args(&["--no-r", "-a"]).recursion, super::super::args::Recursion::ByArchive);
         assert_eq!(parsed_args(&["-vv", "--no-v", "-v"]).verbose, 1);
-        assert_eq!(parsed_args(&["-xx"]).one_file_system, 2);
+        assert_eq!(parsed_args(&["-xx"]).select.one_file_system, 2);
         assert_eq!((parsed_args(&["-hh"]).human, parsed_args(&["--no-h", "-h"]).human), (2, 0));
-        assert!(parsed_args(&["-UU", "--no-U"]).open_noatime);
-        assert!(!parsed_args(&["-D", "--no-D"]).specials);
+        assert!(parsed_args(&["-UU", "--no-U"]).select.open_noatime);
+        assert!(!parsed_args(&["-D", "--no-D"]).preserve.specials);
     }
 
     #[test]
@@ -470,13 +470,18 @@ mod tests {
             walked
         };
         let walk = ok(&["-aZv", "s", "d"]);
-        assert!(walk.args.hard_links && walk.args.links && !walk.args.perms && walk.args.verbose == 1);
-        assert_eq!((walk.args.chmod.len(), walk.operands.len()), (1, 2));
+        assert!(
+            walk.args.preserve.hard_links
+                && walk.args.preserve.links
+                && !walk.args.preserve.perms
+                && walk.args.verbose == 1
+        );
+        assert_eq!((walk.args.preserve.chmod.len(), walk.operands.len()), (1, 2));
         assert_eq!(ok(&["--mine", "s"]).args.suffix.as_deref(), Some(&b".x y"[..]));
         for line in [&["--ex", "foo", "s"][..], &["--ex=foo", "s"]] {
-            assert_eq!(ok(line).args.rules, [crate::options::RuleArg::Exclude(b"foo".to_vec())]);
+            assert_eq!(ok(line).args.select.rules, [crate::options::RuleArg::Exclude(b"foo".to_vec())]);
         }
-        assert!(ok(&["--multi"]).args.times && ok(&["--dd"]).args.times);
+        assert!(ok(&["--multi"]).args.preserve.times && ok(&["--dd"]).args.preserve.times);
         assert_eq!(ok(&["-tY", "ssh", "s"]).operands.len(), 1);
         for (line, message) in [
             ("--bad", "rsync: --bad: unknown option"),

@@ -204,7 +204,7 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
     let mut words: Vec<Vec<u8>> =
         given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
     // As rsync does: send --super if it is in force, and never --no-super.
-    let may_do_more = args.super_user == Some(true);
+    let may_do_more = args.preserve.super_user == Some(true);
     words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
     let is_whole_by_default = !given.iter().any(|given| given.flag.long == "whole-file");
     if is_whole_by_default && args.whole_file == Some(true) {
@@ -216,10 +216,10 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
         Some(FilesFrom::File(_) | FilesFrom::Stdin) => add(b"--files-from=-", b""),
         None => {}
     }
-    if options.select.list_only && !args.list_only {
+    if options.select.list_only && !args.select.list_only {
         add(b"--list-only", b"");
     }
-    let from_environment = args.partial_dir.is_none() && !args.delay_updates;
+    let from_environment = args.partial_dir.is_none() && !args.place.delay_updates;
     if let Some(dir) = options.place.partial_dir.as_ref().filter(|_| from_environment) {
         add(b"--partial-dir=", dir);
     }

@@ -52,7 +52,7 @@ struct Settled {
 pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Option<Resolved>> {
     let env = Environment(vars);
     // A lone operand is listed, and a listing includes directories even without -r or -d.
-    let lists = args.list_only || operands.len() < 2 && !args.read_batch;
+    let lists = args.select.list_only || operands.len() < 2 && !args.read_batch;
     let mut settled = settle_early(args, lists, env)?;
     let wants = if args.files_from.is_some() { 2..=2 } else { 1..=usize::MAX };
     if !wants.contains(&operands.len()) {
@@ -62,7 +62,7 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
         true => remote_args::place_beside_batch(operands)?,
         false => remote_args::place(operands)?,
     };
-    let list_only = args.list_only || dest.is_none();
+    let list_only = args.select.list_only || dest.is_none();
     let role = RemoteOperand::role(peer.as_ref());
     let files_from = args.files_from.clone().map(|name| remote_args::files_from(name, peer.as_ref())).transpose()?;
     contradictions::check_operands(args, &sources, peer.as_ref())?;
@@ -95,13 +95,13 @@ pub fn resolve(args: &Args, operands: Vec<Operand>, vars: Vars<'_>) -> Result<Op
 /// Settles the options that a client sent. They come without operands.
 pub fn resolve_for_server(args: &Args) -> Result<Options> {
     let env = Environment(&|_| None);
-    let mut settled = settle_early(args, args.list_only, env)?;
+    let mut settled = settle_early(args, args.select.list_only, env)?;
     settled.settle_sums(args, env)?;
     let files_from = args.files_from.clone().map(|name| match &name[..] {
         b"-" => FilesFrom::Stdin,
         _ => FilesFrom::File(name),
     });
-    options(args, settled, files_from, args.list_only, policies::connect(args, env), env)
+    options(args, settled, files_from, args.select.list_only, policies::connect(args, env), env)
 }
 
 /// Returns whether names are converted.
@@ -112,7 +112,7 @@ pub fn converts_names(args: &Args, vars: Vars<'_>) -> bool {
 /// Returns whether `--protocol` selects a version whose receiver sends nothing but requests. Such a version has no `-A` and
 /// `-X`, which rsync permits only within a machine.
 pub fn lacks_items(args: &Args) -> bool {
-    args.protocol.is_some_and(|protocol| protocol < 29) && !args.acls && args.xattrs == 0
+    args.protocol.is_some_and(|protocol| protocol < 29) && !args.preserve.acls && args.preserve.xattrs == 0
 }
 
 /// Returns the error that names the first unsupported option.

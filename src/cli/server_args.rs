@@ -187,46 +187,47 @@ fn letters(args: &Args, options: &Options, push: bool) -> Vec<u8> {
     add("v", usize::from(args.verbose).min(VERBOSE_MAX));
     add("q", usize::from(args.quiet > 0));
     add("b", usize::from(options.place.backup.is_some()));
-    add("u", usize::from(args.update));
+    add("u", usize::from(args.check.update));
     add("n", usize::from(args.dry_run));
     add("l", usize::from(preserve.links));
     let has_dirs = args.files_from.is_none() || args.dirs == Dirs::Yes || push && args.delete.any;
     add("d", usize::from(!full && select.recurse == Recurse::Dirs && has_dirs));
     if push {
-        add("K", usize::from(args.keep_dirlinks));
-        add("m", usize::from(args.prune_empty_dirs));
-        add("O", usize::from(args.omit_dir_times));
-        add("J", usize::from(args.omit_link_times));
+        add("K", usize::from(args.preserve.keep_dirlinks));
+        add("m", usize::from(args.select.prune_empty_dirs));
+        add("O", usize::from(args.preserve.omit_dir_times));
+        add("J", usize::from(args.preserve.omit_link_times));
         add("y", usize::from(args.fuzzy).min(if args.alt_kind.is_some() { 2 } else { 1 }));
     } else {
-        add("L", usize::from(args.copy_links));
-        add("k", usize::from(args.copy_dirlinks));
+        add("L", usize::from(args.select.copy_links));
+        add("k", usize::from(args.select.copy_dirlinks));
     }
     add("W", usize::from(options.delta.whole_file == Some(true)));
-    add("H", usize::from(args.hard_links));
-    add("o", usize::from(args.owner));
-    add("g", usize::from(args.group));
-    add("D", usize::from(args.devices));
-    add("t", usize::from(args.times));
+    add("H", usize::from(args.preserve.hard_links));
+    add("o", usize::from(args.preserve.owner));
+    add("g", usize::from(args.preserve.group));
+    add("D", usize::from(args.preserve.devices));
+    add("t", usize::from(args.preserve.times));
     add("U", usize::from(args.atimes).min(2));
-    add("p", usize::from(args.perms));
-    add("E", usize::from(push && args.executability && !args.perms));
-    add("A", usize::from(args.acls));
-    add("X", usize::from(args.xattrs));
+    add("p", usize::from(args.preserve.perms));
+    add("E", usize::from(push && args.preserve.executability && !args.preserve.perms));
+    add("A", usize::from(args.preserve.acls));
+    add("X", usize::from(args.preserve.xattrs));
     add("r", usize::from(full));
     add("c", usize::from(args.checksum));
-    add("C", usize::from(args.cvs_exclude));
+    add("C", usize::from(args.select.cvs_exclude));
     add("I", usize::from(args.ignore_times));
     add("R", usize::from(select.relative));
     add("x", usize::from(select.one_file_system));
-    add("S", usize::from(args.sparse));
+    add("S", usize::from(args.place.sparse));
     let is_z = match options.delta.compress.choice {
         Some(Compression::Auto) => args.compress > 0,
         choice => choice == Some(Compression::Zlib),
     };
     add("z", usize::from(is_z));
     // A receiver that needs the whole list first signals this to the sender by leaving out `i`.
-    let needs_list = args.delete.before || args.delete.after || args.delay_updates || args.prune_empty_dirs;
+    let needs_list =
+        args.delete.before || args.delete.after || args.place.delay_updates || args.select.prune_empty_dirs;
     let may_be_piecewise = full && args.inc_recursive != Some(false) && (push || !needs_list);
     letters.push_str("e.");
     letters.push_str(if may_be_piecewise { "i" } else { "" });
@@ -270,12 +271,12 @@ impl WordList<'_> {
 
     fn selection(&mut self) {
         let (args, options) = (self.args, self.options);
-        self.word(args.list_only, "--list-only");
+        self.word(args.select.list_only, "--list-only");
         let dirs_lose_extras = options.select.recurse == Recurse::Dirs && args.delete.any;
         self.word(self.push && dirs_lose_extras, "--no-r");
         self.number("--compress-level=", args.compress_level);
-        self.word(args.devices && !args.specials, "--no-specials");
-        self.word(!args.devices && args.specials, "--specials");
+        self.word(args.preserve.devices && !args.preserve.specials, "--no-specials");
+        self.word(!args.preserve.devices && args.preserve.specials, "--specials");
     }
 
     fn telling(&mut self) {
@@ -332,8 +333,8 @@ impl WordList<'_> {
         // rsync reads no number below 1 as a count of deletions. The lowest number means no limit.
         let max = args.max_delete.filter(|&max| max != i32::MIN).map(|max| if max > 0 { max } else { -1 });
         self.number("--max-delete=", max);
-        self.number("--min-size=", args.min_size);
-        self.number("--max-size=", args.max_size);
+        self.number("--min-size=", args.select.min_size_bytes);
+        self.number("--max-size=", args.select.max_size_bytes);
         let delete = args.delete;
         self.word(delete.before, "--delete-before");
         self.word(delete.delay, "--delete-delay");
@@ -343,7 +344,7 @@ impl WordList<'_> {
         self.word(delete.any && !(delete.before || delete.during || delete.after || delete.excluded), "--delete");
         self.word(args.force, "--force");
         self.word(Batch::is_only_written(self.options.batch.as_ref()), "--only-write-batch=X");
-        self.word(args.super_user == Some(true), "--super");
+        self.word(args.preserve.super_user == Some(true), "--super");
         self.word(args.size_only, "--size-only");
         self.word(args.stats, "--stats");
     }
@@ -366,18 +367,18 @@ impl WordList<'_> {
         }
         self.number("--checksum-seed=", args.checksum_seed);
         if self.push {
-            let own = !args.delay_updates || args.partial_dir.is_some();
+            let own = !args.place.delay_updates || args.partial_dir.is_some();
             match &place.partial_dir {
                 Some(dir) if own => self.path("--partial-dir", dir),
                 Some(_) => {}
                 None => self.word(place.partial && !place.inplace, "--partial"),
             }
-            self.word(args.delay_updates, "--delay-updates");
+            self.word(args.place.delay_updates, "--delay-updates");
         }
         self.word(args.ignore_errors, "--ignore-errors");
-        self.word(args.copy_unsafe_links, "--copy-unsafe-links");
-        self.word(args.safe_links, "--safe-links");
-        self.word(args.numeric_ids, "--numeric-ids");
+        self.word(args.select.copy_unsafe_links, "--copy-unsafe-links");
+        self.word(args.preserve.safe_links, "--safe-links");
+        self.word(args.preserve.numeric_ids, "--numeric-ids");
     }
 
     /// Adds the options that only a receiver needs.
@@ -389,12 +390,12 @@ impl WordList<'_> {
         if let Some(map) = &args.groupmap {
             self.value("--groupmap=", &map.text);
         }
-        self.word(args.ignore_existing, "--ignore-existing");
-        self.word(args.existing, "--existing");
-        if let Some(dir) = &args.temp_dir {
+        self.word(args.check.ignore_existing, "--ignore-existing");
+        self.word(args.check.existing_only, "--existing");
+        if let Some(dir) = &args.place.temp_dir {
             self.path("--temp-dir", dir);
         }
-        self.word(args.fsync, "--fsync");
+        self.word(args.place.fsync, "--fsync");
         if let Some(kind) = args.alt_kind {
             for dir in &args.alt_dirs {
                 self.path(alt_name(kind), dir);
@@ -417,7 +418,7 @@ impl WordList<'_> {
         match &select.files_from {
             Some(FilesFrom::Far(path) | FilesFrom::Sent(path)) => {
                 self.path("--files-from", path);
-                self.word(args.from0, "--from0");
+                self.word(args.select.from0, "--from0");
                 self.word(!select.relative, "--no-relative");
             }
             Some(_) if !self.push => {
@@ -427,12 +428,12 @@ impl WordList<'_> {
             }
             _ => {}
         }
-        self.word(select.relative && args.no_implied_dirs, "--no-implied-dirs");
-        self.word(self.push && args.write_devices, "--write-devices");
+        self.word(select.relative && args.select.no_implied_dirs, "--no-implied-dirs");
+        self.word(self.push && args.preserve.write_devices, "--write-devices");
         self.number("--", args.remove_source_files);
-        self.word(!self.push && args.copy_devices, "--copy-devices");
-        self.word(self.push && args.preallocate, "--preallocate");
-        self.word(args.open_noatime && args.atimes <= 1, "--open-noatime");
-        self.word(self.push && args.mkpath, "--mkpath");
+        self.word(!self.push && args.select.copy_devices, "--copy-devices");
+        self.word(self.push && args.place.preallocate, "--preallocate");
+        self.word(args.select.open_noatime && args.atimes <= 1, "--open-noatime");
+        self.word(self.push && args.place.mkpath, "--mkpath");
     }
 }

@@ -40,14 +40,14 @@ pub const FLAGS: &[Flag] = &[
         help: "skip files that are newer at the destination",
         man: "With --hard-links, a newer destination file stays as it is, even if its source is a hard link to \
               another file. rsync 3.5.0 replaces it by a link to the older file.",
-        effect: Effect::Switch(|args| &mut args.update),
+        effect: Effect::Switch(|args| &mut args.check.update),
         ..Flag::SWITCH
     },
     Flag {
         long: "existing",
         aliases: &["ignore-non-existing"],
         help: "skip creating new files at the destination",
-        effect: Effect::Switch(|args| &mut args.existing),
+        effect: Effect::Switch(|args| &mut args.check.existing_only),
         ..Flag::SWITCH
     },
     Flag {
@@ -55,7 +55,7 @@ pub const FLAGS: &[Flag] = &[
         help: "skip files that exist at the destination",
         man: "If the destination has another kind of entry in place of a source directory, the directory and its \
               content are skipped. rsync 3.5.0 tries to enter it and ends with exit 23.",
-        effect: Effect::Switch(|args| &mut args.ignore_existing),
+        effect: Effect::Switch(|args| &mut args.check.ignore_existing),
         ..Flag::SWITCH
     },
     Flag {

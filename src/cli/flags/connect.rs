@@ -31,7 +31,7 @@ pub const FLAGS: &[Flag] = &[
         long: "rsync-path",
         arity: Arity::Value("PROGRAM"),
         help: "the program to run on the remote machine",
-        effect: Effect::Text(|args| &mut args.rsync_path),
+        effect: Effect::Text(|args| &mut args.connect.program),
         ..WAY_TEXT
     },
     Flag {
@@ -74,14 +74,14 @@ pub const FLAGS: &[Flag] = &[
         help: "trust the file list of a remote sender",
         man: "Does not check that the sender sends only requested files. Paths that lead out of the destination are \
               rejected in any case.",
-        effect: Effect::Switch(|args| &mut args.trust_sender),
+        effect: Effect::Switch(|args| &mut args.connect.trust_sender),
         ..WAY
     },
     Flag {
         long: "address",
         arity: Arity::Value("ADDRESS"),
         help: "the local address to use for a daemon",
-        effect: Effect::Text(|args| &mut args.address),
+        effect: Effect::Text(|args| &mut args.connect.address),
         ..DAEMON_WAY
     },
     Flag {
@@ -95,21 +95,21 @@ pub const FLAGS: &[Flag] = &[
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "socket options for a daemon connection",
-        effect: Effect::Text(|args| &mut args.daemon_options.sockopts),
+        effect: Effect::Text(|args| &mut args.connect.daemon.sockopts),
         ..DAEMON_WAY
     },
     Flag {
         long: "password-file",
         arity: Arity::Value("FILE"),
         help: "read the daemon password from FILE (an error without a daemon)",
-        effect: Effect::Text(|args| &mut args.daemon_options.password_file),
+        effect: Effect::Text(|args| &mut args.connect.daemon.password_file),
         ..DAEMON_WAY
     },
     Flag {
         long: "early-input",
         arity: Arity::Value("FILE"),
         help: "send FILE to the early exec program of a daemon",
-        effect: Effect::Text(|args| &mut args.daemon_options.early_input),
+        effect: Effect::Text(|args| &mut args.connect.daemon.early_input),
         ..DAEMON_WAY
     },
     Flag {
@@ -124,14 +124,14 @@ pub const FLAGS: &[Flag] = &[
         long: "ipv4",
         short: Some('4'),
         help: "prefer IPv4",
-        effect: Effect::Set(|args| args.family = Some(Family::Ipv4)),
+        effect: Effect::Set(|args| args.connect.family = Some(Family::Ipv4)),
         ..WAY
     },
     Flag {
         long: "ipv6",
         short: Some('6'),
         help: "prefer IPv6",
-        effect: Effect::Set(|args| args.family = Some(Family::Ipv6)),
+        effect: Effect::Set(|args| args.connect.family = Some(Family::Ipv6)),
         ..WAY
     },
     Flag {
@@ -162,10 +162,11 @@ pub const FLAGS: &[Flag] = &[
             |args, given| {
                 let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
                 let bytes = size::size(given, "bwlimit", b'k', &limits)?;
-                args.bwlimit = Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
+                args.connect.bwlimit_bytes_per_sec =
+                    Some(bytes.saturating_add(512) / 1024 * 1024).filter(|&bytes| bytes > 0);
                 Ok(())
             },
-            |args| args.bwlimit = None,
+            |args| args.connect.bwlimit_bytes_per_sec = None,
         ),
         ..Flag::SWITCH
     },
@@ -175,7 +176,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("MINS"),
         help: "stop the run after MINS minutes",
         effect: Effect::Argument(|args, given| {
-            args.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
+            args.connect.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
         }),
         reach: FlagScope::Local,
@@ -187,7 +188,7 @@ pub const FLAGS: &[Flag] = &[
         help: "stop the run at this time (y-m-dTh:m)",
         man: "The date or its first parts can be omitted; the option then selects the next matching time.",
         effect: Effect::Argument(|args, given| {
-            args.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
+            args.connect.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         }),
         reach: FlagScope::Local,

@@ -54,7 +54,7 @@ pub const FLAGS: &[Flag] = &[
         man: "If stderr is closed, its messages are discarded; rsync 3.5.0 ends with exit 13.",
         effect: Effect::Argument(|args, given| {
             let begins = |word: &str| !given.value.is_empty() && word.as_bytes().starts_with(given.value);
-            args.stderr = if begins("errors") {
+            args.output.stderr = if begins("errors") {
                 StderrMode::Errors
             } else if begins("all") {
                 StderrMode::All
@@ -73,7 +73,10 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-msgs2stderr"],
         help: "same as --stderr=all",
         man: "The negation is --stderr=client.",
-        effect: Effect::Either(|args| args.stderr = StderrMode::All, |args| args.stderr = StderrMode::Client),
+        effect: Effect::Either(
+            |args| args.output.stderr = StderrMode::All,
+            |args| args.output.stderr = StderrMode::Client,
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -89,7 +92,7 @@ pub const FLAGS: &[Flag] = &[
         help: "do not print the daemon's message of the day",
         support: Support::OverSsh,
         reach: FlagScope::Local,
-        effect: Effect::Switch(|args| &mut args.daemon_options.no_motd),
+        effect: Effect::Switch(|args| &mut args.connect.daemon.no_motd),
         ..Flag::SWITCH
     },
     Flag {
@@ -98,7 +101,7 @@ pub const FLAGS: &[Flag] = &[
         help: "set the buffering of standard output: none, line or block",
         words: &["N", "L", "B"],
         effect: Effect::Argument(|args, given| {
-            args.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
+            args.output.outbuf = Some(match given.value.first().map(u8::to_ascii_uppercase) {
                 Some(b'N' | b'U') => Outbuf::None,
                 Some(b'L') => Outbuf::Line,
                 Some(b'B' | b'F') => Outbuf::Block,
@@ -121,7 +124,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('8'),
         negations: &["no-8-bit-output", "no-8"],
         help: "print bytes above 127 in names unescaped",
-        effect: Effect::Switch(|args| &mut args.eight_bit),
+        effect: Effect::Switch(|args| &mut args.output.eight_bit),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -138,13 +141,13 @@ pub const FLAGS: &[Flag] = &[
         long: "progress",
         negations: &["no-progress"],
         help: "show the progress of each file",
-        effect: Effect::Switch(|args| &mut args.progress),
+        effect: Effect::Switch(|args| &mut args.output.progress),
         ..Flag::SWITCH
     },
     Flag {
         short: Some('P'),
         help: "same as --partial --progress",
-        effect: Effect::Switches(&[|args| &mut args.progress, |args| &mut args.partial]),
+        effect: Effect::Switches(&[|args| &mut args.output.progress, |args| &mut args.place.partial]),
         ..Flag::SWITCH
     },
     Flag {
@@ -192,7 +195,7 @@ pub const FLAGS: &[Flag] = &[
         long: "list-only",
         help: "list the sources instead of copying them",
         man: "A single source without a destination implies this option.",
-        effect: Effect::Switch(|args| &mut args.list_only),
+        effect: Effect::Switch(|args| &mut args.select.list_only),
         ..Flag::SWITCH
     },
     Flag {

@@ -49,7 +49,7 @@ pub const FLAGS: &[Flag] = &[
         man: "The text format is that of OpenMetrics and Prometheus. node_exporter's textfile collector reads FILE if its \
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
               line. A FILE that cannot be written is reported and does not change the exit code.",
-        effect: Effect::Text(|args| &mut args.metrics_file),
+        effect: Effect::Text(|args| &mut args.output.metrics_file),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -61,7 +61,7 @@ pub const FLAGS: &[Flag] = &[
               appear above the display, which replaces the lines of --progress and --info=progress2. Unless standard \
               output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
               With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs.",
-        effect: Effect::Switch(|args| &mut args.ui),
+        effect: Effect::Switch(|args| &mut args.output.ui),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },

@@ -8,7 +8,7 @@ pub const FLAGS: &[Flag] = &[
         long: "inplace",
         negations: &["no-inplace"],
         help: "update destination files in place",
-        effect: Effect::Switch(|args| &mut args.inplace),
+        effect: Effect::Switch(|args| &mut args.place.inplace),
         ..Flag::SWITCH
     },
     Flag {
@@ -35,7 +35,7 @@ pub const FLAGS: &[Flag] = &[
         long: "partial",
         negations: &["no-partial"],
         help: "keep partially transferred files",
-        effect: Effect::Switch(|args| &mut args.partial),
+        effect: Effect::Switch(|args| &mut args.place.partial),
         ..Flag::SWITCH
     },
     Flag {
@@ -50,7 +50,7 @@ pub const FLAGS: &[Flag] = &[
         long: "delay-updates",
         negations: &["no-delay-updates"],
         help: "rename all updated files into place at the end",
-        effect: Effect::Switch(|args| &mut args.delay_updates),
+        effect: Effect::Switch(|args| &mut args.place.delay_updates),
         ..Flag::SWITCH
     },
     Flag {
@@ -58,7 +58,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('T'),
         arity: Arity::Value("DIR"),
         help: "create temporary files in DIR",
-        effect: Effect::Text(|args| &mut args.temp_dir),
+        effect: Effect::Text(|args| &mut args.place.temp_dir),
         ..Flag::SWITCH
     },
     Flag {
@@ -90,26 +90,26 @@ pub const FLAGS: &[Flag] = &[
         short: Some('S'),
         negations: &["no-sparse", "no-S"],
         help: "turn sequences of zeros into holes",
-        effect: Effect::Switch(|args| &mut args.sparse),
+        effect: Effect::Switch(|args| &mut args.place.sparse),
         ..Flag::SWITCH
     },
     Flag {
         long: "preallocate",
         help: "allocate the space of files before writing them",
-        effect: Effect::Switch(|args| &mut args.preallocate),
+        effect: Effect::Switch(|args| &mut args.place.preallocate),
         ..Flag::SWITCH
     },
     Flag {
         long: "fsync",
         help: "sync every file to disk before it is renamed into place",
-        effect: Effect::Switch(|args| &mut args.fsync),
+        effect: Effect::Switch(|args| &mut args.place.fsync),
         ..Flag::SWITCH
     },
     Flag {
         long: "mkpath",
         negations: &["no-mkpath"],
         help: "create missing directories of the destination path",
-        effect: Effect::Switch(|args| &mut args.mkpath),
+        effect: Effect::Switch(|args| &mut args.place.mkpath),
         ..Flag::SWITCH
     },
 ];

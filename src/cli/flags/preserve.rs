@@ -12,13 +12,13 @@ pub const FLAGS: &[Flag] = &[
         short: Some('l'),
         negations: &["no-links", "no-l"],
         help: "copy symlinks as symlinks",
-        effect: Effect::Switch(|args| &mut args.links),
+        effect: Effect::Switch(|args| &mut args.preserve.links),
         ..Flag::SWITCH
     },
     Flag {
         long: "safe-links",
         help: "skip symlinks that point outside the tree",
-        effect: Effect::Switch(|args| &mut args.safe_links),
+        effect: Effect::Switch(|args| &mut args.preserve.safe_links),
         ..Flag::SWITCH
     },
     Flag {
@@ -36,7 +36,7 @@ pub const FLAGS: &[Flag] = &[
         long: "munge-links",
         negations: &["no-munge-links"],
         help: "store symlinks in an unusable form; restore them when sending",
-        effect: Effect::Switch(|args| &mut args.munge_links),
+        effect: Effect::Switch(|args| &mut args.preserve.munge_links),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -44,7 +44,7 @@ pub const FLAGS: &[Flag] = &[
         long: "keep-dirlinks",
         short: Some('K'),
         help: "treat a symlink to a directory at the destination as that directory",
-        effect: Effect::Switch(|args| &mut args.keep_dirlinks),
+        effect: Effect::Switch(|args| &mut args.preserve.keep_dirlinks),
         ..Flag::SWITCH
     },
     Flag {
@@ -56,7 +56,7 @@ pub const FLAGS: &[Flag] = &[
               names of a file, the file is transferred under the last of its names within the lookahead: at most \
               10,000 entries in 1,000 directories after its first name. rsync has a shorter lookahead. With \
               --no-inc-recursive, it is the last of all names.",
-        effect: Effect::Switch(|args| &mut args.hard_links),
+        effect: Effect::Switch(|args| &mut args.preserve.hard_links),
         ..Flag::SWITCH
     },
     Flag {
@@ -66,14 +66,14 @@ pub const FLAGS: &[Flag] = &[
         help: "preserve permissions",
         man: "Without this option, a new file gets the default mode of new files. rsync 3.5.0 uses the mode of the \
               basis file of --fuzzy, or of the symlink or device that the file replaces.",
-        effect: Effect::Switch(|args| &mut args.perms),
+        effect: Effect::Switch(|args| &mut args.preserve.perms),
         ..Flag::SWITCH
     },
     Flag {
         long: "executability",
         short: Some('E'),
         help: "preserve executability",
-        effect: Effect::Switch(|args| &mut args.executability),
+        effect: Effect::Switch(|args| &mut args.preserve.executability),
         ..Flag::SWITCH
     },
     Flag {
@@ -83,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
         man: "CHMOD is as in chmod(1); a leading D or F limits it to directories or files. The option can be repeated.",
         effect: Effect::Argument(|args, given| {
             match chmod::parse(given.value, args.umask) {
-                Some(changes) => args.chmod.extend(changes),
+                Some(changes) => args.preserve.chmod.extend(changes),
                 None => {
                     return Err(refuse([b"Invalid argument passed to --chmod (", given.value, b")"].concat()));
                 }
@@ -99,10 +99,10 @@ pub const FLAGS: &[Flag] = &[
         help: "preserve ACLs (implies --perms)",
         effect: Effect::Either(
             |args| {
-                args.acls = true;
-                args.perms = true;
+                args.preserve.acls = true;
+                args.preserve.perms = true;
             },
-            |args| args.acls = false,
+            |args| args.preserve.acls = false,
         ),
         ..Flag::SWITCH
     },
@@ -111,7 +111,10 @@ pub const FLAGS: &[Flag] = &[
         short: Some('X'),
         negations: &["no-xattrs", "no-X"],
         help: "preserve extended attributes; -XX: also those that rsync uses",
-        effect: Effect::Either(|args| args.xattrs = args.xattrs.saturating_add(1).min(2), |args| args.xattrs = 0),
+        effect: Effect::Either(
+            |args| args.preserve.xattrs = args.preserve.xattrs.saturating_add(1).min(2),
+            |args| args.preserve.xattrs = 0,
+        ),
         ..Flag::SWITCH
     },
     Flag {
@@ -119,7 +122,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('o'),
         negations: &["no-owner", "no-o"],
         help: "preserve the owner (super-user only)",
-        effect: Effect::Switch(|args| &mut args.owner),
+        effect: Effect::Switch(|args| &mut args.preserve.owner),
         ..Flag::SWITCH
     },
     Flag {
@@ -127,35 +130,35 @@ pub const FLAGS: &[Flag] = &[
         short: Some('g'),
         negations: &["no-group", "no-g"],
         help: "preserve the group",
-        effect: Effect::Switch(|args| &mut args.group),
+        effect: Effect::Switch(|args| &mut args.preserve.group),
         ..Flag::SWITCH
     },
     Flag {
         long: "devices",
         negations: &["no-devices"],
         help: "preserve device files (super-user only)",
-        effect: Effect::Switch(|args| &mut args.devices),
+        effect: Effect::Switch(|args| &mut args.preserve.devices),
         ..Flag::SWITCH
     },
     Flag {
         long: "specials",
         negations: &["no-specials"],
         help: "preserve named pipes and sockets",
-        effect: Effect::Switch(|args| &mut args.specials),
+        effect: Effect::Switch(|args| &mut args.preserve.specials),
         ..Flag::SWITCH
     },
     Flag {
         short: Some('D'),
         negations: &["no-D"],
         help: "same as --devices --specials",
-        effect: Effect::Switches(&[|args| &mut args.devices, |args| &mut args.specials]),
+        effect: Effect::Switches(&[|args| &mut args.preserve.devices, |args| &mut args.preserve.specials]),
         ..Flag::SWITCH
     },
     Flag {
         long: "drop-D",
         negations: &["no-drop-D"],
         help: "create no devices or special files at the destination",
-        effect: Effect::Switch(|args| &mut args.drop_devices),
+        effect: Effect::Switch(|args| &mut args.preserve.drop_devices),
         reach: FlagScope::Local,
         ..Flag::SWITCH
     },
@@ -165,7 +168,7 @@ pub const FLAGS: &[Flag] = &[
         help: "write file data into existing devices (implies --inplace)",
         man: "Data on the device after the end of the file is kept. A block device is synced before the file is \
               reported as copied. A server rejects the option for keys that are limited to some directories (--root).",
-        effect: Effect::Switch(|args| &mut args.write_devices),
+        effect: Effect::Switch(|args| &mut args.preserve.write_devices),
         ..Flag::SWITCH
     },
     Flag {
@@ -173,7 +176,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('t'),
         negations: &["no-times", "no-t"],
         help: "preserve modification times",
-        effect: Effect::Switch(|args| &mut args.times),
+        effect: Effect::Switch(|args| &mut args.preserve.times),
         ..Flag::SWITCH
     },
     Flag {
@@ -185,7 +188,7 @@ pub const FLAGS: &[Flag] = &[
             |args| {
                 args.atimes = args.atimes.saturating_add(1);
                 if args.atimes > 1 {
-                    args.open_noatime = true;
+                    args.select.open_noatime = true;
                 }
             },
             |args| args.atimes = 0,
@@ -206,7 +209,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('O'),
         negations: &["no-omit-dir-times", "no-O"],
         help: "do not set the times of directories",
-        effect: Effect::Switch(|args| &mut args.omit_dir_times),
+        effect: Effect::Switch(|args| &mut args.preserve.omit_dir_times),
         ..Flag::SWITCH
     },
     Flag {
@@ -214,7 +217,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('J'),
         negations: &["no-omit-link-times", "no-J"],
         help: "do not set the times of symlinks",
-        effect: Effect::Switch(|args| &mut args.omit_link_times),
+        effect: Effect::Switch(|args| &mut args.preserve.omit_link_times),
         ..Flag::SWITCH
     },
     Flag {
@@ -222,8 +225,8 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-super"],
         help: "attempt operations that require the super-user",
         effect: Effect::Either(
-            |args| (args.super_user, args.fake_super) = (Some(true), false),
-            |args| (args.super_user, args.fake_super) = (Some(false), false),
+            |args| (args.preserve.super_user, args.preserve.fake_super) = (Some(true), false),
+            |args| (args.preserve.super_user, args.preserve.fake_super) = (Some(false), false),
         ),
         ..Flag::SWITCH
     },
@@ -233,7 +236,7 @@ pub const FLAGS: &[Flag] = &[
         man: "The last of --fake-super, --super and --no-super takes effect. Without -o or -g, the owner or group of \
               the source is not stored; rsync 3.5.0 stores a number without meaning.",
         effect: Effect::Set(|args| {
-            (args.super_user, args.fake_super) = (None, true);
+            (args.preserve.super_user, args.preserve.fake_super) = (None, true);
         }),
         reach: FlagScope::Local,
         ..Flag::SWITCH
@@ -242,7 +245,7 @@ pub const FLAGS: &[Flag] = &[
         long: "numeric-ids",
         negations: &["no-numeric-ids"],
         help: "preserve owner and group by number, not by name",
-        effect: Effect::Switch(|args| &mut args.numeric_ids),
+        effect: Effect::Switch(|args| &mut args.preserve.numeric_ids),
         ..Flag::SWITCH
     },
     Flag {
@@ -310,8 +313,8 @@ fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()>
     }
     *slot = Some(GivenMap { by_chown, text: text.to_vec() });
     match map {
-        Map::User => args.owner = true,
-        Map::Group => args.group = true,
+        Map::User => args.preserve.owner = true,
+        Map::Group => args.preserve.group = true,
     }
     Ok(())
 }

@@ -15,13 +15,13 @@ pub const FLAGS: &[Flag] = &[
             if args.recursion == Recursion::No {
                 args.recursion = Recursion::ByArchive;
             }
-            args.links = true;
-            args.perms = true;
-            args.times = true;
-            args.group = true;
-            args.owner = true;
-            args.devices = true;
-            args.specials = true;
+            args.preserve.links = true;
+            args.preserve.perms = true;
+            args.preserve.times = true;
+            args.preserve.group = true;
+            args.preserve.owner = true;
+            args.preserve.devices = true;
+            args.preserve.specials = true;
         }),
         ..Flag::SWITCH
     },
@@ -73,7 +73,7 @@ pub const FLAGS: &[Flag] = &[
         aliases: &["no-i-d"],
         negations: &["implied-dirs", "i-d"],
         help: "with -R, do not set attributes of implied directories",
-        effect: Effect::Switch(|args| &mut args.no_implied_dirs),
+        effect: Effect::Switch(|args| &mut args.select.no_implied_dirs),
         ..Flag::SWITCH
     },
     Flag {
@@ -83,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
         help: "do not cross file system boundaries; -xx omits mount points",
         man: "Each source argument has its own file system, and so has deletion at the destination. For an argument \
               below another argument, the file system of the outer one counts.",
-        effect: Effect::Count(|args| &mut args.one_file_system),
+        effect: Effect::Count(|args| &mut args.select.one_file_system),
         ..Flag::SWITCH
     },
     Flag {
@@ -101,7 +101,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('0'),
         negations: &["no-from0"],
         help: "names and rules in files are separated by NUL bytes",
-        effect: Effect::Switch(|args| &mut args.from0),
+        effect: Effect::Switch(|args| &mut args.select.from0),
         ..Flag::SWITCH
     },
     Flag {
@@ -154,8 +154,8 @@ pub const FLAGS: &[Flag] = &[
         effect: Effect::Set(|args| {
             args.per_dir_filter += 1;
             match args.per_dir_filter {
-                1 => args.rules.push(RuleArg::Filter(b": /.rsync-filter".to_vec())),
-                2 => args.rules.push(RuleArg::Filter(b"- .rsync-filter".to_vec())),
+                1 => args.select.rules.push(RuleArg::Filter(b": /.rsync-filter".to_vec())),
+                2 => args.select.rules.push(RuleArg::Filter(b"- .rsync-filter".to_vec())),
                 _ => {}
             }
         }),
@@ -166,7 +166,7 @@ pub const FLAGS: &[Flag] = &[
         long: "cvs-exclude",
         short: Some('C'),
         help: "exclude the files that CVS ignores",
-        effect: Effect::Switch(|args| &mut args.cvs_exclude),
+        effect: Effect::Switch(|args| &mut args.select.cvs_exclude),
         ..Flag::SWITCH
     },
     Flag {
@@ -176,7 +176,7 @@ pub const FLAGS: &[Flag] = &[
         man: "SIZE is a number with an optional unit: B, K, M, G, T or P (powers of 1024), or KB, MB etc. (powers of \
               1000). A trailing +1 or -1 adjusts it by one byte.",
         effect: Effect::Argument(|args, given| {
-            args.max_size = Some(size::size(given, "max-size", b'b', &size::ANY)?);
+            args.select.max_size_bytes = Some(size::size(given, "max-size", b'b', &size::ANY)?);
             Ok(())
         }),
         ..Flag::SWITCH
@@ -186,7 +186,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("SIZE"),
         help: "skip files smaller than SIZE",
         effect: Effect::Argument(|args, given| {
-            args.min_size = Some(size::size(given, "min-size", b'b', &size::ANY)?);
+            args.select.min_size_bytes = Some(size::size(given, "min-size", b'b', &size::ANY)?);
             Ok(())
         }),
         ..Flag::SWITCH
@@ -196,7 +196,7 @@ pub const FLAGS: &[Flag] = &[
         short: Some('m'),
         negations: &["no-prune-empty-dirs", "no-m"],
         help: "skip directories without any files below them",
-        effect: Effect::Switch(|args| &mut args.prune_empty_dirs),
+        effect: Effect::Switch(|args| &mut args.select.prune_empty_dirs),
         ..Flag::SWITCH
     },
     Flag {
@@ -227,20 +227,20 @@ pub const FLAGS: &[Flag] = &[
         long: "copy-links",
         short: Some('L'),
         help: "copy the targets of symlinks instead of the symlinks",
-        effect: Effect::Switch(|args| &mut args.copy_links),
+        effect: Effect::Switch(|args| &mut args.select.copy_links),
         ..Flag::SWITCH
     },
     Flag {
         long: "copy-unsafe-links",
         help: "copy the targets of symlinks that point outside the tree",
-        effect: Effect::Switch(|args| &mut args.copy_unsafe_links),
+        effect: Effect::Switch(|args| &mut args.select.copy_unsafe_links),
         ..Flag::SWITCH
     },
     Flag {
         long: "copy-dirlinks",
         short: Some('k'),
         help: "treat symlinks to directories in the source as directories",
-        effect: Effect::Switch(|args| &mut args.copy_dirlinks),
+        effect: Effect::Switch(|args| &mut args.select.copy_dirlinks),
         ..Flag::SWITCH
     },
     Flag {
@@ -249,14 +249,14 @@ pub const FLAGS: &[Flag] = &[
         man: "The modification time of a device is the current time, so it is copied in each run. Nothing is copied \
               from devices without a length, such as /dev/zero. A server rejects the option for keys that are limited \
               to some directories (--root).",
-        effect: Effect::Switch(|args| &mut args.copy_devices),
+        effect: Effect::Switch(|args| &mut args.select.copy_devices),
         ..Flag::SWITCH
     },
     Flag {
         long: "open-noatime",
         negations: &["no-open-noatime"],
         help: "do not change access times when reading the source",
-        effect: Effect::Switch(|args| &mut args.open_noatime),
+        effect: Effect::Switch(|args| &mut args.select.open_noatime),
         ..Flag::SWITCH
     },
     Flag {

@@ -20,7 +20,7 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
     if let Some(choice) = &args.compress_choice {
         names::compress(choice)?;
     }
-    if args.fake_super && args.xattrs > 1 {
+    if args.preserve.fake_super && args.preserve.xattrs > 1 {
         return Err(refuse("--fake-super conflicts with -XX"));
     }
     if args.read_batch {
@@ -52,13 +52,13 @@ pub(super) fn check_limits(args: &Args, list_only: bool, env: Environment<'_>) -
 
 /// Returns whether files are written in place. Fails if another option forbids that.
 pub(super) fn check_writing(args: &Args, whole_file: Option<bool>) -> Result<bool> {
-    let inplace = args.inplace || args.append > 0 || args.write_devices;
+    let inplace = args.place.inplace || args.append > 0 || args.preserve.write_devices;
     if args.append > 0 && whole_file == Some(true) {
         return Err(refuse("--append cannot be used with --whole-file"));
     }
     if inplace {
         let name = if args.append > 0 { "append" } else { "inplace" };
-        let other = if args.delay_updates {
+        let other = if args.place.delay_updates {
             "delay-updates"
         } else if args.partial_dir.is_some() {
             "partial-dir"
@@ -81,7 +81,7 @@ pub(super) fn check_operands(args: &Args, sources: &[Vec<u8>], peer: Option<&Rem
     }
     // Connecting to a sparsync server has a timeout, as with a daemon.
     let connects = peer.is_some_and(|peer| peer.server.is_some()) || is_daemon && args.rsh.is_none();
-    let daemon_only = if args.daemon_options.password_file.is_some() && !is_daemon {
+    let daemon_only = if args.connect.daemon.password_file.is_some() && !is_daemon {
         "The --password-file option may only be used when accessing an rsync daemon."
     } else if args.contimeout.is_some_and(|secs| secs != 0) && !connects {
         "The --contimeout option may only be used when connecting to an rsync daemon."

@@ -15,7 +15,7 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
         more.push_str(words);
         more.push(',');
     };
-    if args.progress {
+    if args.output.progress {
         add("FLIST2,NAME,PROGRESS");
     }
     if args.stats {
@@ -27,10 +27,10 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
     let info = words::settle_info(verbose, &more, &args.info);
     let given = args.out_format.as_deref().map(Format::parse);
     // Names printed by --progress count, unless a format replaces them.
-    let shows_names = args.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
+    let shows_names = args.output.progress && given.as_ref().is_none_or(Format::needs_after_transfer);
     let is_named =
         |by_progress| words::settle_info(verbose, if by_progress { "NAME" } else { "" }, &args.info).name > 0;
-    let unsafe_links = is_named(args.progress && args.out_format.is_none() && args.itemize == 0);
+    let unsafe_links = is_named(args.output.progress && args.out_format.is_none() && args.itemize == 0);
     let default_format = || Format::DEFAULT.to_vec();
     let has_i = given.as_ref().map_or(args.itemize > 0, Format::has_itemize);
     Output {
@@ -56,13 +56,10 @@ pub(super) fn output(args: &Args, env: Environment<'_>) -> Output {
             .clone()
             .filter(|path| !path.is_empty())
             .map(|path| LogFile { path, format: args.log_file_format.clone().unwrap_or_else(default_format) }),
-        metrics_file: args.metrics_file.clone().filter(|path| !path.is_empty()),
+        metrics_file: args.output.metrics_file.clone().filter(|path| !path.is_empty()),
         human: args.human.saturating_add(1).clamp(0, 3).unsigned_abs(),
-        eight_bit: args.eight_bit,
-        outbuf: args.outbuf,
-        stderr: args.stderr,
         json: args.json,
-        ui: args.ui || env.text("SPARSYNC_UI").as_deref() == Some(b"1"),
-        progress: args.progress,
+        ui: args.output.ui || env.text("SPARSYNC_UI").as_deref() == Some(b"1"),
+        ..args.output.clone()
     }
 }

@@ -9,8 +9,7 @@ use crate::error::Result;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete,
-    Delta, FilesFrom, Iconv, IdMap, LinkOwners, PeerLinks, Place, Preserve, Recurse, RemoveSource, RuleArg, Select,
-    Transport, When,
+    Delta, FilesFrom, Iconv, IdMap, LinkOwners, Place, Preserve, Recurse, RemoveSource, RuleArg, Select, When,
 };
 
 /// rsync's default of `--max-alloc`.
@@ -28,50 +27,23 @@ pub(super) fn check(args: &Args, sums: Option<Checksums>) -> Check {
     } else {
         CheckMode::Quick { window_secs }
     };
-    Check {
-        mode,
-        sums: sums.unwrap_or_default(),
-        window_secs,
-        update: args.update,
-        existing_only: args.existing,
-        ignore_existing: args.ignore_existing,
-    }
+    Check { mode, sums: sums.unwrap_or_default(), window_secs, ..args.check }
 }
 
 pub(super) fn preserve(args: &Args, backup: Option<&Backup>) -> Result<Preserve> {
     let map = |given: &Option<GivenMap>, name| -> Result<Vec<IdMap>> {
         given.as_ref().map_or(Ok(Vec::new()), |given| ids::parse(&given.text, name))
     };
+    let given = &args.preserve;
     Ok(Preserve {
-        links: args.links,
-        perms: args.perms,
-        executability: args.executability && !args.perms,
-        owner: args.owner,
-        group: args.group,
-        times: args.times,
+        executability: given.executability && !given.perms,
         atimes: args.atimes > 0,
         // A backup beside a file changes the directory's time anyway.
-        omit_dir_times: args.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
-        omit_link_times: args.omit_link_times,
-        devices: args.devices,
-        specials: args.specials,
-        drop_devices: args.drop_devices,
-        write_devices: args.write_devices,
-        hard_links: args.hard_links,
-        acls: args.acls,
-        xattrs: args.xattrs,
-        chmod: args.chmod.clone(),
-        numeric_ids: args.numeric_ids,
+        omit_dir_times: given.omit_dir_times || backup.is_some_and(|backup| backup.dir.is_none()),
         usermap: map(&args.usermap, "usermap")?,
         groupmap: map(&args.groupmap, "groupmap")?,
-        super_user: args.super_user,
-        fake_super: args.fake_super,
-        safe_links: args.safe_links,
-        munge_links: args.munge_links,
-        strips_privileges: false,
-        peer_links: PeerLinks::AsSent,
-        keep_dirlinks: args.keep_dirlinks,
         link_owners: if args.insecure_links { LinkOwners::Anyone } else { LinkOwners::Trusted },
+        ..given.clone()
     })
 }
 
@@ -114,16 +86,10 @@ pub(super) fn place(args: &Args, settled: Settled) -> Place {
             1 if !is_old(args) => Some(Append::Trust),
             _ => Some(Append::Verify),
         },
-        partial: args.partial || args.partial_dir.is_some() || partial_dir.is_some(),
+        partial: args.place.partial || args.partial_dir.is_some() || partial_dir.is_some(),
         partial_dir,
-        temp_dir: args.temp_dir.clone(),
-        temp_dir_climbs: false,
-        delay_updates: args.delay_updates,
         backup,
-        sparse: args.sparse,
-        preallocate: args.preallocate,
-        fsync: args.fsync,
-        mkpath: args.mkpath,
+        ..args.place.clone()
     }
 }
 
@@ -134,15 +100,15 @@ const DELAY_DIR: &[u8] = b".~tmp~";
 pub(super) fn partial_dir(args: &Args, env: Environment<'_>) -> Option<Vec<u8>> {
     let given = match &args.partial_dir {
         Some(dir) => Some(dir.clone()),
-        None if args.delay_updates => Some(DELAY_DIR.to_vec()),
-        None if args.partial && !args.inplace && args.append == 0 && !args.write_devices => {
+        None if args.place.delay_updates => Some(DELAY_DIR.to_vec()),
+        None if args.place.partial && !args.place.inplace && args.append == 0 && !args.preserve.write_devices => {
             env.text("RSYNC_PARTIAL_DIR")
         }
         None => None,
     };
     let dir = given.map(|dir| clean(&dir)).filter(|dir| !dir.is_empty() && dir != b".");
     match dir {
-        None if args.delay_updates => Some(DELAY_DIR.to_vec()),
+        None if args.place.delay_updates => Some(DELAY_DIR.to_vec()),
         dir => dir,
     }
 }
@@ -195,48 +161,36 @@ fn is_relative(path: &[u8]) -> bool {
 
 pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool, settled: &Settled) -> Select {
     let recurse = recurse(args, list_only);
-    let mut rules = args.rules.clone();
+    let mut select = args.select.clone();
     if args.dirs == Dirs::Old {
-        rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
+        select.rules.push(RuleArg::Implied(b"- /*/*".to_vec()));
     }
     if let Some(backup) =
         settled.backup.as_ref().filter(|backup| backup.dir.is_none() && args.delete.any && !args.delete.excluded)
     {
-        rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
+        select.rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
     }
     if let Some(dir) = settled.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")) {
-        rules.push(RuleArg::Implied([b"-p ", dir].concat()));
+        select.rules.push(RuleArg::Implied([b"-p ", dir].concat()));
     }
     Select {
         recurse,
         relative: args.relative.unwrap_or(files_from.is_some()),
-        no_implied_dirs: args.no_implied_dirs,
-        one_file_system: args.one_file_system.min(2),
-        ignore_unreadable: false,
-        copy_links: args.copy_links,
-        copy_unsafe_links: args.copy_unsafe_links,
-        copy_dirlinks: args.copy_dirlinks,
-        max_size_bytes: args.max_size,
-        min_size_bytes: args.min_size,
-        prune_empty_dirs: args.prune_empty_dirs,
+        one_file_system: args.select.one_file_system.min(2),
         no_inc_recursive: no_inc_recursive(args, recurse),
         files_from,
-        from0: args.from0,
         missing_args: match (args.delete_missing_args, args.ignore_missing_args) {
             (true, _) => MissingArgs::Delete,
             (false, true) => MissingArgs::Ignore,
             (false, false) => MissingArgs::Fail,
         },
-        rules,
-        cvs_exclude: args.cvs_exclude,
         list_only,
         remove_source: match args.remove_source_files {
             None => RemoveSource::No,
             Some("remove-sent-files") => RemoveSource::Sent,
             Some(_) => RemoveSource::All,
         },
-        copy_devices: args.copy_devices,
-        open_noatime: args.open_noatime,
+        ..select
     }
 }
 
@@ -266,8 +220,8 @@ fn no_inc_recursive(args: &Args, recurse: Recurse) -> bool {
         || args.server && !args.sender && args.iconv.as_ref().is_some_and(|spec| spec != b"-")
         || args.delete.before
         || args.delete.after
-        || args.delay_updates
-        || args.prune_empty_dirs
+        || args.place.delay_updates
+        || args.select.prune_empty_dirs
 }
 
 pub(super) fn batch(args: &Args) -> Option<Batch> {
@@ -275,7 +229,7 @@ pub(super) fn batch(args: &Args) -> Option<Batch> {
         return Some(Batch::Read(args.batch.clone()));
     }
     // What changes nothing is not recorded.
-    let is_written = (args.write_batch || args.only_write_batch) && !args.dry_run && !args.list_only;
+    let is_written = (args.write_batch || args.only_write_batch) && !args.dry_run && !args.select.list_only;
     is_written.then(|| Batch::Write { path: args.batch.clone(), only: args.only_write_batch })
 }
 
@@ -321,28 +275,18 @@ pub fn seconds(given: Option<i32>) -> u32 {
 
 pub(super) fn connect(args: &Args, env: Environment<'_>) -> Connect {
     Connect {
-        transport: Transport::Auto,
-        shell_was_given: false,
-        shell: Vec::new(),
-        program: args.rsync_path.clone(),
-        args: ArgStyle::Escaped,
-        family: args.family,
-        trust_sender: args.trust_sender,
-        address: args.address.clone(),
         port: args.port.unwrap_or(0),
         protocol: args.protocol.and_then(|protocol| u8::try_from(protocol).ok()),
-        daemon: args.daemon_options.clone(),
         // A value that is wrong was refused before.
         max_alloc_bytes: max_alloc_bytes(args, env).unwrap_or(Some(MAX_ALLOC_BYTES)),
         timeout_secs: seconds(args.timeout),
         contimeout_secs: seconds(args.contimeout),
-        bwlimit_bytes_per_sec: args.bwlimit,
         iconv: iconv(args, env),
         server_log: args
             .remote_options
             .iter()
             .any(|option| option == b"--log-file" || option.starts_with(b"--log-file=")),
-        stop: args.stop,
+        ..args.connect.clone()
     }
 }
 
