@@ -11,7 +11,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
-use crate::options::repeat;
+use crate::options::permits::Permits;
 use crate::report::{Tally, TextReporter};
 use crate::session::Client;
 use crate::transport::net::NetTransport;
@@ -29,7 +29,7 @@ pub fn forbids_repeat(near: &Client<'_>) -> Option<&'static str> {
     // Only the remote side understands these options.
     let remote = (!near.setup.remote_words.is_empty()).then_some("--remote-option");
     let reads_rules = near.rules.chain(FilterSide::Receiver, b"").has_per_dir();
-    remote.or_else(|| repeat::forbids_repeat(near.options, reads_rules))
+    remote.or_else(|| Permits::of(near.options, reads_rules).forbids_repeat)
 }
 
 /// Returns whether a network session ended because its connection was lost, or because a signal that this process did

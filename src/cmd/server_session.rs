@@ -10,7 +10,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
 use crate::fs::{glob, ids, sandbox, sys, trusted_path};
-use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, repeat};
+use crate::options::permits::Permits;
+use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource};
 use crate::path;
 use crate::proto::greeting::MAGIC;
 use crate::proto::message::ASKS_FIRST;
@@ -318,7 +319,7 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         (None, _) => None,
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
-    let repeats = matches!(authority, Authority::Grant(_)) && repeat::forbids_repeat(&options, reads_rules).is_none();
+    let repeats = matches!(authority, Authority::Grant(_)) && Permits::of(&options, reads_rules).forbids_repeat.is_none();
     let ceiling = match authority {
         Authority::Grant(granted) => {
             granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()

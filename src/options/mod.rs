@@ -8,9 +8,9 @@ pub mod connect;
 pub mod delete;
 pub mod delta;
 pub mod output;
+pub mod permits;
 pub mod place;
 pub mod preserve;
-pub mod repeat;
 pub mod select;
 
 pub use batch::Batch;

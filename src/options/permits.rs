@@ -1,0 +1,314 @@
+//! What the options permit besides the plain steps of a run: the shortcuts of a session, and repeating a run after a lost
+//! connection.
+//!
+//! This file names every option, so that a new one does not compile until its effect on these has been considered.
+
+use super::{
+    Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse, RemoveSource, Select, When,
+};
+
+/// What the options of a run permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permits {
+    /// Digests of directories can replace listings. This requires that nothing is done or reported for equal entries, and
+    /// that each side can compute its digest without the other.
+    pub compare: bool,
+    /// The sender may send the content of files in a directory that the receiver lacks before it is requested.
+    pub unrequested: bool,
+    /// The option (or the missing option) because of which a second attempt could end differently from one uninterrupted
+    /// run; `None`: the client may repeat the run by itself after a lost connection.
+    ///
+    /// The second attempt starts from whatever state the first one left, and the user is not asked. So it must end exactly
+    /// as one run: same trees, same exit code, no side effect twice. Files and symlinks get their final names complete and
+    /// with all attributes, so the second attempt treats what the first one finished as unchanged.
+    pub forbids_repeat: Option<&'static str>,
+}
+
+impl Permits {
+    const ALL: Permits = Permits { compare: true, unrequested: true, forbids_repeat: None };
+
+    /// Returns what the options permit. `reads_dest_rules`: the receiver reads filter files in the destination.
+    pub fn of(options: &Options, reads_dest_rules: bool) -> Permits {
+        let Options {
+            select,
+            check,
+            preserve,
+            delete,
+            place,
+            delta,
+            output,
+            connect,
+            dry_run,
+            batch,
+            copy_as: _,
+            // A rule file outside of the directory counts as empty here, for the digest as well.
+            confine_root: _,
+        } = options;
+        // A dry run changes nothing, but would print all lines twice.
+        let repeat = dry_run.then_some("--dry-run").or_else(|| batch.is_some().then_some("--write-batch"));
+        let by_run = Permits { compare: true, unrequested: !dry_run, forbids_repeat: repeat };
+        let by_policies = [
+            by_select(select),
+            by_check(check, preserve),
+            by_preserve(preserve, select),
+            by_delete(delete, reads_dest_rules),
+            by_place(place),
+            by_delta(delta),
+            by_output(output),
+            by_connect(connect),
+        ];
+        by_policies.into_iter().fold(by_run, |one, other| Permits {
+            compare: one.compare && other.compare,
+            unrequested: one.unrequested && other.unrequested,
+            forbids_repeat: one.forbids_repeat.or(other.forbids_repeat),
+        })
+    }
+}
+
+fn by_select(select: &Select) -> Permits {
+    let Select {
+        recurse,
+        remove_source,
+        max_size_bytes,
+        min_size_bytes,
+        list_only,
+        // See `apply::pipeline::needs_whole_list`.
+        prune_empty_dirs: _,
+        no_inc_recursive: _,
+        // Both ends know which entries take part before they compute a digest. A second attempt reads the source again and
+        // decides the same.
+        relative: _,
+        no_implied_dirs: _,
+        one_file_system: _,
+        ignore_unreadable: _,
+        copy_links: _,
+        copy_unsafe_links: _,
+        copy_dirlinks: _,
+        files_from: _,
+        from0: _,
+        missing_args: _,
+        rules: _,
+        cvs_exclude: _,
+        copy_devices: _,
+        open_noatime: _,
+    } = select;
+    let removes = *remove_source != RemoveSource::No;
+    // The list would be printed twice.
+    let listed = list_only.then_some("--list-only");
+    Permits {
+        compare: *recurse == Recurse::Full && !removes,
+        unrequested: max_size_bytes.is_none() && min_size_bytes.is_none(),
+        // A second attempt sees a source without the files that the first one removed: arguments are missing, and
+        // directories have new times.
+        forbids_repeat: listed.or_else(|| removes.then_some("--remove-source-files")),
+    }
+}
+
+fn by_check(check: &Check, preserve: &Preserve) -> Permits {
+    let Check { mode, sums: _, window_secs, update, existing_only, ignore_existing } = check;
+    // An entry in the way is removed before the new one is created; a second attempt would then skip the new one.
+    let existing = existing_only.then_some("--existing");
+    // A second attempt would skip the first name of a file, and its other names depend on that one.
+    let links = || (*ignore_existing && preserve.hard_links).then_some("--ignore-existing with --hard-links");
+    // Without the source's time a complete file counts as newer, with the same effect on its other names.
+    let newer = || (*update && preserve.hard_links && !preserve.times).then_some("--update with --hard-links");
+    Permits {
+        // `--update` and `--ignore-existing` only concern entries that differ.
+        compare: !matches!(mode, CheckMode::Digest | CheckMode::IgnoreTimes) && *window_secs <= 0,
+        unrequested: !existing_only,
+        forbids_repeat: existing.or_else(links).or_else(newer),
+    }
+}
+
+fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
+    let Preserve {
+        // Only one of several names of a file is requested. A directory with such a file has no digest.
+        hard_links,
+        perms,
+        atimes,
+        write_devices,
+        usermap,
+        groupmap,
+        keep_dirlinks,
+        munge_links,
+        // A directory with an ACL has no digest.
+        acls: _,
+        // The digest covers these attributes, or the sender applies the option before it computes the digest. A second
+        // attempt compares them again and sets them if they differ.
+        links: _,
+        executability: _,
+        owner: _,
+        group: _,
+        times: _,
+        omit_dir_times: _,
+        omit_link_times: _,
+        devices: _,
+        specials: _,
+        drop_devices: _,
+        xattrs: _,
+        chmod: _,
+        numeric_ids: _,
+        super_user: _,
+        fake_super: _,
+        safe_links: _,
+        strips_privileges: _,
+        peer_links: _,
+        link_owners: _,
+    } = preserve;
+    // A directory just created does not have its final mode yet, and a second attempt keeps the mode of existing ones.
+    let modes = (!perms).then_some("--no-perms");
+    // The first attempt changes access times by reading; the second one copies them.
+    let reads = || (*atimes && !select.open_noatime).then_some("--atimes without --open-noatime");
+    Permits {
+        compare: !atimes && usermap.is_empty() && groupmap.is_empty() && !keep_dirlinks && !munge_links,
+        unrequested: !hard_links,
+        forbids_repeat: modes.or_else(reads).or_else(|| write_devices.then_some("--write-devices")),
+    }
+}
+
+fn by_delete(delete: &Delete, reads_dest_rules: bool) -> Permits {
+    // Which entries are extra does not depend on the others, and a directory with extra entries has another digest.
+    let Delete { when, is_default_time: _, excluded: _, max, force: _, ignore_errors: _ } = delete;
+    // The number of entries that the first attempt deleted is unknown.
+    let limited = max.map(|_| "--max-delete");
+    // Filter files replaced by the first attempt protect different entries. After a transfer they are read again
+    // anyway.
+    let rules = || {
+        let is_early = matches!(when, Some(When::Before | When::During | When::Delay));
+        (is_early && reads_dest_rules).then_some("--delete with per-directory filter files")
+    };
+    Permits {
+        compare: !matches!(when, Some(When::Before | When::After)),
+        forbids_repeat: limited.or_else(rules),
+        ..Permits::ALL
+    }
+}
+
+fn by_place(place: &Place) -> Permits {
+    let Place {
+        inplace,
+        append,
+        backup,
+        // How a file is written does not matter if none is, and unrequested files are new.
+        partial: _,
+        partial_dir: _,
+        temp_dir: _,
+        temp_dir_climbs: _,
+        delay_updates: _,
+        sparse: _,
+        preallocate: _,
+        fsync: _,
+        mkpath: _,
+    } = place;
+    // A partially written file has the current time and may have the length of its source.
+    let partial = append.map(|_| "--append").or(inplace.then_some("--inplace"));
+    // A second attempt could treat a file that the first one finished as the old one, and overwrite the backup.
+    let forbids_repeat = partial.or_else(|| backup.as_ref().map(|_| "--backup"));
+    Permits { unrequested: append.is_none(), forbids_repeat, ..Permits::ALL }
+}
+
+fn by_delta(delta: &Delta) -> Permits {
+    let Delta { alt_dest, whole_file: _, block_size_bytes: _, fuzzy: _, compress: _ } = delta;
+    Permits { compare: alt_dest.is_none(), unrequested: alt_dest.is_none(), ..Permits::ALL }
+}
+
+fn by_output(output: &Output) -> Permits {
+    let Output {
+        // It reports every entry that a rule excludes.
+        debug,
+        // What is printed does not change the result. See `Wants` for the shortcuts.
+        verbose: _,
+        quiet: _,
+        info: _,
+        itemize: _,
+        out_format: _,
+        json: _,
+        ui: _,
+        created_dir: _,
+        unsafe_links: _,
+        log_file: _,
+        metrics_file: _,
+        human: _,
+        eight_bit: _,
+        outbuf: _,
+        stderr: _,
+        progress: _,
+    } = output;
+    Permits { compare: debug.filter == 0, ..Permits::ALL }
+}
+
+/// How the peer is reached does not matter.
+fn by_connect(connect: &Connect) -> Permits {
+    let Connect {
+        transport: _,
+        shell_was_given: _,
+        shell: _,
+        program: _,
+        args: _,
+        family: _,
+        trust_sender: _,
+        address: _,
+        daemon: _,
+        port: _,
+        protocol: _,
+        max_alloc_bytes: _,
+        timeout_secs: _,
+        contimeout_secs: _,
+        bwlimit_bytes_per_sec: _,
+        iconv: _,
+        server_log: _,
+        stop: _,
+    } = connect;
+    Permits::ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Append, Backup, CheckMode};
+
+    fn archive() -> Options {
+        let preserve = Preserve { perms: true, times: true, owner: true, group: true, ..Preserve::default() };
+        Options { preserve, ..Options::default() }
+    }
+
+    /// Returns what forbids repeating a run of `-a` with a change.
+    fn with(change: impl FnOnce(&mut Options)) -> Option<&'static str> {
+        let mut options = archive();
+        change(&mut options);
+        Permits::of(&options, false).forbids_repeat
+    }
+
+    #[test]
+    fn runs_that_replace_files_atomically_may_repeat() {
+        assert_eq!(with(|_| {}), None);
+        assert_eq!(with(|o| o.delete.when = Some(When::During)), None);
+        assert_eq!(with(|o| o.place.partial = true), None);
+        assert_eq!(with(|o| o.place.delay_updates = true), None);
+        assert_eq!(with(|o| o.check.ignore_existing = true), None);
+        assert_eq!(with(|o| o.check.update = true), None);
+        assert_eq!(with(|o| o.check.mode = CheckMode::IgnoreTimes), None);
+        assert_eq!(with(|o| o.preserve.hard_links = true), None);
+    }
+
+    #[test]
+    fn runs_with_lasting_side_effects_may_not_repeat() {
+        assert_eq!(with(|o| o.place.inplace = true), Some("--inplace"));
+        assert_eq!(with(|o| o.place.append = Some(Append::Verify)), Some("--append"));
+        assert_eq!(with(|o| o.place.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })), Some("--backup"));
+        assert_eq!(with(|o| o.select.remove_source = RemoveSource::All), Some("--remove-source-files"));
+        assert_eq!(with(|o| o.delete.max = Some(7)), Some("--max-delete"));
+        assert_eq!(with(|o| o.dry_run = true), Some("--dry-run"));
+        assert_eq!(with(|o| o.check.existing_only = true), Some("--existing"));
+        assert_eq!(with(|o| o.preserve.perms = false), Some("--no-perms"));
+    }
+
+    #[test]
+    fn per_dir_filters_forbid_repeat_unless_deleting_after() {
+        for (when, forbidden) in [(When::Before, true), (When::During, true), (When::Delay, true), (When::After, false)]
+        {
+            let options = Options { delete: Delete { when: Some(when), ..Delete::default() }, ..archive() };
+            assert_eq!(Permits::of(&options, true).forbids_repeat.is_some(), forbidden, "{when:?}");
+        }
+    }
+}
