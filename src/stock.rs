@@ -37,13 +37,14 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
+use crate::options::algorithm::Algorithm;
 use crate::options::select::MissingArgs;
 use crate::options::{Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, RemoveSource};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
-use crate::proto::rsync::handshake::{self, Algorithm, CompatFlags};
+use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
@@ -600,8 +601,6 @@ const SUM_CHOICE: &[u8] = b"--checksum-choice=";
 /// The checksums that are offered. "none" would leave damaged files undetected.
 const SUMS: [Checksum; 6] =
     [Checksum::Xxh128, Checksum::Xxh3, Checksum::Xxh64, Checksum::Md5, Checksum::Md4, Checksum::Sha1];
-/// The compressions that are offered.
-const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
 
 /// The algorithms of a session.
 struct Negotiated {
@@ -689,7 +688,7 @@ fn negotiate(
     let offered_sums = if transfer == Checksum::default() && !is_recorded { supported } else { &one };
     let offered_methods = match is_recorded {
         true => &[Compression::Zlib],
-        false => options.delta.compress.list.as_deref().unwrap_or(&METHODS),
+        false => options.delta.compress.list.as_deref().unwrap_or(&Compression::METHODS),
     };
     let our_sums = (!is_named).then(|| handshake::offer(offered_sums));
     let our_methods = negotiates_compression.then(|| handshake::offer(offered_methods));

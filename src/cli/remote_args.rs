@@ -4,8 +4,8 @@ use super::args::Args;
 use super::flag::FlagScope;
 use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::GivenOption;
-use super::value::names;
 use crate::error::{Error, Result};
+use crate::options::algorithm::Algorithm as _;
 use crate::options::{Checksums, FilesFrom, Options};
 
 /// The other machine of a copy, and the options for it.
@@ -224,7 +224,7 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
         add(b"--partial-dir=", dir);
     }
     if let Some(sums) = sums.filter(|_| args.checksum_choice.is_none()) {
-        add(b"--checksum-choice=", names::of(sums.transfer).as_bytes());
+        add(b"--checksum-choice=", sums.transfer.name().as_bytes());
     }
     words
 }

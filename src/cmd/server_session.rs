@@ -319,7 +319,8 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
         (None, _) => None,
     };
     let reads_rules = rules.chain(Side::Receiver, b"").has_per_dir();
-    let repeats = matches!(authority, Authority::Grant(_)) && Permits::of(&options, reads_rules).forbids_repeat.is_none();
+    let repeats =
+        matches!(authority, Authority::Grant(_)) && Permits::of(&options, reads_rules).forbids_repeat.is_none();
     let ceiling = match authority {
         Authority::Grant(granted) => {
             granted.ceiling.and_then(|number| Ceiling::inherited(number).ok()).unwrap_or_default()

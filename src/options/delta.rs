@@ -1,5 +1,7 @@
 //! Whole files or deltas, alternate trees that may already have a file, compression.
 
+use super::algorithm::Algorithm as _;
+
 /// The kind of the alternate destinations; one kind per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AltKind {
@@ -40,17 +42,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Returns the name as in `--compress-choice`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compression::No => "none",
-            Compression::Auto => "auto",
-            Compression::Zstd => "zstd",
-            Compression::Lz4 => "lz4",
-            Compression::Zlibx => "zlibx",
-            Compression::Zlib => "zlib",
-        }
-    }
+    /// The methods that compress, in rsync's order of preference.
+    pub const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
 }
 
 /// The compression options of the command line.
@@ -70,18 +63,16 @@ impl Compress {
     /// Negotiates with a peer that supports certain methods: returns the explicit choice, or the first method that the
     /// peer supports. Fails with rsync's message if there is none.
     pub fn agree(&self, takes: &dyn Fn(Compression) -> bool) -> Result<Option<Compression>, String> {
-        // rsync's order of preference.
-        const METHODS: [Compression; 4] = [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib];
         let names = |list: &mut dyn Iterator<Item = Compression>| {
             let names: Vec<_> = list.map(Compression::name).collect();
             if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
         };
         match self.choice {
             Some(Compression::Auto) => {
-                let ours = self.list.as_deref().unwrap_or(&METHODS);
+                let ours = self.list.as_deref().unwrap_or(&Compression::METHODS);
                 let found = ours.iter().copied().find(|&method| takes(method));
                 found.map(Some).ok_or_else(|| {
-                    let theirs = names(&mut METHODS.into_iter().filter(|&method| takes(method)));
+                    let theirs = names(&mut Compression::METHODS.into_iter().filter(|&method| takes(method)));
                     let own = names(&mut ours.iter().copied());
                     format!("Failed to negotiate a compress choice.\nServer list: {theirs}\nClient list: {own}")
                 })

@@ -2,6 +2,7 @@
 //!
 //! `cli::resolve` creates them; no other module reads the command line. Each part gets only its own policy.
 
+pub mod algorithm;
 pub mod batch;
 pub mod check;
 pub mod connect;

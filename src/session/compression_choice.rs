@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::options::algorithm::Algorithm as _;
 use crate::options::{Compress, Compression};
 use crate::proto::message::{TAKES_LZ4, TAKES_ZLIB, TAKES_ZLIBX, TAKES_ZSTD};
 use crate::transport::compression::{CompressionPolicy, Method};

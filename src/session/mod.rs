@@ -46,6 +46,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::fs::sys;
+use crate::options::algorithm::Algorithm as _;
 use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};

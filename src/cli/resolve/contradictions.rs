@@ -7,6 +7,7 @@ use crate::cli::remote_args::RemoteOperand;
 use crate::cli::value::{names, refuse};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::options::algorithm::Algorithm as _;
 use crate::options::{Batch, Checksums, Compression, Options, Recurse};
 use std::ops::RangeInclusive;
 

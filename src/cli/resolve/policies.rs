@@ -4,8 +4,9 @@ use super::Settled;
 use super::environment::Environment;
 use crate::cli::args::{Args, Dirs, GivenMap, Recursion};
 use crate::cli::flags;
-use crate::cli::value::{ids, names, refuse};
+use crate::cli::value::{ids, refuse};
 use crate::error::Result;
+use crate::options::algorithm::Algorithm as _;
 use crate::options::select::MissingArgs;
 use crate::options::{
     AltDest, Append, ArgStyle, Backup, Batch, Check, CheckMode, Checksums, Compress, Compression, Connect, Delete,
@@ -243,7 +244,7 @@ pub(super) fn delta(args: &Args, whole_file: Option<bool>) -> Delta {
             _ => Some(Compression::Zlibx),
         },
         // Unknown names were rejected before.
-        Some(choice) => names::compression(choice),
+        Some(choice) => Compression::named(choice),
     };
     let suffixes = |list: &Vec<u8>| list.split(|&b| b == b'/').filter(|s| !s.is_empty()).map(<[u8]>::to_vec).collect();
     Delta {

@@ -2,42 +2,21 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::options::algorithm::Algorithm as _;
 use crate::options::{Checksum, Checksums, Compression};
 
-/// Checksums by name, in rsync's order of preference.
-const CHECKSUMS: [(&str, Checksum); 8] = [
-    ("xxh128", Checksum::Xxh128),
-    ("xxh3", Checksum::Xxh3),
-    ("xxh64", Checksum::Xxh64),
-    ("xxhash", Checksum::Xxh64),
-    ("md5", Checksum::Md5),
-    ("md4", Checksum::Md4),
-    ("sha1", Checksum::Sha1),
-    ("none", Checksum::None),
-];
-
-/// The names of checksums.
-pub const CHECKSUM_NAMES: [&str; CHECKSUMS.len()] = {
-    let mut names = [""; CHECKSUMS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = CHECKSUMS[at].0;
-        at += 1;
-    }
-    names
-};
+/// The arguments of `--checksum-choice`. `xxhash` is an older name of `xxh64`.
+pub const CHECKSUM_NAMES: [&str; 8] = ["xxh128", "xxh3", "xxh64", "xxhash", "md5", "md4", "sha1", "none"];
 
 /// Returns the names of checksums as `--version` lists them. An alias of the name before it is in parentheses.
 pub fn all_checksums() -> Vec<String> {
-    let is_alias = |at: usize| at > 0 && CHECKSUMS[at - 1].1 == CHECKSUMS[at].1;
-    let shown =
-        |(at, (name, _)): (usize, &(&str, _))| if is_alias(at) { format!("({name})") } else { name.to_string() };
-    CHECKSUMS.iter().enumerate().map(shown).collect()
+    let shown = |name: &str| if name == "xxhash" { format!("({name})") } else { name.to_owned() };
+    CHECKSUM_NAMES.into_iter().map(shown).collect()
 }
 
 /// Returns the names of compression methods as `--version` lists them.
 pub fn all_compressions() -> Vec<String> {
-    METHODS.iter().map(|method| method.name().to_owned()).collect()
+    Compression::ALL.iter().map(|(_, name)| (*name).to_owned()).collect()
 }
 
 /// Parses `--checksum-choice`: one name for transfer and comparison, or one for each. `None`: `auto`, so the ends
@@ -53,21 +32,12 @@ pub fn checksums(text: &[u8]) -> Result<Option<Checksums>> {
         return Ok(None);
     }
     // Two names are not negotiated, so rsync replaces `auto` with MD5, which every peer supports.
-    let named = |name: &[u8]| match checksum(name) {
+    let named = |name: &[u8]| match Checksum::named(name) {
         Some(sum) => Ok(sum),
         None if name.eq_ignore_ascii_case(AUTO) => Ok(Checksum::Md5),
         None => Err(unknown(name, "checksum")),
     };
     Ok(Some(Checksums { transfer: named(transfer)?, listed: named(listed)? }))
-}
-
-fn checksum(name: &[u8]) -> Option<Checksum> {
-    CHECKSUMS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())).map(|&(_, sum)| sum)
-}
-
-/// Returns the name of a checksum.
-pub fn of(sum: Checksum) -> &'static str {
-    CHECKSUMS.iter().find(|&&(_, known)| known == sum).map_or("none", |(name, _)| name)
 }
 
 /// Returns the checksum that RSYNC_CHECKSUM_LIST selects: the first one of the client's list that the server's list
@@ -112,15 +82,11 @@ fn known_checksums(text: &[u8]) -> [Vec<(&'static str, Checksum)>; 2] {
     [client, server].map(|list| {
         let words = list.split(u8::is_ascii_whitespace);
         words
-            .filter_map(|word| CHECKSUMS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())))
-            .copied()
+            .filter_map(|word| CHECKSUM_NAMES.into_iter().find(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+            .filter_map(|name| Some((name, Checksum::named(name.as_bytes())?)))
             .collect()
     })
 }
-
-/// Compression methods, in rsync's order of preference.
-const METHODS: [Compression; 5] =
-    [Compression::Zstd, Compression::Lz4, Compression::Zlibx, Compression::Zlib, Compression::No];
 
 /// The arguments of `--compress-choice`.
 pub const COMPRESSION_NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib", "none"];
@@ -129,11 +95,6 @@ pub const COMPRESSION_NAMES: [&str; 6] = ["auto", "zstd", "lz4", "zlibx", "zlib"
 pub fn compress(text: &[u8]) -> Result<()> {
     let is_known = COMPRESSION_NAMES.iter().any(|known| text.eq_ignore_ascii_case(known.as_bytes()));
     if is_known { Ok(()) } else { Err(unknown(text, "compress")) }
-}
-
-/// Returns the method of this name.
-pub fn compression(name: &[u8]) -> Option<Compression> {
-    METHODS.into_iter().find(|method| name.eq_ignore_ascii_case(method.name().as_bytes()))
 }
 
 /// The end of a copy that reads `RSYNC_COMPRESS_LIST`: the client uses the part before `&`, the server the part after
@@ -158,7 +119,7 @@ pub fn compress_list(text: &[u8], end: End) -> Option<Vec<Compression>> {
     let mut names = part.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty()).peekable();
     names.peek()?;
     let mut list: Vec<Compression> = Vec::new();
-    for method in names.filter_map(compression) {
+    for method in names.filter_map(Compression::named) {
         if !list.contains(&method) {
             list.push(method);
         }

@@ -3,7 +3,8 @@
 use super::decode_error::{Result, violation};
 use super::limits::VSTRING_MAX_BYTES;
 use super::number::{ReadWire as _, WriteWire as _};
-use crate::options::{Checksum, Compression};
+use crate::options::Checksum;
+use crate::options::algorithm::Algorithm;
 use std::io::Read;
 use std::ops::RangeInclusive;
 
@@ -102,46 +103,6 @@ impl Capabilities {
     }
 }
 
-/// A name in an algorithm list.
-pub trait Algorithm: Copy + PartialEq + 'static {
-    /// All algorithms with their names, in the order in which they must be offered.
-    const ALL: &'static [(Self, &'static str)];
-
-    /// Returns the algorithm with a name. The case of letters does not matter.
-    fn named(name: &[u8]) -> Option<Self> {
-        let name = if name.eq_ignore_ascii_case(b"xxhash") { b"xxh64" } else { name };
-        let found = Self::ALL.iter().find(|(_, known)| known.as_bytes().eq_ignore_ascii_case(name));
-        found.map(|(algorithm, _)| *algorithm)
-    }
-
-    /// Returns the name of the algorithm.
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(known, _)| *known == self).map_or("", |(_, name)| name)
-    }
-}
-
-impl Algorithm for Checksum {
-    const ALL: &'static [(Checksum, &'static str)] = &[
-        (Checksum::Xxh128, "xxh128"),
-        (Checksum::Xxh3, "xxh3"),
-        (Checksum::Xxh64, "xxh64"),
-        (Checksum::Md5, "md5"),
-        (Checksum::Md4, "md4"),
-        (Checksum::Sha1, "sha1"),
-        (Checksum::None, "none"),
-    ];
-}
-
-impl Algorithm for Compression {
-    const ALL: &'static [(Compression, &'static str)] = &[
-        (Compression::Zstd, "zstd"),
-        (Compression::Lz4, "lz4"),
-        (Compression::Zlibx, "zlibx"),
-        (Compression::Zlib, "zlib"),
-        (Compression::No, "none"),
-    ];
-}
-
 /// Returns the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
 /// restores it; a client leaves out "none". An empty list has rsync's word for it.
 pub fn offer<A: Algorithm>(offered: &[A]) -> String {
@@ -170,6 +131,7 @@ pub fn default_checksum(protocol: u8) -> Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Compression;
 
     const CLIENT: &str = "xxh128 xxh3 xxh64 md5 md4 sha1";
 

@@ -16,6 +16,7 @@ use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
 use super::captures;
 use crate::digest::ContentHasher;
 use crate::flist::Kind;
+use crate::options::algorithm::Algorithm;
 use crate::options::{Checksum, Compression};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -178,7 +179,7 @@ fn handshake<'a>(
         assert!(agreed.has(compat), "{compat:x?} is more than {agreed:x?}");
     }
     let named = |name: &str| command.value(name).map(str::as_bytes);
-    let explicit = named("--checksum-choice=").map(|name| handshake::Algorithm::named(name).unwrap());
+    let explicit = named("--checksum-choice=").map(|name| Algorithm::named(name).unwrap());
     let mut checksum = explicit.unwrap_or(handshake::default_checksum(protocol));
     let mut compression = Compression::No;
     let asks = command.has('z') && !command.has_word("--old-compress") && !command.has_word("--new-compress");
@@ -189,7 +190,7 @@ fn handshake<'a>(
         compression = Compression::Zlibx;
     }
     if let Some(name) = named("--compress-choice=") {
-        compression = handshake::Algorithm::named(name).unwrap();
+        compression = Algorithm::named(name).unwrap();
     }
     if compat.has(CompatFlags::VARINT_FLIST_FLAGS) {
         if explicit.is_none() {
@@ -209,7 +210,7 @@ fn handshake<'a>(
 }
 
 /// Reads an algorithm list and checks that ours would be the same.
-fn offer<A: handshake::Algorithm>(side: &mut Direction<'_>) -> Vec<u8> {
+fn offer<A: Algorithm>(side: &mut Direction<'_>) -> Vec<u8> {
     side.seen.clear();
     let list = handshake::decode_offer(side).unwrap();
     let names: Vec<A> = list.split(|&byte| byte == b' ').map(|name| A::named(name).unwrap()).collect();
