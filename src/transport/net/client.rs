@@ -1,7 +1,6 @@
 //! The client side of network links: dials a server with a known key.
 
 use super::bridge::{Engine, wait};
-use super::nudge::Nudge;
 use super::quic::BEGINS;
 use super::tcp_liveness::{LivenessSigns, SessionName, Watch};
 use super::{HangUp, NetTransport, Trouble, migration, quic, tls, tls_upgrade};
@@ -104,8 +103,8 @@ impl Dial {
 
     fn link(&self, engine: Engine, reached: AnsweredServer, peer: SocketAddr) -> Result<Linked, Trouble> {
         match reached {
-            AnsweredServer::Quic(endpoint, conversation, nudge) => {
-                let watch = migration::watch(endpoint.clone(), conversation.connection.clone(), nudge);
+            AnsweredServer::Quic(endpoint, conversation) => {
+                let watch = migration::watch(endpoint.clone(), conversation.connection.clone());
                 engine.handle().spawn(watch);
                 Ok(self.quic_link(engine, endpoint, conversation, peer))
             }
@@ -431,13 +430,13 @@ impl Drop for DialAttempts {
 
 /// A completed handshake: the server has shown its key, and whether it accepts this client is still open.
 enum CompletedHandshake {
-    Quic(quinn::Endpoint, quinn::Connection, Nudge),
+    Quic(quinn::Endpoint, quinn::Connection),
     Tls(tls::Tunnel),
 }
 
 /// A server that has answered.
 enum AnsweredServer {
-    Quic(quinn::Endpoint, quic::Conversation, Nudge),
+    Quic(quinn::Endpoint, quic::Conversation),
     /// With the name of the session, if the server supports names.
     Tls(tls::Tunnel, Option<SessionName>),
 }
@@ -499,9 +498,8 @@ async fn dial_quic_repeatedly(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) 
 
 async fn quic_handshake(peer: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<CompletedHandshake, Trouble> {
     let endpoint = open(peer)?;
-    let nudge = Nudge::default();
-    let connection = quic::connect(&endpoint, peer, tls, &nudge).await?;
-    Ok(CompletedHandshake::Quic(endpoint, connection, nudge))
+    let connection = quic::connect(&endpoint, peer, tls).await?;
+    Ok(CompletedHandshake::Quic(endpoint, connection))
 }
 
 /// Waits for an ICMP error, which means that nothing listens there. Only a connected socket receives it, and QUIC has
@@ -529,9 +527,9 @@ impl CompletedHandshake {
     /// Sends the first bytes and waits for the server's.
     async fn begin(self, words: &[u8]) -> Result<AnsweredServer, Trouble> {
         match self {
-            CompletedHandshake::Quic(endpoint, connection, nudge) => {
+            CompletedHandshake::Quic(endpoint, connection) => {
                 let conversation = quic::begin(connection, &[&BEGINS, words].concat()).await?;
-                Ok(AnsweredServer::Quic(endpoint, conversation, nudge))
+                Ok(AnsweredServer::Quic(endpoint, conversation))
             }
             CompletedHandshake::Tls(mut tunnel) => {
                 let name = (tunnel.carries() == Some(ALPN_NAMED)).then(sys::random);

@@ -1,8 +1,7 @@
 //! Connection migration: a client that loses its network continues its QUIC connection on another.
 
 use super::limits::{QUIET, ROAM_LOOK};
-use super::nudge::Nudge;
-use super::quic;
+use super::{congestion_adapter, quic};
 use crate::work::clock::Since;
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 ///
 /// A live server answers every [`super::limits::KEEP_ALIVE`], so silence means that our datagrams are lost: the NAT
 /// mapping is gone, or the network is down. A move also probes the server at once, however long QUIC itself would wait.
-pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nudge: Nudge) {
+pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection) {
     let peer = connection.remote_address();
     let received_datagrams = || connection.stats().udp_rx.datagrams;
     let (mut last, mut since, mut own) = (received_datagrams(), Since::now(), own_address(peer));
@@ -26,7 +25,7 @@ pub async fn watch(endpoint: quinn::Endpoint, connection: quinn::Connection, nud
         }
         (since, own) = (Since::now(), own_now);
         if let Ok(socket) = quic::client_socket(peer) {
-            nudge.allow_more();
+            congestion_adapter::allow_more(&connection);
             // Without a new socket, the old one stays.
             let _ = endpoint.rebind(socket);
         }

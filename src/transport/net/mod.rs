@@ -12,7 +12,6 @@ mod congestion;
 mod congestion_adapter;
 pub mod limits;
 mod migration;
-mod nudge;
 mod quic;
 mod quic_window;
 pub mod server;

@@ -3,7 +3,6 @@
 use super::admission::Rejection;
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
-use super::nudge::Nudge;
 use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
 use super::{congestion_adapter, quic_window};
 use crate::fs::sys;
@@ -154,13 +153,11 @@ pub async fn connect(
     endpoint: &quinn::Endpoint,
     peer: SocketAddr,
     tls: Arc<rustls::ClientConfig>,
-    nudge: &Nudge,
 ) -> Result<quinn::Connection, Trouble> {
     let crypto = QuicClientConfig::try_from(tls).map_err(broken)?;
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));
     let mut transport = transport(peer, limits::IDLE);
     transport.keep_alive_interval(Some(limits::KEEP_ALIVE)).max_concurrent_bidi_streams(VarInt::from_u32(0));
-    transport.congestion_controller_factory(Arc::new(nudge.clone()));
     config.transport_config(Arc::new(transport));
     let connecting = endpoint.connect_with(config, peer, NO_NAME).map_err(broken)?;
     connecting.await.map_err(trouble)

@@ -4,7 +4,6 @@ use super::*;
 use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
 use crate::transport::net::limits::LANE_LOST_ONE_IN;
-use crate::transport::net::nudge::Nudge;
 use crate::transport::net::quic::{self, BEGINS};
 use crate::transport::net::tcp_liveness::LivenessSigns;
 use crate::transport::net::tls as over_tls;
@@ -437,7 +436,7 @@ impl QuicSession {
         let (config, address) = (lanes_config(&world.near, world), world.address());
         let dialling = engine.handle().spawn(async move {
             let endpoint = quic::client_endpoint(quic::client_socket(address).unwrap()).unwrap();
-            let connection = quic::connect(&endpoint, address, config, &Nudge::default()).await.unwrap();
+            let connection = quic::connect(&endpoint, address, config).await.unwrap();
             quic::begin(connection, &BEGINS).await.unwrap()
         });
         let mut accepted = world.listener.accept(LONG).unwrap().expect("a client connects");
