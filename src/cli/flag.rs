@@ -153,6 +153,9 @@ impl Flag {
         effect: Effect::Set(|_| {}),
     };
 
+    /// The same for an option that concerns only this side.
+    pub const LOCAL: Flag = Flag { reach: FlagScope::Local, ..Flag::SWITCH };
+
     /// Returns the option's name in lists: `--delete`, or `-F`.
     #[cfg(test)]
     pub fn shown(&self) -> String {

@@ -45,17 +45,15 @@ pub fn unsecluded(words: &[Vec<u8>]) -> usize {
 /// uses the options that the session sends.
 pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
-    if let Some(iconv) = &options.connect.iconv {
-        words.value(ICONV, &iconv.there);
-    }
+    words.value(ICONV, options.connect.iconv.as_ref().map(|iconv| &iconv.there[..]));
     words.selection();
     words.telling();
     words.limits();
     words.backups_and_sums();
     if push {
         words.deletion();
-    } else if let Some(list) = &args.skip_compress {
-        words.value("--skip-compress=", list);
+    } else {
+        words.value("--skip-compress=", args.skip_compress.as_deref());
     }
     words.transfer();
     if push {
@@ -253,14 +251,13 @@ impl WordList<'_> {
         }
     }
 
-    fn value(&mut self, name: &str, value: &[u8]) {
-        self.list.push([name.as_bytes(), value].concat());
+    fn value(&mut self, name: &str, value: Option<&[u8]>) {
+        self.list.extend(value.map(|value| [name.as_bytes(), value].concat()));
     }
 
     /// Adds an option whose value is a separate argument.
-    fn path(&mut self, name: &str, path: &[u8]) {
-        self.list.push(name.as_bytes().to_vec());
-        self.list.push(path.to_vec());
+    fn path(&mut self, name: &str, path: Option<&[u8]>) {
+        self.list.extend(path.into_iter().flat_map(|path| [name.as_bytes().to_vec(), path.to_vec()]));
     }
 
     fn number(&mut self, name: &str, number: Option<impl std::fmt::Display>) {
@@ -307,16 +304,11 @@ impl WordList<'_> {
 
     fn backups_and_sums(&mut self) {
         let args = self.args;
-        if let Some(dir) = &args.backup_dir {
-            self.path("--backup-dir", dir);
-        }
+        self.path("--backup-dir", args.backup_dir.as_deref());
         let usual: &[u8] = if args.backup_dir.is_some() { b"" } else { b"~" };
-        if let Some(suffix) = args.suffix.as_ref().filter(|suffix| *suffix != usual) {
-            self.value("--suffix=", suffix);
-        }
-        if let Some(choice) = args.checksum_choice.as_ref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto")) {
-            self.value("--checksum-choice=", choice);
-        }
+        self.value("--suffix=", args.suffix.as_deref().filter(|suffix| *suffix != usual));
+        let choice = args.checksum_choice.as_deref().filter(|choice| !choice.eq_ignore_ascii_case(b"auto"));
+        self.value("--checksum-choice=", choice);
         match self.options.delta.compress.choice {
             None | Some(Compression::Auto) => {}
             Some(Compression::Zlib) => self.word(true, "--old-compress"),
@@ -351,9 +343,7 @@ impl WordList<'_> {
 
     fn transfer(&mut self) {
         let (args, place) = (self.args, &self.options.place);
-        if let Some(size) = &args.max_alloc {
-            self.value("--max-alloc=", size);
-        }
+        self.value("--max-alloc=", args.max_alloc.as_deref());
         match self.options.select.missing_args {
             MissingArgs::Delete => self.word(true, "--delete-missing-args"),
             MissingArgs::Ignore => self.word(!self.push, "--ignore-missing-args"),
@@ -369,7 +359,7 @@ impl WordList<'_> {
         if self.push {
             let own = !args.place.delay_updates || args.partial_dir.is_some();
             match &place.partial_dir {
-                Some(dir) if own => self.path("--partial-dir", dir),
+                Some(dir) if own => self.path("--partial-dir", Some(dir)),
                 Some(_) => {}
                 None => self.word(place.partial && !place.inplace, "--partial"),
             }
@@ -384,30 +374,22 @@ impl WordList<'_> {
     /// Adds the options that only a receiver needs.
     fn receiver(&mut self) {
         let args = self.args;
-        if let Some(map) = &args.usermap {
-            self.value("--usermap=", &map.text);
-        }
-        if let Some(map) = &args.groupmap {
-            self.value("--groupmap=", &map.text);
-        }
+        self.value("--usermap=", args.usermap.as_ref().map(|map| &map.text[..]));
+        self.value("--groupmap=", args.groupmap.as_ref().map(|map| &map.text[..]));
         self.word(args.check.ignore_existing, "--ignore-existing");
         self.word(args.check.existing_only, "--existing");
-        if let Some(dir) = &args.place.temp_dir {
-            self.path("--temp-dir", dir);
-        }
+        self.path("--temp-dir", args.place.temp_dir.as_deref());
         self.word(args.place.fsync, "--fsync");
         if let Some(kind) = args.alt_kind {
             for dir in &args.alt_dirs {
-                self.path(alt_name(kind), dir);
+                self.path(alt_name(kind), Some(dir));
             }
         }
     }
 
     fn list_and_devices(&mut self) {
         let (args, select) = (self.args, &self.options.select);
-        if let Some(levels) = words::info_for_server(&args.info, self.push) {
-            self.value("--info=", levels.as_bytes());
-        }
+        self.value("--info=", words::info_for_server(&args.info, self.push).as_deref().map(str::as_bytes));
         match self.options.place.append {
             Some(append) => {
                 self.word(true, "--append");
@@ -417,7 +399,7 @@ impl WordList<'_> {
         }
         match &select.files_from {
             Some(FilesFrom::Far(path) | FilesFrom::Sent(path)) => {
-                self.path("--files-from", path);
+                self.path("--files-from", Some(path));
                 self.word(args.select.from0, "--from0");
                 self.word(!select.relative, "--no-relative");
             }

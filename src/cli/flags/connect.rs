@@ -1,21 +1,18 @@
 //! Options for reaching a peer, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::cli::value::{Given, refuse, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
 
 /// An option of a server or a daemon.
-const SERVER_SIDE: Flag = Flag { support: Support::ServerSide, reach: FlagScope::Local, ..Flag::SWITCH };
+const SERVER_SIDE: Flag = Flag { support: Support::ServerSide, ..Flag::LOCAL };
 
 /// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
-const WAY: Flag = Flag { support: Support::OverSsh, reach: FlagScope::Local, ..Flag::SWITCH };
+const WAY: Flag = Flag { support: Support::OverSsh, ..Flag::LOCAL };
 
 /// An option for reaching a peer that takes a text.
 const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
-
-/// An option for reaching a daemon. It has no effect on other copies.
-const DAEMON_WAY: Flag = WAY;
 
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -39,7 +36,6 @@ pub const FLAGS: &[Flag] = &[
         short: Some('M'),
         arity: Arity::Value("OPT"),
         help: "send OPT to the remote side only",
-        reach: FlagScope::Local,
         effect: Effect::Argument(|args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
@@ -47,7 +43,7 @@ pub const FLAGS: &[Flag] = &[
             args.remote_options.push(given.value.to_vec());
             Ok(())
         }),
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "old-args",
@@ -82,35 +78,35 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("ADDRESS"),
         help: "the local address to use for a daemon",
         effect: Effect::Text(|args| &mut args.connect.address),
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "port",
         arity: Arity::Value("PORT"),
         help: "the port of a daemon",
         effect: Effect::Number(|args| &mut args.port),
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "sockopts",
         arity: Arity::Value("OPTIONS"),
         help: "socket options for a daemon connection",
         effect: Effect::Text(|args| &mut args.connect.daemon.sockopts),
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "password-file",
         arity: Arity::Value("FILE"),
         help: "read the daemon password from FILE (an error without a daemon)",
         effect: Effect::Text(|args| &mut args.connect.daemon.password_file),
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "early-input",
         arity: Arity::Value("FILE"),
         help: "send FILE to the early exec program of a daemon",
         effect: Effect::Text(|args| &mut args.connect.daemon.early_input),
-        ..DAEMON_WAY
+        ..WAY
     },
     Flag {
         long: "blocking-io",
@@ -179,8 +175,7 @@ pub const FLAGS: &[Flag] = &[
             args.connect.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "stop-at",
@@ -191,8 +186,7 @@ pub const FLAGS: &[Flag] = &[
             args.connect.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "max-alloc",

@@ -1,7 +1,7 @@
 //! Options for whole files, deltas, alternate bases, compression and batches.
 
 use crate::cli::args::Args;
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::cli::value::{names, number, refuse, size};
 use crate::error::Result;
 use crate::options::AltKind;
@@ -168,9 +168,8 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("NUM"),
         help: "set the number of compression threads",
         support: Support::NoEffect,
-        reach: FlagScope::Local,
         effect: Effect::Argument(|_, given| number::int(given).map(|_| ())),
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "skip-compress",
@@ -192,8 +191,7 @@ pub const FLAGS: &[Flag] = &[
             args.write_batch = true;
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "only-write-batch",
@@ -204,8 +202,7 @@ pub const FLAGS: &[Flag] = &[
             args.only_write_batch = true;
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "read-batch",
@@ -216,7 +213,6 @@ pub const FLAGS: &[Flag] = &[
             args.read_batch = true;
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
 ];

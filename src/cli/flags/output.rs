@@ -1,7 +1,7 @@
 //! Options that decide what is printed.
 
 use crate::cli::args::PrintRequest;
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::cli::value::{refuse, words};
 use crate::options::{Outbuf, StderrMode};
 
@@ -91,9 +91,8 @@ pub const FLAGS: &[Flag] = &[
         negations: &["motd"],
         help: "do not print the daemon's message of the day",
         support: Support::OverSsh,
-        reach: FlagScope::Local,
         effect: Effect::Switch(|args| &mut args.connect.daemon.no_motd),
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "outbuf",
@@ -109,8 +108,7 @@ pub const FLAGS: &[Flag] = &[
             });
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "stats",
@@ -125,8 +123,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-8-bit-output", "no-8"],
         help: "print bytes above 127 in names unescaped",
         effect: Effect::Switch(|args| &mut args.output.eight_bit),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "human-readable",
@@ -173,16 +170,14 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("FILE"),
         help: "log the changes to FILE",
         effect: Effect::Text(|args| &mut args.log_file),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "log-file-format",
         arity: Arity::Value("FMT"),
         help: "log a line in FMT for each entry (default %i %n%L)",
         effect: Effect::Text(|args| &mut args.log_file_format),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "dry-run",
@@ -203,14 +198,12 @@ pub const FLAGS: &[Flag] = &[
         short: Some('V'),
         help: "print version and capabilities; -VV: as JSON",
         effect: Effect::Count(|args| &mut args.version),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "help",
         help: "print this help (as does -h alone)",
         effect: Effect::Set(|args| args.print = Some(PrintRequest::Help)),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
 ];

@@ -1,7 +1,7 @@
 //! Options that rsync does not have.
 
 use crate::cli::args::{ManPage, PrintRequest, Shell};
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
 
@@ -22,14 +22,13 @@ pub const FLAGS: &[Flag] = &[
               option is given. SPARSYNC_TRANSPORT sets the default for all runs.",
         words: &TRANSPORTS,
         support: Support::OverSsh,
-        reach: FlagScope::Local,
         effect: Effect::Argument(|args, given| {
             let transport = transport(given.value, "--transport");
             args.own_option_is_invalid |= transport.is_err();
             args.transport = Some(transport?);
             Ok(())
         }),
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "json",
@@ -39,8 +38,7 @@ pub const FLAGS: &[Flag] = &[
               docs/json-schema.json describes them. Problems are also printed on standard error. -ii reports \
               unchanged entries too. With --version, the keys differ from rsync's, which -VV prints.",
         effect: Effect::Switch(|args| &mut args.json),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "metrics-file",
@@ -50,8 +48,7 @@ pub const FLAGS: &[Flag] = &[
               name ends in .prom. FILE is replaced as a whole, also if the run fails, except for a mistake on the command \
               line. A FILE that cannot be written is reported and does not change the exit code.",
         effect: Effect::Text(|args| &mut args.output.metrics_file),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "ui",
@@ -62,8 +59,7 @@ pub const FLAGS: &[Flag] = &[
               output and standard error are terminals, and with -q, --json or --list-only, the option has no effect. \
               With -n, the summary describes what would be done. SPARSYNC_UI=1 sets the option for all runs.",
         effect: Effect::Switch(|args| &mut args.output.ui),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "man",
@@ -89,8 +85,7 @@ pub const FLAGS: &[Flag] = &[
             }));
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "completions",
@@ -111,8 +106,7 @@ pub const FLAGS: &[Flag] = &[
             }));
             Ok(())
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Options for attributes that are kept, mapped or changed in the copy.
 
 use crate::cli::args::{Args, GivenMap};
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope, Support};
+use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::cli::value::{chmod, refuse};
 use crate::error::Result;
 
@@ -29,16 +29,14 @@ pub const FLAGS: &[Flag] = &[
               they belong to root or to the user who runs the program. The option applies only to this end, and its \
               position on the command line does not matter.",
         effect: Effect::Switch(|args| &mut args.insecure_links),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "munge-links",
         negations: &["no-munge-links"],
         help: "store symlinks in an unusable form; restore them when sending",
         effect: Effect::Switch(|args| &mut args.preserve.munge_links),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "keep-dirlinks",
@@ -159,8 +157,7 @@ pub const FLAGS: &[Flag] = &[
         negations: &["no-drop-D"],
         help: "create no devices or special files at the destination",
         effect: Effect::Switch(|args| &mut args.preserve.drop_devices),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "write-devices",
@@ -238,8 +235,7 @@ pub const FLAGS: &[Flag] = &[
         effect: Effect::Set(|args| {
             (args.preserve.super_user, args.preserve.fake_super) = (None, true);
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "numeric-ids",
@@ -287,8 +283,7 @@ pub const FLAGS: &[Flag] = &[
         help: "run the copy as USER",
         man: "In a copy to or from another machine, only this end is concerned; -M--copy-as=USER is for the other end.",
         effect: Effect::Text(|args| &mut args.copy_as),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Options that decide which entries take part.
 
 use crate::cli::args::{Dirs, Recursion};
-use crate::cli::flag::{Arity, Effect, Flag, FlagScope};
+use crate::cli::flag::{Arity, Effect, Flag};
 use crate::cli::value::size;
 use crate::options::RuleArg;
 
@@ -93,8 +93,7 @@ pub const FLAGS: &[Flag] = &[
         man: "Implies -R and -d; -a no longer implies -r. If the list is on the receiving machine, only rsync's protocol is \
               used.",
         effect: Effect::Text(|args| &mut args.files_from),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "from0",
@@ -109,32 +108,28 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("PATTERN"),
         help: "exclude entries that match PATTERN",
         effect: Effect::Rule(RuleArg::Exclude),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "exclude-from",
         arity: Arity::Value("FILE"),
         help: "read exclude patterns from FILE",
         effect: Effect::Rule(RuleArg::ExcludeFrom),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "include",
         arity: Arity::Value("PATTERN"),
         help: "do not exclude entries that match PATTERN",
         effect: Effect::Rule(RuleArg::Include),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "include-from",
         arity: Arity::Value("FILE"),
         help: "read include patterns from FILE",
         effect: Effect::Rule(RuleArg::IncludeFrom),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "filter",
@@ -144,8 +139,7 @@ pub const FLAGS: &[Flag] = &[
         man: "If there are several sources, each uses the rule files of its own top directory. With incremental \
               recursion, rsync 3.5.0 uses those of the first source for all.",
         effect: Effect::Rule(RuleArg::Filter),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         short: Some('F'),
@@ -159,8 +153,7 @@ pub const FLAGS: &[Flag] = &[
                 _ => {}
             }
         }),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "cvs-exclude",
@@ -270,8 +263,7 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Value("DIR"),
         help: "reject paths in options that lead out of DIR",
         effect: Effect::Text(|args| &mut args.confine_root),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
     Flag {
         long: "iconv",
@@ -286,7 +278,6 @@ pub const FLAGS: &[Flag] = &[
             },
             |args| args.iconv = Some(b"-".to_vec()),
         ),
-        reach: FlagScope::Local,
-        ..Flag::SWITCH
+        ..Flag::LOCAL
     },
 ];
