@@ -5,26 +5,26 @@
 //! never waits for other threads. So the peer can send no more than it was granted, and the two ends cannot deadlock.
 
 mod profile;
+mod reading;
+mod writing;
 
-use self::profile::{Profile, READING, WRITING};
+pub use self::reading::{Intake, MessageHandler, cannot_read, undecodable, unexpected};
+
+use self::profile::Profile;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fs::sys::{self, WorkObserver};
-use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::{Class, Dialect, Encoder, Lane, Message, class_of, name_of};
+use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
 use crate::transport::compression::AsItIs;
-use crate::transport::link::{Moved, Parting};
+use crate::transport::link::Moved;
 use crate::transport::window_limit::Ceiling;
 use crate::work::clock::Since;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// The size of the output buffer at which senders wait for the writer, unless they send to a stock rsync.
 const BUFFER_MAX_BYTES: usize = 1 << 20;
@@ -34,10 +34,6 @@ const GATHERED_BYTES: usize = 16 << 10;
 const STOCK_GATHERED_BYTES: usize = 128 << 10;
 /// [`BUFFER_MAX_BYTES`] for senders to a stock rsync: a daemon has many such sessions, and clients are slow.
 const STOCK_BUFFER_MAX_BYTES: usize = STOCK_GATHERED_BYTES;
-/// How long after a write the writer gathers messages before the next write.
-const GATHERING: Duration = Duration::from_micros(300);
-/// The size of a read.
-const READ_BYTES: usize = 256 << 10;
 /// The part of the [`Class::Wants`] window that is reserved, twice. First requests leave twice this much for
 /// [`Message::Done`] and [`Message::Placed`], and those leave this much for repeated requests.
 ///
@@ -49,20 +45,6 @@ const LATER_MAX_BYTES: usize = 64 << 20;
 /// The maximum room that any message has to wait for. The peer grants at least this much once it has processed all
 /// earlier messages, so a longer message cannot wait forever.
 const NEEDED_MAX_BYTES: u64 = 2 << 20;
-
-/// Converts a failure to read from the peer into the error of the run.
-pub fn cannot_read(error: &std::io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::TimedOut => {
-            let cause = error.get_ref().map_or_else(|| "no data from the peer".to_owned(), ToString::to_string);
-            Error::new(Exit::Timeout, format!("sparsync: connection timed out: {cause} (--timeout)"))
-        }
-        // The run is being stopped.
-        ErrorKind::ConnectionAborted => Error::new(Exit::Signal, ""),
-        ErrorKind::InvalidData => Error::new(Exit::Protocol, format!("sparsync: {error}")),
-        _ => Error::new(Exit::Stream, format!("sparsync: connection unexpectedly closed (reading: {error})")),
-    }
-}
 
 /// One end of a connection.
 pub struct Connection {
@@ -165,19 +147,6 @@ fn taken_bytes(message: &Message, bytes: u64) -> u64 {
     }
 }
 
-/// Converts what is wrong with the bytes of a stock rsync into the error of the run.
-pub fn undecodable(error: DecodeError) -> Error {
-    match error {
-        DecodeError::Io(error) => cannot_read(&error),
-        DecodeError::Violation { exit, cause } => Error::new(exit, format!("sparsync: protocol error: {cause}")),
-    }
-}
-
-/// Returns the protocol error for a message that the peer must not send, or not now.
-pub fn unexpected(what: &str) -> Error {
-    Error::new(Exit::Protocol, format!("sparsync: protocol error: {what}"))
-}
-
 /// Waits until `take` returns a value for the locked state. Whatever changes the state must notify `changed`.
 pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take: impl FnMut(&mut S) -> Option<T>) -> T {
     loop {
@@ -186,36 +155,6 @@ pub fn wait_for<S, T>(mut state: MutexGuard<'_, S>, changed: &Condvar, mut take:
         }
         changed.wait(&mut state);
     }
-}
-
-/// Reads what the peer sends and passes it on as messages.
-pub trait Intake: Send {
-    /// Reads until the end of the stream, or until an error.
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error>;
-}
-
-impl Intake for Box<dyn Dialect + Send> {
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error> {
-        connection.read_all(reader, &mut **self, handler)
-    }
-}
-
-/// Consumes the messages of the peer. Its methods must not block.
-pub trait MessageHandler: Sync {
-    /// Handles one message; `cost` counts against the window of its class. An error ends the session.
-    fn handle(&self, message: Message, cost: u64) -> Result<(), Error>;
-    /// Reports that no more messages follow, and why.
-    fn handle_end(&self, error: Error);
 }
 
 impl Connection {
@@ -542,211 +481,6 @@ impl Connection {
         self.to_write.notify_all();
     }
 
-    /// Writes messages until [`Connection::end`] or an error. An error begins `parting`, which ends the wait for answers.
-    /// Sends a [`Message::Ping`] after `quiet_for` without a message if this process has worked meanwhile.
-    pub fn write(&self, mut writer: Box<dyn Write + Send>, quiet_for: Option<Duration>, parting: &Parting) {
-        let mut out = Vec::new();
-        loop {
-            let mut state = self.state.lock();
-            loop {
-                self.put_grants(&mut state);
-                if !state.buffer.is_empty() || state.ending {
-                    break;
-                }
-                // More messages are likely, and waking this thread for the first of them would cost more than writing it.
-                let rest = GATHERING.saturating_sub(state.last_write.elapsed());
-                if !rest.is_zero() && state.shut.is_none() {
-                    self.to_write.wait_for(&mut state, rest);
-                    continue;
-                }
-                state.writer_sleeps = true;
-                let adopted_secs = Some(self.adopted_secs.load(Ordering::Relaxed)).filter(|&secs| secs > 0);
-                let adopted = adopted_secs.map(|secs| Duration::from_secs(secs.into()) / 3);
-                match quiet_for.into_iter().chain(adopted).min() {
-                    None => self.to_write.wait(&mut state),
-                    Some(quiet_for) => {
-                        self.to_write.wait_for(&mut state, quiet_for);
-                        let is_quiet = state.buffer.is_empty() && state.last_write.elapsed() >= quiet_for;
-                        // Two idle ends must not keep each other alive.
-                        if is_quiet && sys::has_worked(WorkObserver::Writer) {
-                            let ConnectionState { encoder, buffer, .. } = &mut *state;
-                            // It has no content, so encoding cannot fail.
-                            let _ = encoder.encode(&Message::Ping, buffer);
-                        }
-                    }
-                }
-                state.writer_sleeps = false;
-            }
-            // Right after a write more messages are likely, so a burst is sent in few writes. A message after a pause
-            // is sent at once.
-            loop {
-                let rest = GATHERING.saturating_sub(state.last_write.elapsed());
-                let is_enough = state.buffer.len() >= state.gathered_bytes || state.ending || state.shut.is_some();
-                if is_enough || rest.is_zero() {
-                    break;
-                }
-                self.to_write.wait_for(&mut state, rest);
-            }
-            let over = state.buffer.is_empty();
-            std::mem::swap(&mut state.buffer, &mut out);
-            let as_it_is = std::mem::take(&mut state.as_it_is);
-            drop(state);
-            if over {
-                return;
-            }
-            self.room.notify_all();
-            let waits = Since::now();
-            let written = self.write_out(&mut *writer, &out, &as_it_is).and_then(|()| writer.flush());
-            self.note_wait(WRITING, waits);
-            if let Err(error) = written {
-                let is_hang_up = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
-                let message = format!("sparsync: connection unexpectedly closed (writing: {error})");
-                let error = Error::new(Exit::Stream, message);
-                let mut state = self.state.lock();
-                state.has_stopped_reading = true;
-                state.write_error = Some(error.clone());
-                state.has_hung_up = is_hang_up;
-                drop(state);
-                self.shut(error);
-                return parting.begin();
-            }
-            self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
-            out.clear();
-            out.shrink_to(2 * BUFFER_MAX_BYTES);
-            let mut state = self.state.lock();
-            state.last_write = Since::now();
-            if state.buffer.is_empty() {
-                // Senders that are slower than the link need only one buffer.
-                std::mem::swap(&mut state.buffer, &mut out);
-            }
-        }
-    }
-
-    /// Writes `out`. The ranges in `as_it_is` are not worth compressing.
-    fn write_out(&self, writer: &mut dyn Write, out: &[u8], as_it_is: &[Range<usize>]) -> std::io::Result<()> {
-        let mut at = 0;
-        for range in as_it_is {
-            writer.write_all(&out[at..range.start])?;
-            self.as_it_is.store(true, Ordering::Relaxed);
-            let written = writer.write_all(&out[range.clone()]);
-            self.as_it_is.store(false, Ordering::Relaxed);
-            written?;
-            at = range.end;
-        }
-        writer.write_all(&out[at..])
-    }
-
-    /// Encodes the window messages: that we are blocked, if the link has accepted everything before, and the grants to
-    /// the peer.
-    fn put_grants(&self, state: &mut ConnectionState) {
-        let ConnectionState { encoder, buffer, credits, receive_windows, ending, .. } = state;
-        // Nothing follows the last message.
-        if *ending {
-            return;
-        }
-        let is_at_rest = buffer.is_empty();
-        for class in Class::ALL {
-            // These messages are one or two numbers, so encoding cannot fail.
-            if is_at_rest && credits[class as usize].should_report_blocked() {
-                let _ = encoder.encode(&Message::Blocked(class), buffer);
-            }
-            if let Some(bytes) = receive_windows[class as usize].grant() {
-                let _ = encoder.encode(&Message::Grant { class, bytes }, buffer);
-            }
-        }
-    }
-
-    /// Reads messages until an error or the end of the stream and passes them to `handler`. Then discards input until the
-    /// peer hangs up or `parting` is over: a peer that cannot send its own messages might never read our last one.
-    pub fn read(
-        &self,
-        mut reader: Box<dyn Read + Send>,
-        mut intake: Box<dyn Intake + '_>,
-        handler: &dyn MessageHandler,
-        parting: &Parting,
-    ) {
-        let ended = intake.read_all(self, &mut *reader, handler);
-        let error = match ended {
-            Ok(()) => Error::new(Exit::Stream, "sparsync: connection unexpectedly closed"),
-            // The read was aborted because a write had failed.
-            Err(error) if error.exit == Exit::Signal => self.write_error().unwrap_or(error),
-            Err(error) => error,
-        };
-        self.shut(error.clone());
-        handler.handle_end(error);
-        parting.begin();
-        let mut passed = vec![0; READ_BYTES];
-        while !parting.is_over() && reader.read(&mut passed).is_ok_and(|got| got > 0) {}
-    }
-
-    fn read_all(
-        &self,
-        reader: &mut dyn Read,
-        dialect: &mut dyn Dialect,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error> {
-        // Bytes that were read and not decoded are from `start` to `end`.
-        let mut buffer = vec![0; READ_BYTES];
-        let (mut start, mut end) = (0, 0);
-        let mut pinged = false;
-        loop {
-            loop {
-                let mut input = &buffer[start..end];
-                let before = input.len();
-                let Some(message) = dialect.decode(&mut input)? else { break };
-                let cost = (before - input.len()) as u64;
-                start += before - input.len();
-                self.profile.lock().received(name_of(&message), cost);
-                let is_keepalive = matches!(message, Message::Ping);
-                self.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
-                match message {
-                    Message::Grant { class, bytes } => self.granted(class, bytes)?,
-                    Message::Blocked(class) => self.blocked(class),
-                    Message::Ping => pinged = true,
-                    message => {
-                        sys::note_work();
-                        if let Message::Fail { .. } = message {
-                            self.state.lock().has_stopped_reading = true;
-                        }
-                        if let Some(class) = class_of(&message) {
-                            self.count_received(class, cost)?;
-                        }
-                        handler.handle(message, cost)?;
-                    }
-                }
-            }
-            buffer.copy_within(start..end, 0);
-            (start, end) = (0, end - start);
-            if end > 0 && !std::mem::take(&mut pinged) {
-                // A part of a long message has arrived.
-                sys::note_work();
-            }
-            // The buffer at most doubles, because the length that a frame declares is not trusted.
-            let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
-            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0);
-            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
-                buffer.truncate(READ_BYTES);
-                buffer.shrink_to_fit();
-            }
-            let waits = Since::now();
-            let got = loop {
-                match reader.read(&mut buffer[end..]) {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(cannot_read(&error)),
-                    Ok(got) => break got,
-                }
-            };
-            self.note_wait(READING, waits);
-            end += got;
-            self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
-            if got == 0 {
-                return Ok(());
-            }
-        }
-    }
-
     /// Returns the costs of the session so far; see [`Profile::table`].
     pub fn cost(&self, end: &str) -> Vec<String> {
         self.profile.lock().table(end, self.traffic(), self.moved.since())
@@ -760,8 +494,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::Basis;
-    use crate::proto::{FileId, Native};
+    use crate::proto::{Basis, Dialect as _, FileId, Native};
 
     const FILE: FileId = FileId { dir: 1, entry: 2 };
 

@@ -1,0 +1,285 @@
+//! Contents from the peer: requests them, and takes them as they arrive.
+
+use super::inbox::FileSlot;
+use super::{ListingClient, Receiver};
+use crate::apply::{BlockSums, ContentPiece, Incoming, Loss, Retry, Wire};
+use crate::digest::{By, Comparison};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::flist::NO_LISTING;
+use crate::flist::abbreviated::AbbreviatedValue;
+use crate::fs::sys;
+use crate::options::Compression;
+use crate::proto::rsync::tokens::TokenDecoder;
+use crate::proto::{Basis, Class, FileId, Lane, Message};
+use crate::report::event::{Event, Item, Problem, Weight};
+use crate::session::connection::{undecodable, unexpected};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A longer request waits until all files requested before have arrived. It takes most of the window or more than all
+/// of it, and the sender grants that again at once if it has nothing else to process first.
+const LONE_WANT_BYTES: usize = 1 << 20;
+
+impl Wire for Receiver<'_> {
+    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+        // A stock rsync has no window.
+        if !self.is_stock() && basis.blocks().is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES) {
+            self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
+        }
+        let mut state = self.inbox.lock();
+        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
+        state.files.insert((Lane::Requested, file), slot);
+        state.requested += 1;
+        drop(state);
+        self.connection.send(&Message::Want { file, lane: Lane::Requested, basis })
+    }
+
+    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+        if is_unrequested {
+            self.inbox.lock().files.entry((Lane::Early, file)).or_default();
+            return self.arriving(Lane::Early, file, false);
+        }
+        let requested = self.inbox.lock().files.get(&(Lane::Requested, file)).map(|slot| slot.has_blocks);
+        if let Some(has_blocks) = requested {
+            return self.arriving(Lane::Requested, file, has_blocks);
+        }
+        if self.inbox.lock().files.contains_key(&(Lane::Again, file)) {
+            return self.arriving(Lane::Again, file, false);
+        }
+        if self.is_silent_about_unreadable() {
+            let words = "sparsync: cannot request a file out of order before protocol 29";
+            let refusal = ContentPiece::Unsent(Some(Problem::new(words, Weight::Failed)));
+            let slot = FileSlot { pieces: [(refusal, 0)].into(), is_whole: true, ..FileSlot::default() };
+            self.inbox.lock().files.insert((Lane::Again, file), slot);
+            return self.arriving(Lane::Again, file, false);
+        }
+        self.again(file, Basis::None)
+    }
+
+    fn retry(&self) -> Retry {
+        match (self.is_silent_about_unreadable(), self.inbox.lock().retries_have_begun) {
+            (false, _) => Retry::Now,
+            (true, false) => Retry::Later,
+            (true, true) => Retry::Never,
+        }
+    }
+
+    fn is_silent_about_unreadable(&self) -> bool {
+        self.listing_client.is_some() && matches!(self.block_sums, BlockSums::Stock { protocol: ..29, .. })
+    }
+
+    fn end_requests(&self, retries: &[FileId]) -> Result<(), Error> {
+        if !retries.is_empty() {
+            self.inbox.lock().retries_have_begun = true;
+        }
+        retries.iter().try_for_each(|file| self.request_again(*file, Basis::None))?;
+        self.connection.send(&Message::Done(NO_LISTING))
+    }
+
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>, Error> {
+        let has_blocks = basis.blocks().is_some();
+        self.request_again(file, basis)?;
+        self.arriving(Lane::Again, file, has_blocks)
+    }
+
+    fn decline(&self, file: FileId) {
+        self.discard(Lane::Early, file);
+    }
+
+    fn give_up(&self, error: &Error) {
+        self.inbox.handle_end(error.clone());
+    }
+
+    fn is_silent(&self) -> bool {
+        self.inbox.is_silent()
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        let exit = self.inbox.lock().failed.as_ref()?.exit;
+        let is_broken = matches!(exit, Exit::Stream | Exit::Timeout | Exit::Signal | Exit::Terminated);
+        let is_loss = is_broken && !self.terms.interrupted.load(Ordering::Relaxed);
+        is_loss.then_some(if self.terms.repeats { Loss::Repeated } else { Loss::Final })
+    }
+
+    fn compared_by(&self) -> &Comparison {
+        &self.compared_by
+    }
+
+    fn block_sums(&self) -> BlockSums {
+        self.block_sums
+    }
+
+    fn placed(&self, file: FileId) -> Result<(), Error> {
+        self.connection.send_later(&Message::Placed(file))
+    }
+
+    fn reports_items(&self) -> bool {
+        self.listing_client.is_some()
+    }
+
+    fn announce(&self, item: Box<Item>) -> Result<(), Error> {
+        self.connection.send(&Message::Event(Event::Item(item)))
+    }
+
+    fn await_number(&self, file: FileId) -> Result<(), Error> {
+        let Some(client) = self.listing_client else { return Ok(()) };
+        self.inbox.wait(|_| client.has_number(file).then_some(()))
+    }
+
+    fn sends_xattrs(&self) -> bool {
+        self.listing_client.is_some_and(ListingClient::sends_xattrs)
+    }
+
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
+        if let Some(client) = self.listing_client {
+            client.want_xattrs(file, list, numbers);
+        }
+    }
+
+    fn await_xattrs(&self, file: FileId) -> Result<(), Error> {
+        let Some(client) = self.listing_client else { return Ok(()) };
+        self.inbox.wait(|_| client.has_returned_xattrs(file).then_some(()))
+    }
+
+    fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
+        self.inbox.lock().xattrs.get(&(wanted.list, wanted.number)).cloned()
+    }
+}
+
+impl Receiver<'_> {
+    /// Returns whether the sender is a stock rsync.
+    pub(super) fn is_stock(&self) -> bool {
+        matches!(self.block_sums, BlockSums::Stock { .. })
+    }
+
+    fn request_again(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+        let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
+        self.inbox.lock().files.insert((Lane::Again, file), slot);
+        self.connection.send(&Message::Want { file, lane: Lane::Again, basis })
+    }
+
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+        let by = if has_blocks { self.blocks_by } else { self.plain_by };
+        let decoder = match self.block_sums {
+            BlockSums::Stock { protocol, .. } if self.inflates => Some(TokenDecoder::new(Compression::Zlib, protocol)),
+            BlockSums::Stock { .. } | BlockSums::Native => None,
+        };
+        let decoder = decoder.transpose().map_err(undecodable)?;
+        Ok(Box::new(Arriving { receiver: self, lane, file, by, decoder, is_over: false, moved_bytes: None }))
+    }
+
+    /// Discards what has arrived of a file and what will arrive.
+    fn discard(&self, lane: Lane, file: FileId) {
+        let mut state = self.inbox.lock();
+        let slot = state.files.entry((lane, file)).or_default();
+        slot.declined = true;
+        let mut is_over = false;
+        for (piece, cost) in std::mem::take(&mut slot.pieces) {
+            is_over |= piece.is_last();
+            self.connection.consumed(Class::of(lane), cost);
+        }
+        if is_over {
+            state.files.remove(&(lane, file));
+        }
+    }
+}
+
+/// A file that is being received.
+struct Arriving<'a> {
+    receiver: &'a Receiver<'a>,
+    lane: Lane,
+    file: FileId,
+    by: By,
+    /// Decodes the data here, because the thread that reads the connection does not have the basis.
+    decoder: Option<TokenDecoder>,
+    is_over: bool,
+    moved_bytes: Option<u64>,
+}
+
+impl Arriving<'_> {
+    fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T, Error> {
+        let inbox = self.receiver.inbox;
+        let mut state = inbox.lock();
+        loop {
+            let slot = state.files.get_mut(&(self.lane, self.file)).ok_or_else(|| unexpected("duplicate file"))?;
+            if let Some(found) = take(slot) {
+                slot.awaited = false;
+                return Ok(found);
+            }
+            slot.awaited = true;
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            inbox.arrived.wait(&mut state);
+        }
+    }
+}
+
+impl Incoming for Arriving<'_> {
+    fn begins_otherwise(&mut self) -> Result<bool, Error> {
+        let otherwise =
+            self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, ContentPiece::Unsent(None))))?;
+        if otherwise {
+            self.next()?;
+        }
+        Ok(otherwise)
+    }
+
+    fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+        let refusal = |piece: &ContentPiece| match piece {
+            ContentPiece::Unsent(problem) => problem.clone(),
+            ContentPiece::Data(_) | ContentPiece::Copy { .. } | ContentPiece::Whole(..) | ContentPiece::End(_) => None,
+        };
+        self.wait(|slot| slot.pieces.front().map(|(piece, _)| refusal(piece)))
+    }
+
+    fn digested_by(&self) -> By {
+        self.by
+    }
+
+    fn next(&mut self) -> Result<ContentPiece, Error> {
+        loop {
+            let literal = self.decoder.as_mut().map_or(Ok(Vec::new()), TokenDecoder::unpacked).map_err(undecodable)?;
+            if !literal.is_empty() {
+                return Ok(ContentPiece::Data(literal));
+            }
+            let (piece, cost) = self.wait(|slot| slot.pieces.pop_front())?;
+            self.receiver.connection.consumed(Class::of(self.lane), cost);
+            if piece.is_last() {
+                self.is_over = true;
+                let slot = self.receiver.inbox.lock().files.remove(&(self.lane, self.file));
+                self.moved_bytes = slot.and_then(|slot| slot.moved_bytes);
+            }
+            match (&mut self.decoder, piece) {
+                (Some(decoder), ContentPiece::Data(packed)) => decoder.unpack(packed),
+                (_, piece) => return Ok(piece),
+            }
+        }
+    }
+
+    fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let Some(decoder) = &mut self.decoder else { return Ok(()) };
+        let mut buffer = Vec::new();
+        for part in decoder.history(len_bytes as usize) {
+            buffer.resize(part.len(), 0);
+            sys::pread_exact(basis, &mut buffer, offset_bytes + part.start as u64)?;
+            decoder.see(&buffer).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn moved_bytes(&self) -> Option<u64> {
+        self.moved_bytes
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.receiver.discard(self.lane, self.file);
+        }
+    }
+}
