@@ -16,7 +16,7 @@ mod search;
 mod signature;
 
 #[cfg(test)]
-mod properties;
+mod tests;
 
 pub use block::block_len;
 pub use search::{search, search_at};

@@ -18,8 +18,6 @@ pub mod server;
 pub mod server_limits;
 pub mod tcp_liveness;
 #[cfg(test)]
-mod test_relay;
-#[cfg(test)]
 mod tests;
 mod tls;
 pub mod tls_upgrade;

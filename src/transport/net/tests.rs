@@ -1,14 +1,15 @@
 //! Tests of links on loopback: transfer, shutdown, and rejected clients.
 
 mod moved;
+mod relay;
 mod stalled;
 
+use self::relay::Relay;
 use super::admission::Rejection;
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
 use super::server::{AcceptedClient, Lasting, Listener, listen};
 use super::server_limits::Limits;
-use super::test_relay::Relay;
 use super::{NetTransport, Trouble};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
