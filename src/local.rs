@@ -196,11 +196,7 @@ struct LocalAccounts {
 
 impl IdNames for LocalAccounts {
     fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
-        let name = match class {
-            IdClass::User => self.ids.user_name(id),
-            IdClass::Group => self.ids.group_name(id),
-        };
-        name.map(|name| name.to_vec())
+        self.ids.name(class, id).map(|name| name.to_vec())
     }
 
     fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
@@ -208,10 +204,7 @@ impl IdNames for LocalAccounts {
     }
 
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
-        match class {
-            IdClass::User => self.ids.user_id(name),
-            IdClass::Group => self.ids.group_id(name),
-        }
+        self.ids.id(class, name)
     }
 }
 

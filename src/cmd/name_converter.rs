@@ -7,6 +7,7 @@ use super::rsyncd_hooks::{HookVars, read_vars, send_vars};
 use crate::env::{self, Env};
 use crate::fs::ids::NameQuery;
 use crate::fs::sys;
+use crate::plan::idmap::IdClass;
 use crate::transport::shell;
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -64,14 +65,14 @@ impl NameConverter {
     /// Returns the answer to a query; `None` if there is none. Fails if the program has ended or does not answer.
     pub fn convert(&self, query: NameQuery<'_>) -> io::Result<Option<Vec<u8>>> {
         let line = match query {
-            NameQuery::UserName(uid) => format!("uid {uid}\n").into_bytes(),
-            NameQuery::GroupName(gid) => format!("gid {gid}\n").into_bytes(),
-            NameQuery::UserId(name) | NameQuery::GroupId(name) => {
+            NameQuery::Name(IdClass::User, uid) => format!("uid {uid}\n").into_bytes(),
+            NameQuery::Name(IdClass::Group, gid) => format!("gid {gid}\n").into_bytes(),
+            NameQuery::Id(class, name) => {
                 // A name with such a byte would look like a second query.
                 if name.len() > NAME_MAX_BYTES || name.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
                     return Ok(None);
                 }
-                let kind: &[u8] = if matches!(query, NameQuery::UserId(_)) { b"usr " } else { b"grp " };
+                let kind: &[u8] = if class == IdClass::User { b"usr " } else { b"grp " };
                 [kind, name, b"\n"].concat()
             }
         };

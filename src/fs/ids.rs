@@ -2,6 +2,7 @@
 //!
 //! What the names are used for is left to the caller; see `plan::idmap`.
 
+use crate::plan::idmap::IdClass;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -16,14 +17,10 @@ pub type Name = Arc<[u8]>;
 /// A query for the names or numbers of users and groups.
 #[derive(Debug, Clone, Copy)]
 pub enum NameQuery<'a> {
-    /// The name of a user.
-    UserName(u32),
-    /// The name of a group.
-    GroupName(u32),
-    /// The number of a user.
-    UserId(&'a [u8]),
-    /// The number of a group.
-    GroupId(&'a [u8]),
+    /// The name of a user or group.
+    Name(IdClass, u32),
+    /// The number of a user or group.
+    Id(IdClass, &'a [u8]),
 }
 
 /// Answers a query; `None` if there is no such user or group.
@@ -37,25 +34,19 @@ pub fn convert_names_by(convert: ConvertName) {
     assert!(was_set.is_ok(), "this process has a name converter already");
 }
 
-fn name_of(query: NameQuery<'_>, look: impl FnOnce() -> Option<Name>) -> Option<Name> {
-    CONVERTER.get().map_or_else(look, |convert| convert(query).map(Name::from))
-}
-
-fn id_of(query: NameQuery<'_>, look: impl FnOnce() -> Option<u32>) -> Option<u32> {
-    CONVERTER.get().map_or_else(look, |convert| number(convert(query)?.trim_ascii()))
-}
-
 /// A cache of lookups, including failed ones. Threads can share it: a slow lookup (LDAP) blocks only other lookups of
 /// the same kind.
 #[derive(Debug, Default)]
 pub struct Ids {
-    user_names: Mutex<HashMap<u32, Option<Name>>>,
-    group_names: Mutex<HashMap<u32, Option<Name>>>,
-    user_ids: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
-    group_ids: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
+    /// By [`IdClass`].
+    names: [Lookups<u32, Name>; 2],
+    ids: [Lookups<Box<[u8]>, u32>; 2],
 }
 
-fn once<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, look: impl FnOnce(&K) -> V) -> V {
+/// The results of lookups of one kind.
+type Lookups<K, V> = Mutex<HashMap<K, Option<V>>>;
+
+fn once<K: Hash + Eq, V: Clone>(cache: &Lookups<K, V>, key: K, look: impl FnOnce(&K) -> Option<V>) -> Option<V> {
     let mut cache = cache.lock();
     if let Some(known) = cache.get(&key) {
         return known.clone();
@@ -71,35 +62,21 @@ impl Ids {
         Ids::default()
     }
 
-    /// Returns a user's name.
-    pub fn user_name(&self, uid: u32) -> Option<Name> {
-        once(&self.user_names, uid, |&uid| {
-            let look = || uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into());
-            name_of(NameQuery::UserName(uid), look)
+    /// Returns the name of a user or group.
+    pub fn name(&self, class: IdClass, id: u32) -> Option<Name> {
+        once(&self.names[class as usize], id, |&id| match (CONVERTER.get(), class) {
+            (Some(convert), _) => convert(NameQuery::Name(class, id)).map(Name::from),
+            (None, IdClass::User) => uzers::get_user_by_uid(id).map(|user| user.name().as_bytes().into()),
+            (None, IdClass::Group) => uzers::get_group_by_gid(id).map(|group| group.name().as_bytes().into()),
         })
     }
 
-    /// Returns a group's name.
-    pub fn group_name(&self, gid: u32) -> Option<Name> {
-        once(&self.group_names, gid, |&gid| {
-            let look = || uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into());
-            name_of(NameQuery::GroupName(gid), look)
-        })
-    }
-
-    /// Returns a user's id.
-    pub fn user_id(&self, name: &[u8]) -> Option<u32> {
-        once(&self.user_ids, name.into(), |name| {
-            let look = || uzers::get_user_by_name(c_name(name)?).map(|user| user.uid());
-            id_of(NameQuery::UserId(name), look)
-        })
-    }
-
-    /// Returns a group's id.
-    pub fn group_id(&self, name: &[u8]) -> Option<u32> {
-        once(&self.group_ids, name.into(), |name| {
-            let look = || uzers::get_group_by_name(c_name(name)?).map(|group| group.gid());
-            id_of(NameQuery::GroupId(name), look)
+    /// Returns the number of a user or group.
+    pub fn id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
+        once(&self.ids[class as usize], name.into(), |name| match (CONVERTER.get(), class) {
+            (Some(convert), _) => number(convert(NameQuery::Id(class, name))?.trim_ascii()),
+            (None, IdClass::User) => uzers::get_user_by_name(c_name(name)?).map(|user| user.uid()),
+            (None, IdClass::Group) => uzers::get_group_by_name(c_name(name)?).map(|group| group.gid()),
         })
     }
 }
@@ -156,9 +133,10 @@ pub fn copy_as(spec: &[u8]) -> Result<(u32, Vec<u32>), Vec<u8>> {
     let at = spec.iter().position(|&byte| byte == b':');
     let (user, group) = at.map_or((spec, None), |at| (&spec[..at], Some(&spec[at + 1..])));
     let invalid = |kind: &str, name: &[u8]| [format!("Invalid copy-as {kind}: ").as_bytes(), name].concat();
-    let uid = number(user).or_else(|| Ids::new().user_id(user)).ok_or_else(|| invalid("user", user))?;
+    let uid = number(user).or_else(|| Ids::new().id(IdClass::User, user)).ok_or_else(|| invalid("user", user))?;
     if let Some(group) = group {
-        let gid = number(group).or_else(|| Ids::new().group_id(group)).ok_or_else(|| invalid("group", group))?;
+        let gid =
+            number(group).or_else(|| Ids::new().id(IdClass::Group, group)).ok_or_else(|| invalid("group", group))?;
         return Ok((uid, vec![gid]));
     }
     let user = uzers::get_user_by_uid(uid).ok_or("rsync: [sender] getpwuid failed: Success (0)")?;
@@ -204,12 +182,12 @@ mod tests {
     fn known_ids_map_both_ways_and_unknown_ones_to_none() {
         let ids = Ids::new();
         for _ in 0..2 {
-            assert_eq!(ids.user_name(0).as_deref(), Some(b"root".as_slice()));
-            assert_eq!(ids.user_id(b"root"), Some(0));
-            assert_eq!(ids.group_id(&ids.group_name(0).unwrap()), Some(0));
-            assert_eq!(ids.user_name(3_999_999_999), None);
-            assert_eq!(ids.user_id(b"no such user"), None);
-            assert_eq!(ids.group_id(b"a\0b"), None);
+            assert_eq!(ids.name(IdClass::User, 0).as_deref(), Some(b"root".as_slice()));
+            assert_eq!(ids.id(IdClass::User, b"root"), Some(0));
+            assert_eq!(ids.id(IdClass::Group, &ids.name(IdClass::Group, 0).unwrap()), Some(0));
+            assert_eq!(ids.name(IdClass::User, 3_999_999_999), None);
+            assert_eq!(ids.id(IdClass::User, b"no such user"), None);
+            assert_eq!(ids.id(IdClass::Group, b"a\0b"), None);
         }
     }
 

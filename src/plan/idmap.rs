@@ -15,6 +15,13 @@ pub enum IdClass {
     Group,
 }
 
+impl IdClass {
+    /// Returns the class of the ids that a flag for groups marks.
+    pub fn of(is_group: bool) -> IdClass {
+        if is_group { IdClass::Group } else { IdClass::User }
+    }
+}
+
 /// User and group names on both sides. In a local copy both sides are the same.
 pub trait IdNames {
     /// Returns the sender's name for an id. Not called for 0, and never under `--numeric-ids`.

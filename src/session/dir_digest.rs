@@ -10,6 +10,7 @@ use crate::fs::ids::Ids;
 use crate::options::{Options, PeerLinks};
 use crate::path::RelPath;
 use crate::plan::Compared;
+use crate::plan::idmap::IdClass;
 use crate::plan::quick_check::examined_time;
 use crate::plan::safelink;
 use crate::proto::message::DIGEST_LEN_BYTES;
@@ -80,10 +81,10 @@ impl Digester<'_> {
             put_number(text, u64::from(time.nanos));
         }
         if owner && self.owners {
-            self.put_id(text, entry.uid, |id| self.ids.user_name(id), |name| self.ids.user_id(name));
+            self.put_id(text, IdClass::User, entry.uid);
         }
         if group {
-            self.put_id(text, entry.gid, |id| self.ids.group_name(id), |name| self.ids.group_id(name));
+            self.put_id(text, IdClass::Group, entry.gid);
         }
         if kind == Kind::Symlink {
             put_bytes(text, entry.target());
@@ -111,18 +112,12 @@ impl Digester<'_> {
 
     /// Adds an id by its name if that name maps back to the id. Id 0 is the same everywhere, so it is added as a
     /// number.
-    fn put_id<N: AsRef<[u8]>>(
-        &self,
-        text: &mut Vec<u8>,
-        id: u32,
-        name: impl Fn(u32) -> Option<N>,
-        named: impl Fn(&[u8]) -> Option<u32>,
-    ) {
-        let known = || name(id).filter(|name| named(name.as_ref()) == Some(id));
+    fn put_id(&self, text: &mut Vec<u8>, class: IdClass, id: u32) {
+        let known = || self.ids.name(class, id).filter(|name| self.ids.id(class, name) == Some(id));
         match if id == 0 || self.options.preserve.numeric_ids { None } else { known() } {
             Some(name) => {
                 text.push(b'n');
-                put_bytes(text, name.as_ref());
+                put_bytes(text, &name);
             }
             None => {
                 text.push(b'#');

@@ -5,6 +5,7 @@ use crate::cmd::input_files;
 use crate::filter::{ModuleRules, Parsed, split_rules};
 use crate::fs::{charset, ids, sandbox, sys};
 use crate::options::RuleArg;
+use crate::plan::idmap::IdClass;
 use crate::report::event::errno_words;
 use crate::report::final_error;
 use crate::rsyncd::config::Module;
@@ -181,11 +182,11 @@ impl Ids {
     }
 
     fn user(&self, name: &[u8]) -> Option<u32> {
-        number(name).or_else(|| self.0.user_id(name))
+        number(name).or_else(|| self.0.id(IdClass::User, name))
     }
 
     fn group(&self, name: &[u8]) -> Option<u32> {
-        number(name).or_else(|| self.0.group_id(name))
+        number(name).or_else(|| self.0.id(IdClass::Group, name))
     }
 }
 

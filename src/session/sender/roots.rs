@@ -4,6 +4,7 @@ use crate::flist::{DirList, Entry};
 use crate::fs::acl;
 use crate::fs::ids::Ids;
 use crate::path::RelPath;
+use crate::plan::idmap::IdClass;
 use crate::proto::limits::LINES_MAX;
 use crate::proto::{IdName, Roots};
 use crate::report::event::{Problem, Weight};
@@ -116,8 +117,7 @@ impl SentNames<'_> {
             if !self.is_on || id == 0 || !self.sent.insert((is_group, id)) {
                 continue;
             }
-            let name = if is_group { self.ids.group_name(id) } else { self.ids.user_name(id) };
-            if let Some(name) = name {
+            if let Some(name) = self.ids.name(IdClass::of(is_group), id) {
                 names.push(IdName { is_group, id, name: name.to_vec() });
             }
         }

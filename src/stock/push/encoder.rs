@@ -9,6 +9,7 @@ use crate::fs::ids::Ids;
 use crate::fs::{charset, sys};
 use crate::options::{Checksum, Options, Recurse};
 use crate::path::{self, RelPath};
+use crate::plan::idmap::IdClass;
 use crate::proto::rsync::attributes::encode_xattr_answer;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
@@ -714,7 +715,7 @@ impl Encoder for PushEncoder {
 /// Returns the names of user and group 0, which listings leave out.
 fn names_of_root(numeric_ids: bool) -> HashMap<(bool, u32), Vec<u8>> {
     let ids = Ids::new();
-    let names = [(false, ids.user_name(0)), (true, ids.group_name(0))];
+    let names = [(false, ids.name(IdClass::User, 0)), (true, ids.name(IdClass::Group, 0))];
     let names = names.into_iter().filter_map(|(is_group, name)| Some(((is_group, 0), name?.to_vec())));
     if numeric_ids { HashMap::new() } else { names.collect() }
 }
