@@ -17,7 +17,7 @@ fn row(first: &[&str]) -> Vec<&'static str> {
 
 #[test]
 fn specification_lists_kinds_and_their_limits() {
-    for kind in &ROWS {
+    for kind in ROWS {
         let cells = row(&[&kind.number.to_string(), kind.name]);
         let longest = match cells[4] {
             "OPENING_MAX_BYTES" => OPENING_MAX_BYTES,
@@ -45,7 +45,7 @@ fn specification_lists_windows() {
     }
     let mut messages = super::golden::table();
     messages.sort_by_key(|(name, ..)| name.len());
-    for kind in &ROWS {
+    for kind in ROWS {
         let (_, message, _) =
             messages.iter().find(|(name, ..)| name.starts_with(kind.name)).expect("every kind has a golden message");
         let stated = row(&[&kind.number.to_string(), kind.name])[3];
