@@ -58,20 +58,8 @@ pub struct GivenMap {
     pub text: Vec<u8>,
 }
 
-/// A man page of section 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManPage {
-    /// sparsync(1): copies.
-    Sparsync,
-    /// sparsync-enroll(1)
-    Enroll,
-    /// sparsync-server(1)
-    Server,
-    /// sparsync-bench(1)
-    Bench,
-    /// sparsync-doctor(1)
-    Doctor,
-}
+/// The man pages of section 1: that of copies, and those of the subcommands.
+pub const MAN_PAGES: [&str; 5] = ["sparsync", "bench", "doctor", "enroll", "server"];
 
 /// A shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +81,8 @@ pub enum PrintRequest {
     InfoHelp,
     /// `--debug=help`
     DebugHelp,
-    /// `--man`
-    Man(ManPage),
+    /// `--man`: one of [`MAN_PAGES`].
+    Man(&'static str),
     /// `--completions`
     Completions(Shell),
 }

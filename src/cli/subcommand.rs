@@ -20,7 +20,7 @@ pub use command::{
     Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Install, MEMORY_MIN_BYTES, NewGrant, RemoteHost,
     Rights, Server, ServerAction, Session, Shape, Start, Verb, is_owner,
 };
-pub use pages::{Page, help_pages};
+pub use pages::{PAGES, page};
 
 use crate::error::{Error, Result};
 use pages::{ACTIONS, page_of};
@@ -54,8 +54,8 @@ enum Recognized<'a> {
     Doctor(&'a [OsString]),
     /// `bench`, with the arguments after it.
     Bench(&'a [OsString]),
-    /// A page of help.
-    Help(Page),
+    /// A page of help; see [`Verb::Help`].
+    Help(Option<&'static str>),
     /// Probably a misspelling of this subcommand.
     Misspelled(String),
 }
@@ -96,16 +96,18 @@ fn recognize<'a>(program: &OsStr, args: &'a [OsString]) -> Option<Recognized<'a>
             Some(Recognized::Bench(rest))
         }
         "help" => match rest {
-            [] => Some(Recognized::Help(Page::All)),
-            [verb, action, ..] if verb == "server" => Some(Recognized::Help(page_of(action.to_str()))),
-            [verb] if verb == "server" => Some(Recognized::Help(Page::Server)),
-            [verb, ..] if verb == "enroll" => Some(Recognized::Help(Page::Enroll)),
-            [verb, ..] if verb == "doctor" => Some(Recognized::Help(Page::Doctor)),
-            [verb, ..] if verb == "bench" => Some(Recognized::Help(Page::Bench)),
+            [] => Some(Recognized::Help(None)),
+            [verb, rest @ ..] if verb == "server" => {
+                Some(Recognized::Help(Some(page_of(rest.first().and_then(|action| action.to_str())))))
+            }
             [word, ..] => {
                 let word = word.to_str().filter(|word| !is_path(word))?;
+                let others = ["enroll", "doctor", "bench"];
+                if let Some(verb) = others.into_iter().find(|verb| *verb == word) {
+                    return Some(Recognized::Help(Some(verb)));
+                }
                 let is_action = ACTIONS.contains(&word) && rest.len() == 1;
-                let verb = ["server", "enroll", "doctor", "bench"].into_iter().find(|verb| distance(word, verb) <= 2);
+                let verb = std::iter::once("server").chain(others).find(|verb| distance(word, verb) <= 2);
                 let meant = verb.map(str::to_owned).or(is_action.then(|| format!("server {word}")))?;
                 Some(Recognized::Misspelled(format!("help {meant}")))
             }

@@ -89,7 +89,9 @@ pub fn run(env: &mut Env) -> Exit {
             }
             _ => return run_copy(env, *wanted),
         },
-        Ok(Request::Verb(Verb::Help(page))) => write_text(&mut env.stdout, page.text(cli::help_text).as_bytes()),
+        Ok(Request::Verb(Verb::Help(page))) => {
+            write_text(&mut env.stdout, cli::subcommand::page(page, cli::help_text).as_bytes())
+        }
         Ok(Request::Verb(Verb::Server(server))) => return server_cli::run(env, *server),
         Ok(Request::Verb(Verb::Doctor(wanted))) => match doctor::run(env, &wanted) {
             Ok(exit) => return exit,

@@ -24,9 +24,9 @@ pub fn completions(shell: Shell) -> String {
 fn commands() -> Vec<Command> {
     let copy = flags::all().filter(|flag| flag.support != Support::ServerSide).flat_map(of_flag).collect();
     let copy = Command { name: String::new(), help: String::new(), options: copy };
-    let others = subcommand::help_pages().into_iter().map(|(name, text)| {
+    let others = subcommand::PAGES.into_iter().map(|(name, text)| {
         let page = HelpPage::parse(text);
-        Command { name, help: short(page.summary), options: page.options().map(of_entry).collect() }
+        Command { name: name.to_owned(), help: short(page.summary), options: page.options().map(of_entry).collect() }
     });
     std::iter::once(copy).chain(others).collect()
 }

@@ -3,7 +3,6 @@
 use super::help::{OPERANDS, names};
 use super::help_page::{Block, HelpPage};
 use super::version::VERSION;
-use crate::cli::args::ManPage;
 use crate::cli::flag::{Flag, Support};
 use crate::cli::flags;
 use crate::cli::subcommand;
@@ -12,15 +11,12 @@ use crate::exit::Exit;
 /// The date in the footer: the last change of these texts.
 const DATE: &str = "2026-11-23";
 
-/// Returns a man page.
-pub fn man_page(page: ManPage) -> String {
+/// Returns one of [`crate::cli::args::MAN_PAGES`].
+pub fn man_page(page: &str) -> String {
     let mut out = Roff(String::new());
     match page {
-        ManPage::Sparsync => sparsync(&mut out),
-        ManPage::Enroll => single(&mut out, "enroll"),
-        ManPage::Bench => single(&mut out, "bench"),
-        ManPage::Doctor => single(&mut out, "doctor"),
-        ManPage::Server => {
+        "sparsync" => sparsync(&mut out),
+        "server" => {
             let pages = pages_of("server");
             out.begin("sparsync-server", &pages[0].1);
             out.sections(&pages[0].1, "SH");
@@ -33,6 +29,7 @@ pub fn man_page(page: ManPage) -> String {
             out.examples(&pages);
             out.see_also(&["sparsync(1)", "sparsync-enroll(1)", "systemctl(1)", "journalctl(1)"]);
         }
+        subcommand => single(&mut out, subcommand),
     }
     out.0
 }
@@ -47,8 +44,8 @@ fn single(out: &mut Roff, subcommand: &str) {
 }
 
 /// Returns the help pages of a subcommand and of its actions.
-fn pages_of(subcommand: &str) -> Vec<(String, HelpPage)> {
-    let pages = subcommand::help_pages().into_iter().filter(|(name, _)| name.split(' ').next() == Some(subcommand));
+fn pages_of(subcommand: &str) -> Vec<(&'static str, HelpPage)> {
+    let pages = subcommand::PAGES.into_iter().filter(|(name, _)| name.split(' ').next() == Some(subcommand));
     pages.map(|(name, text)| (name, HelpPage::parse(text))).collect()
 }
 
@@ -189,7 +186,7 @@ impl Roff {
         }
     }
 
-    fn examples(&mut self, pages: &[(String, HelpPage)]) {
+    fn examples(&mut self, pages: &[(&str, HelpPage)]) {
         let sections = pages.iter().flat_map(|(_, page)| &page.sections);
         let lines = sections.filter(|section| section.title == "EXAMPLES").flat_map(|section| &section.lines);
         self.title("SH", "EXAMPLES");
@@ -273,6 +270,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::MAN_PAGES;
     use crate::cli::doc::help_text;
 
     /// Returns the options that a text names at the start of a line, or below it in a list of names.
@@ -293,20 +291,15 @@ mod tests {
                 before.ends_with(['"', ' ', 'B']) && after.starts_with(['"', ',', '=', '[', '\\', ' '])
             })
         };
-        let page = unescaped(ManPage::Sparsync);
+        let page = unescaped("sparsync");
         let named = options(&help_text());
         assert!(named.len() > 200 && named.iter().any(|name| name == "-z"), "{named:?}");
         for option in named {
             assert!(has(&page, &option), "{option}");
         }
-        for (page, verb) in [
-            (ManPage::Enroll, "enroll"),
-            (ManPage::Server, "server"),
-            (ManPage::Doctor, "doctor"),
-            (ManPage::Bench, "bench"),
-        ] {
-            let page = unescaped(page);
-            for (name, text) in subcommand::help_pages().into_iter().filter(|(name, _)| name.starts_with(verb)) {
+        for verb in &MAN_PAGES[1..] {
+            let page = unescaped(verb);
+            for (name, text) in subcommand::PAGES.into_iter().filter(|(name, _)| name.starts_with(verb)) {
                 let named = options(text);
                 assert!(named.iter().any(|name| name == "--help"), "{name}");
                 for option in named {
@@ -328,8 +321,7 @@ mod tests {
 
     #[test]
     fn pages_are_ascii() {
-        for page in [ManPage::Sparsync, ManPage::Enroll, ManPage::Server, ManPage::Doctor, ManPage::Bench].map(man_page)
-        {
+        for page in MAN_PAGES.map(man_page) {
             assert!(page.is_ascii(), "{:?}", page.lines().find(|line| !line.is_ascii()));
         }
     }

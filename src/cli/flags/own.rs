@@ -1,6 +1,6 @@
 //! Options that rsync does not have.
 
-use crate::cli::args::{ManPage, PrintRequest, Shell};
+use crate::cli::args::{MAN_PAGES, PrintRequest, Shell};
 use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
@@ -66,23 +66,18 @@ pub const FLAGS: &[Flag] = &[
         arity: Arity::Optional("PAGE"),
         help: "print the man page of sparsync or a command",
         man: "The page is in roff format. `sparsync --man | man -l -` displays it.",
-        words: &["sparsync", "bench", "doctor", "enroll", "server"],
+        words: &MAN_PAGES,
         effect: Effect::Argument(|args, given| {
-            args.print = Some(PrintRequest::Man(match given.value {
-                b"" | b"sparsync" => ManPage::Sparsync,
-                b"bench" => ManPage::Bench,
-                b"doctor" => ManPage::Doctor,
-                b"enroll" => ManPage::Enroll,
-                b"server" => ManPage::Server,
-                other => {
-                    args.own_option_is_invalid = true;
-                    let other = other.escape_ascii();
-                    let words = format!(
-                        "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll or server"
-                    );
-                    return Err(Error::usage(words));
-                }
-            }));
+            let wanted = if given.value.is_empty() { b"sparsync" } else { given.value };
+            let Some(page) = MAN_PAGES.into_iter().find(|page| page.as_bytes() == wanted) else {
+                args.own_option_is_invalid = true;
+                let other = wanted.escape_ascii();
+                let words = format!(
+                    "sparsync: invalid --man value `{other}`: expected sparsync, bench, doctor, enroll or server"
+                );
+                return Err(Error::usage(words));
+            };
+            args.print = Some(PrintRequest::Man(page));
             Ok(())
         }),
         ..Flag::LOCAL

@@ -1,7 +1,6 @@
 //! Parses the arguments of `bench`.
 
 use super::command::{Bench, BenchTrees, Shape, Verb};
-use super::pages::Page;
 use super::word_reader::{Argument, WordReader};
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
@@ -19,7 +18,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let (mut repeats, mut cold, mut json, mut svg) = (REPEATS, false, false, None);
     while let Some(word) = words.word()? {
         let name = match word {
-            Argument::Short('h') => return Ok(Verb::Help(Page::Bench)),
+            Argument::Short('h') => return Ok(Verb::Help(Some("bench"))),
             Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
             Argument::Long(name) => name,
             Argument::Value(operand) => {
@@ -28,7 +27,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             }
         };
         match name.as_str() {
-            "help" => return Ok(Verb::Help(Page::Bench)),
+            "help" => return Ok(Verb::Help(Some("bench"))),
             "json" => json = true,
             "cold" => cold = true,
             "svg" => svg = Some(words.value("--svg")?.into_vec()),

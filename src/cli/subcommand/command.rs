@@ -1,7 +1,5 @@
 //! What a subcommand requests, as values.
 
-use super::pages::Page;
-
 /// The least memory that a server can be limited to, in bytes: enough for a few sessions.
 pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// The default port of a server, for both UDP and TCP.
@@ -18,8 +16,8 @@ pub enum Verb {
     Doctor(Box<Doctor>),
     /// `sparsync bench ...`.
     Bench(Box<Bench>),
-    /// Prints this page, exit 0.
-    Help(Page),
+    /// Prints the page of this name, exit 0. `None`: the help of the whole program.
+    Help(Option<&'static str>),
 }
 
 /// An action on a server, here or on a host.

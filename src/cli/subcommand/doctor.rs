@@ -1,7 +1,6 @@
 //! Parses the arguments of `doctor`.
 
 use super::command::{Doctor, RemoteHost, Verb};
-use super::pages::Page;
 use super::word_reader::{Argument, WordReader};
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +11,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let (mut shell, mut program) = (Vec::new(), None);
     while let Some(word) = words.word()? {
         let name = match word {
-            Argument::Short('h') => return Ok(Verb::Help(Page::Doctor)),
+            Argument::Short('h') => return Ok(Verb::Help(Some("doctor"))),
             Argument::Short('e') => "rsh".to_owned(),
             Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
             Argument::Long(name) => name,
@@ -26,7 +25,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             }
         };
         match name.as_str() {
-            "help" => return Ok(Verb::Help(Page::Doctor)),
+            "help" => return Ok(Verb::Help(Some("doctor"))),
             "json" => json = true,
             "path" => path = Some(words.value("--path")?.into_vec()),
             "rsh" => shell = words.shell()?,

@@ -1,7 +1,6 @@
 //! Parses the arguments of `enroll`.
 
 use super::command::{Enroll, EnrollHost, RemoteHost, Rights, Verb};
-use super::pages::Page;
 use super::word_reader::{Argument, RIGHTS, WordReader};
 use crate::error::Result;
 use std::os::unix::ffi::OsStringExt;
@@ -23,7 +22,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     };
     while let Some(word) = words.word()? {
         let name = match word {
-            Argument::Short('h') => return Ok(Verb::Help(Page::Enroll)),
+            Argument::Short('h') => return Ok(Verb::Help(Some("enroll"))),
             Argument::Short('e') => "rsh".to_owned(),
             Argument::Short('n') => "dry-run".to_owned(),
             Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
@@ -38,7 +37,7 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
             }
         };
         match name.as_str() {
-            "help" => return Ok(Verb::Help(Page::Enroll)),
+            "help" => return Ok(Verb::Help(Some("enroll"))),
             "list" => list = true,
             "json" => json = true,
             "revoke" => revoke = Some(words.text("--revoke")?),

@@ -7,53 +7,38 @@
 pub const ACTIONS: [&str; 12] =
     ["start", "stop", "restart", "status", "metrics", "install", "grants", "grant", "revoke", "pin", "session", "pipe"];
 
-/// A page of help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Page {
-    /// The help of the whole program.
-    All,
-    /// The help of `server`.
-    Server,
-    /// The help of this action of `server`.
-    Action(&'static str),
-    /// The help of `enroll`.
-    Enroll,
-    /// The help of `doctor`.
-    Doctor,
-    /// The help of `bench`.
-    Bench,
+/// The subcommands that users need, and the actions of `server`, with their help.
+pub const PAGES: [(&str, &str); 14] = [
+    ("bench", BENCH),
+    ("doctor", DOCTOR),
+    ("enroll", ENROLL),
+    ("server", SERVER),
+    ("server start", START),
+    ("server stop", STOP),
+    ("server restart", RESTART),
+    ("server status", STATUS),
+    ("server metrics", METRICS),
+    ("server install", INSTALL),
+    ("server grants", GRANTS),
+    ("server grant", GRANT),
+    ("server revoke", REVOKE),
+    ("server pin", PIN),
+];
+
+/// Returns the name of the page of an action of `server`; that of `server` itself if the action has none of its own.
+pub fn page_of(action: Option<&str>) -> &'static str {
+    let is_it = |name: &&str| name.strip_prefix("server ").is_some_and(|known| action == Some(known));
+    PAGES.into_iter().map(|(name, _)| name).find(is_it).unwrap_or("server")
 }
 
-impl Page {
-    /// Returns the text of the page. `all` creates the help of the whole program.
-    pub fn text(self, all: impl FnOnce() -> String) -> String {
-        match self {
-            Page::All => all(),
-            Page::Server => SERVER.to_owned(),
-            Page::Action(action) => self::action(action).to_owned(),
-            Page::Enroll => ENROLL.to_owned(),
-            Page::Doctor => DOCTOR.to_owned(),
-            Page::Bench => BENCH.to_owned(),
-        }
-    }
-}
-
-/// Returns the help of this action of `server`; that of `server` if it has none of its own.
-pub fn page_of(action: Option<&str>) -> Page {
-    let known = ACTIONS.into_iter().find(|known| action == Some(known) && !self::action(known).is_empty());
-    known.map_or(Page::Server, Page::Action)
-}
-
-/// Returns every subcommand that users need, such as `server start`, with its help.
-pub fn help_pages() -> Vec<(String, &'static str)> {
-    let actions = ACTIONS.into_iter().map(|action| (format!("server {action}"), self::action(action)));
-    let first = [("bench", BENCH), ("doctor", DOCTOR), ("enroll", ENROLL), ("server", SERVER)];
-    let first = first.map(|(name, text)| (name.to_owned(), text));
-    first.into_iter().chain(actions).filter(|(_, text)| !text.is_empty()).collect()
+/// Returns the text of a page; `None`: the help of the whole program, which `all` creates.
+pub fn page(name: Option<&str>, all: impl FnOnce() -> String) -> String {
+    let text = |name| PAGES.into_iter().find(|(known, _)| *known == name).map(|(_, text)| text.to_owned());
+    name.and_then(text).unwrap_or_else(all)
 }
 
 /// The help of `server`.
-pub const SERVER: &str = "\
+const SERVER: &str = "\
 Manage the server of this account: it accepts QUIC and TLS connections from keys that have a grant.
 
 Usage: sparsync server SUBCOMMAND [OPTION]... [[USER@]HOST]
@@ -92,23 +77,6 @@ FILES
                           the log and the state of a running server
   SPARSYNC_CONFIG_DIR replaces both directories.
 ";
-
-/// Returns the help of an action of `server`; empty for actions that users do not need.
-pub fn action(action: &str) -> &'static str {
-    match action {
-        "start" => START,
-        "stop" => STOP,
-        "restart" => RESTART,
-        "status" => STATUS,
-        "metrics" => METRICS,
-        "install" => INSTALL,
-        "grants" => GRANTS,
-        "grant" => GRANT,
-        "revoke" => REVOKE,
-        "pin" => PIN,
-        _ => "",
-    }
-}
 
 const START: &str = "\
 Start the server of this account in the background.
@@ -326,7 +294,7 @@ EXAMPLES
 ";
 
 /// The help of `enroll`.
-pub const ENROLL: &str = "\
+const ENROLL: &str = "\
 Exchange keys with a host over ssh, so that copies to and from it use QUIC or TLS.
 
 Usage: sparsync enroll [OPTION]... [USER@]HOST
@@ -379,7 +347,7 @@ EXAMPLES
 ";
 
 /// The help of `doctor`.
-pub const DOCTOR: &str = "\
+const DOCTOR: &str = "\
 Check what works on this machine, and with HOST also the ways to that machine.
 
 Usage: sparsync doctor [OPTION]... [[USER@]HOST]
@@ -402,7 +370,7 @@ EXAMPLES
 ";
 
 /// The help of `bench`.
-pub const BENCH: &str = "\
+const BENCH: &str = "\
 Measure how fast a tree is listed or copied on this machine, and what limits the speed.
 
 Usage: sparsync bench scan [OPTION]... PATH

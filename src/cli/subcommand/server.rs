@@ -77,8 +77,8 @@ pub fn read(words: &mut WordReader) -> Result<Verb> {
     let mut got = ServerWords::default();
     while let Some(word) = words.word()? {
         let name = match word {
-            Argument::Long(name) if name == "help" => return Ok(Verb::Help(page_of(got.action()))),
-            Argument::Short('h') => return Ok(Verb::Help(page_of(got.action()))),
+            Argument::Long(name) if name == "help" => return Ok(Verb::Help(Some(page_of(got.action())))),
+            Argument::Short('h') => return Ok(Verb::Help(Some(page_of(got.action())))),
             Argument::Short('e') => "rsh".to_owned(),
             Argument::Short('n') => "dry-run".to_owned(),
             Argument::Short(letter) => return Err(words.wrong(&format!("unknown option -{letter}"))),
