@@ -3,6 +3,9 @@
 //! Arguments name entries of one tree, the transfer. An argument that ends in a slash stands for the content of a
 //! directory, any other for an entry. Under `-R` the whole path is kept, or the part behind `/./`.
 
+mod node_builder;
+
+use self::node_builder::NodeBuilder;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{Chain, Rules, Side, Verdict};
@@ -11,8 +14,7 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::fs::read::Wanted;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
-use crate::fs::trusted_path;
-use crate::fs::{errno, sandbox};
+use crate::fs::{errno, sandbox, trusted_path};
 use crate::options::select::MissingArgs;
 use crate::options::{LinkOwners, Recurse, Select};
 use crate::path::{self, RelPath};
@@ -27,7 +29,7 @@ use crate::walk::run_context::Terms;
 use crate::walk::source_dir::{Base, BaseRoot, enter};
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::Since;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -201,116 +203,6 @@ pub struct Gatherer<'a> {
     absent: BTreeSet<Vec<u8>>,
     /// The prefix that is removed from paths for `%f`: the directory that the names of `--files-from` are relative to.
     unshown: Vec<u8>,
-}
-
-#[derive(Default)]
-struct NodeBuilder {
-    children: BTreeMap<Vec<u8>, NodeBuilder>,
-    all: Vec<(Arc<Base>, RelPath, bool, usize)>,
-    named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
-    /// Where `named` has each base, which has only one path for a place in the tree.
-    named_at: HashMap<*const Base, usize>,
-}
-
-impl NodeBuilder {
-    fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
-        let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
-            self.named.push((base.clone(), dir.clone(), Vec::new()));
-            self.named.len() - 1
-        });
-        self.named[at].2.push(named);
-    }
-
-    /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
-    /// `counts` gets a directory's depth and whether it was named before, and returns whether the list counts it once
-    /// more.
-    fn imply(
-        &mut self,
-        (base, argument): (&Arc<Base>, usize),
-        leading: &[Vec<u8>],
-        counts: impl Fn(usize, bool) -> bool,
-    ) -> (&mut NodeBuilder, RelPath) {
-        let mut node = self;
-        let mut dir = RelPath::root();
-        for (depth, part) in leading.iter().enumerate() {
-            node.name(
-                base,
-                &dir,
-                NamedEntry {
-                    name: part.clone(),
-                    renamed: None,
-                    content: NamedContent::None,
-                    rules: None,
-                    implied: true,
-                    followed: true,
-                    times: u64::from(counts(depth, node.children.contains_key(part))),
-                    content_arguments: Vec::new(),
-                    argument,
-                },
-            );
-            node = node.children.entry(part.clone()).or_default();
-            dir = dir.join(part);
-        }
-        (node, dir)
-    }
-
-    /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
-    fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
-        let Some((first, rest)) = parts.split_first() else { return false };
-        let is_last = rest.is_empty();
-        let in_whole = |(base, dir, below, _): &(Arc<Base>, RelPath, bool, usize)| {
-            (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
-        };
-        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<NamedEntry>)| {
-            names.iter().filter(|named| named.name == *first).any(|named| {
-                is_last
-                    || named.content == NamedContent::Full
-                        && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
-            })
-        };
-        let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
-        self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
-    }
-
-    fn build(self) -> Node {
-        let mut all: Vec<(Arc<Base>, RelPath, bool, Vec<usize>)> = Vec::new();
-        let mut known = HashMap::new();
-        for (base, dir, below, argument) in self.all {
-            let at = *known.entry(Arc::as_ptr(&base)).or_insert(all.len());
-            match all.get_mut(at) {
-                Some((_, _, _, arguments)) => arguments.push(argument),
-                None => all.push((base, dir, below, vec![argument])),
-            }
-        }
-        let all = all
-            .into_iter()
-            .map(|(base, dir, below, arguments)| (base, dir, Listing::All { below, arguments: arguments.into() }));
-        let named = self.named.into_iter().map(|(base, dir, mut names)| {
-            // Merge entries that were named more than once.
-            names.sort_by(|a, b| {
-                a.name
-                    .cmp(&b.name)
-                    .then((a.content as u8).cmp(&(b.content as u8)).reverse())
-                    .then(a.implied.cmp(&b.implied))
-            });
-            names.dedup_by(|b, a| {
-                let same = a.name == b.name;
-                a.implied &= b.implied || !same;
-                a.followed |= b.followed && same;
-                if same {
-                    a.times += b.times;
-                    a.content_arguments.append(&mut b.content_arguments);
-                    a.argument = a.argument.min(b.argument);
-                }
-                same
-            });
-            (base, dir, Listing::Named(Arc::new(names)))
-        });
-        Node {
-            origins: all.chain(named).collect(),
-            children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
-        }
-    }
 }
 
 impl<'a> Gatherer<'a> {

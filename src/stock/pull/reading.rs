@@ -1,28 +1,27 @@
 //! The lists and contents that a stock rsync sends, as messages of a sender.
 
+mod items;
+
 use super::lists::{Listing, Slot, SortedList, entry_of, len_of, number_links};
-use super::{List, ListingIndex, PullIntake, Sent, take_requested, unread, unsent};
-use crate::digest;
+use super::{List, ListingIndex, PullIntake, Sent, unsent};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::order::compare_paths;
 use crate::flist::{DirList, Entry, Kind, Xattrs};
 use crate::fs::{charset, sys};
-use crate::options::{Compression, Recurse};
+use crate::options::Recurse;
 use crate::path::RelPath;
 use crate::plan;
-use crate::proto::rsync::attributes::{IdsWithName, decode_xattr_answer};
+use crate::proto::rsync::attributes::IdsWithName;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::VERSIONS;
-use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::limits::XATTRS_MAX;
 use crate::proto::rsync::mux::{Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{Deletions, Stats};
-use crate::proto::rsync::tokens::{self, Token, TokenDecoder};
-use crate::proto::{Class, DirId, IdName, Lane, Message, Roots, SubdirFlags};
+use crate::proto::rsync::tokens::TokenDecoder;
+use crate::proto::{Class, DirId, IdName, Message, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
 use crate::session::connection::{Connection, MessageHandler};
@@ -30,7 +29,7 @@ use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use crate::stock::controls::Controls;
 use crate::stock::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -645,100 +644,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let message = Message::Dir(Box::new(listing.message));
         self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
     }
-
-    /// Reads the requested values of extended attributes of an entry.
-    fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
-        let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
-        let requested = requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
-        let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
-        let mut shared = self.intake.shared.lock();
-        let came = values.iter().map(|(number, _)| number);
-        match &mut shared.served {
-            Some(served) => served.take_xattrs(&requested, came)?,
-            None if came.eq(&requested.1) => {}
-            None => return Err(violation("other extended attributes than those requested")),
-        }
-        drop(shared);
-        self.xattrs_bytes += values.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
-        if self.xattrs_bytes > self.max_alloc_bytes() {
-            return Err(self.lists_too_long());
-        }
-        self.intake.inbox.store_xattrs(requested.0, values);
-        // Only now, because a thread may wait for that.
-        self.intake.shared.lock().end_xattr_request(index);
-        self.intake.inbox.wake();
-        Ok(())
-    }
-
-    /// Reads an item: the content of a requested file, or requested values of extended attributes.
-    fn item(&mut self, index: i32) -> decode_error::Result<()> {
-        let protocol = self.intake.terms.protocol;
-        let head = ItemHead::decode(self.input, protocol)?;
-        let is_served = self.intake.reports_items();
-        if !is_served && head.flags == ItemFlags::REPORT_XATTR {
-            return self.requested_xattrs(index);
-        }
-        let is_dry = self.intake.options.dry_run;
-        let has_xattrs = self.intake.shared.lock().served.as_ref().is_some_and(|served| served.has_xattrs);
-        let has_shortcut = self.intake.terms.has_xattr_shortcut();
-        if has_xattrs && head.has_xattrs(has_shortcut) {
-            self.requested_xattrs(index)?;
-        }
-        let has_content = head.flags.has(ItemFlags::TRANSFER) && (!is_dry || self.intake.is_left);
-        if !has_content {
-            self.answered(Sent::Probe(index))?;
-            return match &mut self.intake.shared.lock().served {
-                Some(served) => served.take_returned(index),
-                None if protocol == 29 => Ok(()),
-                None => Err(violation("an item without content")),
-            };
-        }
-        let begin_bytes = self.input.read_bytes();
-        let sums = SumHead::decode(self.input, protocol)?;
-        if is_dry {
-            // Only the batch file gets the content.
-            tokens::skip(self.input, self.intake.terms.compression != Compression::No)?;
-            self.input.read_exact(&mut vec![0; self.digest_len_bytes])?;
-            return match &mut self.intake.shared.lock().served {
-                Some(served) => served.take_returned(index),
-                None => Err(violation("content that was not requested")),
-            };
-        }
-        self.answered(Sent::Request(index))?;
-        let (file, lane) = take_requested(index, &self.intake.shared)?;
-        self.controls.lock().begin_file();
-        self.pass_on(Message::Begin { file, lane })?;
-        loop {
-            let piece = match self.tokens.next(self.input)? {
-                Token::Literal(data) => Message::Data { lane, data },
-                Token::Block(number) => {
-                    let block = sums.block(number).ok_or_else(|| violation(format!("unknown block {number}")))?;
-                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64, content: Vec::new() }
-                }
-                Token::End => break,
-            };
-            let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
-            self.connection.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
-            self.handler.handle(piece, cost).map_err(|error| self.fail(error))?;
-            sys::note_work();
-        }
-        let mut sum = vec![0; self.digest_len_bytes];
-        self.input.read_exact(&mut sum)?;
-        let digest = digest::padded(&sum);
-        self.intake.inbox.count_moved((lane, file), self.input.read_bytes() - begin_bytes);
-        self.pass_on(Message::End { lane, digest })?;
-        if lane == Lane::Again {
-            self.connection.repeated_has_come();
-        }
-        let unsent_files = self.controls.lock().end_file();
-        let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
-        unsent_files.into_iter().try_for_each(report)?;
-        unread(&self.intake.shared, self.handler).map_err(|error| self.fail(error))
-    }
 }
-
-/// The cost of a range of the basis in the window of its class, in bytes.
-const COPY_COST: u64 = 32;
 
 /// Converts the names of an entry. The error reports one that cannot be expressed in the character set of this machine.
 fn from_wire(entry: &mut FileEntry) -> std::result::Result<(), Problem> {

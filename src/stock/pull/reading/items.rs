@@ -1,0 +1,111 @@
+//! Reads items: the contents of requested files, and requested values of extended attributes.
+
+use super::super::{Sent, take_requested, unread, unsent};
+use super::Reading;
+use crate::digest;
+use crate::fs::sys;
+use crate::options::Compression;
+use crate::proto::rsync::attributes::decode_xattr_answer;
+use crate::proto::rsync::decode_error::{self, violation};
+use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
+use crate::proto::rsync::limits::XATTRS_MAX;
+use crate::proto::rsync::mux::Control;
+use crate::proto::rsync::tokens::{self, Token};
+use crate::proto::{Class, Lane, Message};
+use std::collections::VecDeque;
+use std::io::Read;
+
+/// The cost of a range of the basis in the window of its class, in bytes.
+const COPY_COST: u64 = 32;
+
+impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, H> {
+    /// Reads the requested values of extended attributes of an entry.
+    fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
+        let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
+        let requested = requested.ok_or_else(|| violation(format!("attributes of {index} were not requested")))?;
+        let values = decode_xattr_answer(self.input, XATTRS_MAX)?;
+        let mut shared = self.intake.shared.lock();
+        let came = values.iter().map(|(number, _)| number);
+        match &mut shared.served {
+            Some(served) => served.take_xattrs(&requested, came)?,
+            None if came.eq(&requested.1) => {}
+            None => return Err(violation("other extended attributes than those requested")),
+        }
+        drop(shared);
+        self.xattrs_bytes += values.iter().map(|(_, value)| value.len() as u64).sum::<u64>();
+        if self.xattrs_bytes > self.max_alloc_bytes() {
+            return Err(self.lists_too_long());
+        }
+        self.intake.inbox.store_xattrs(requested.0, values);
+        // Only now, because a thread may wait for that.
+        self.intake.shared.lock().end_xattr_request(index);
+        self.intake.inbox.wake();
+        Ok(())
+    }
+
+    /// Reads an item: the content of a requested file, or requested values of extended attributes.
+    pub(super) fn item(&mut self, index: i32) -> decode_error::Result<()> {
+        let protocol = self.intake.terms.protocol;
+        let head = ItemHead::decode(self.input, protocol)?;
+        let is_served = self.intake.reports_items();
+        if !is_served && head.flags == ItemFlags::REPORT_XATTR {
+            return self.requested_xattrs(index);
+        }
+        let is_dry = self.intake.options.dry_run;
+        let has_xattrs = self.intake.shared.lock().served.as_ref().is_some_and(|served| served.has_xattrs);
+        let has_shortcut = self.intake.terms.has_xattr_shortcut();
+        if has_xattrs && head.has_xattrs(has_shortcut) {
+            self.requested_xattrs(index)?;
+        }
+        let has_content = head.flags.has(ItemFlags::TRANSFER) && (!is_dry || self.intake.is_left);
+        if !has_content {
+            self.answered(Sent::Probe(index))?;
+            return match &mut self.intake.shared.lock().served {
+                Some(served) => served.take_returned(index),
+                None if protocol == 29 => Ok(()),
+                None => Err(violation("an item without content")),
+            };
+        }
+        let begin_bytes = self.input.read_bytes();
+        let sums = SumHead::decode(self.input, protocol)?;
+        if is_dry {
+            // Only the batch file gets the content.
+            tokens::skip(self.input, self.intake.terms.compression != Compression::No)?;
+            self.input.read_exact(&mut vec![0; self.digest_len_bytes])?;
+            return match &mut self.intake.shared.lock().served {
+                Some(served) => served.take_returned(index),
+                None => Err(violation("content that was not requested")),
+            };
+        }
+        self.answered(Sent::Request(index))?;
+        let (file, lane) = take_requested(index, &self.intake.shared)?;
+        self.controls.lock().begin_file();
+        self.pass_on(Message::Begin { file, lane })?;
+        loop {
+            let piece = match self.tokens.next(self.input)? {
+                Token::Literal(data) => Message::Data { lane, data },
+                Token::Block(number) => {
+                    let block = sums.block(number).ok_or_else(|| violation(format!("unknown block {number}")))?;
+                    Message::Copy { lane, offset_bytes: block.0, len_bytes: block.1 as u64, content: Vec::new() }
+                }
+                Token::End => break,
+            };
+            let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
+            self.connection.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
+            self.handler.handle(piece, cost).map_err(|error| self.fail(error))?;
+            sys::note_work();
+        }
+        let mut sum = vec![0; self.digest_len_bytes];
+        self.input.read_exact(&mut sum)?;
+        let digest = digest::padded(&sum);
+        self.intake.inbox.count_moved((lane, file), self.input.read_bytes() - begin_bytes);
+        self.pass_on(Message::End { lane, digest })?;
+        if lane == Lane::Again {
+            self.connection.repeated_has_come();
+        }
+        let unsent_files = self.controls.lock().end_file();
+        let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
+        unsent_files.into_iter().try_for_each(report)?;
+        unread(&self.intake.shared, self.handler).map_err(|error| self.fail(error))
+    }
+}

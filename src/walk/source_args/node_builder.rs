@@ -1,0 +1,119 @@
+//! The tree of the entries that the source arguments name, while they are gathered.
+
+use super::has;
+use crate::path::{self, RelPath};
+use crate::walk::source_dir::Base;
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A directory of the tree, or its root.
+#[derive(Default)]
+pub(super) struct NodeBuilder {
+    children: BTreeMap<Vec<u8>, NodeBuilder>,
+    pub(super) all: Vec<(Arc<Base>, RelPath, bool, usize)>,
+    named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
+    /// Where `named` has each base, which has only one path for a place in the tree.
+    named_at: HashMap<*const Base, usize>,
+}
+
+impl NodeBuilder {
+    pub(super) fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
+        let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
+            self.named.push((base.clone(), dir.clone(), Vec::new()));
+            self.named.len() - 1
+        });
+        self.named[at].2.push(named);
+    }
+
+    /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
+    /// `counts` gets a directory's depth and whether it was named before, and returns whether the list counts it once
+    /// more.
+    pub(super) fn imply(
+        &mut self,
+        (base, argument): (&Arc<Base>, usize),
+        leading: &[Vec<u8>],
+        counts: impl Fn(usize, bool) -> bool,
+    ) -> (&mut NodeBuilder, RelPath) {
+        let mut node = self;
+        let mut dir = RelPath::root();
+        for (depth, part) in leading.iter().enumerate() {
+            node.name(
+                base,
+                &dir,
+                NamedEntry {
+                    name: part.clone(),
+                    renamed: None,
+                    content: NamedContent::None,
+                    rules: None,
+                    implied: true,
+                    followed: true,
+                    times: u64::from(counts(depth, node.children.contains_key(part))),
+                    content_arguments: Vec::new(),
+                    argument,
+                },
+            );
+            node = node.children.entry(part.clone()).or_default();
+            dir = dir.join(part);
+        }
+        (node, dir)
+    }
+
+    /// Whether an argument includes the path `wanted`, of which `parts` are the elements from here on.
+    pub(super) fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
+        let Some((first, rest)) = parts.split_first() else { return false };
+        let is_last = rest.is_empty();
+        let in_whole = |(base, dir, below, _): &(Arc<Base>, RelPath, bool, usize)| {
+            (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+        };
+        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<NamedEntry>)| {
+            names.iter().filter(|named| named.name == *first).any(|named| {
+                is_last
+                    || named.content == NamedContent::Full
+                        && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
+            })
+        };
+        let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
+        self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
+    }
+
+    pub(super) fn build(self) -> Node {
+        let mut all: Vec<(Arc<Base>, RelPath, bool, Vec<usize>)> = Vec::new();
+        let mut known = HashMap::new();
+        for (base, dir, below, argument) in self.all {
+            let at = *known.entry(Arc::as_ptr(&base)).or_insert(all.len());
+            match all.get_mut(at) {
+                Some((_, _, _, arguments)) => arguments.push(argument),
+                None => all.push((base, dir, below, vec![argument])),
+            }
+        }
+        let all = all
+            .into_iter()
+            .map(|(base, dir, below, arguments)| (base, dir, Listing::All { below, arguments: arguments.into() }));
+        let named = self.named.into_iter().map(|(base, dir, mut names)| {
+            // Merge entries that were named more than once.
+            names.sort_by(|a, b| {
+                a.name
+                    .cmp(&b.name)
+                    .then((a.content as u8).cmp(&(b.content as u8)).reverse())
+                    .then(a.implied.cmp(&b.implied))
+            });
+            names.dedup_by(|b, a| {
+                let same = a.name == b.name;
+                a.implied &= b.implied || !same;
+                a.followed |= b.followed && same;
+                if same {
+                    a.times += b.times;
+                    a.content_arguments.append(&mut b.content_arguments);
+                    a.argument = a.argument.min(b.argument);
+                }
+                same
+            });
+            (base, dir, Listing::Named(Arc::new(names)))
+        });
+        Node {
+            origins: all.chain(named).collect(),
+            children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
+        }
+    }
+}
