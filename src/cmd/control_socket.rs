@@ -58,7 +58,7 @@ impl Question {
 
 /// The status of a server. Fields that a server of another version does not send are empty, so that it can still be
 /// restarted with the settings that it has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The version. It is the first field, so that a program finds the line that begins with it.
     pub sparsync: String,
@@ -122,28 +122,7 @@ pub struct Status {
 impl Status {
     /// Returns the status of a server that does not run.
     pub fn down() -> Status {
-        Status {
-            sparsync: env!("CARGO_PKG_VERSION").into(),
-            running: false,
-            pid: 0,
-            pin: None,
-            port: 0,
-            addresses: Vec::new(),
-            uptime_secs: 0,
-            draining: false,
-            supervised: false,
-            memory_bytes: 0,
-            memory_max_bytes: 0,
-            sessions: Vec::new(),
-            sessions_total: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            ended_sessions_ms: None,
-            errors_total: None,
-            rejected_total: None,
-            errors: Vec::new(),
-            daemons: Vec::new(),
-        }
+        Status { sparsync: env!("CARGO_PKG_VERSION").into(), ..Status::default() }
     }
 }
 

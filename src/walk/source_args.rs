@@ -35,6 +35,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// The result of gathering the arguments.
+#[derive(Default)]
 pub struct Gathered {
     /// The tree of named entries, from the transfer's root.
     pub node: Arc<Node>,
@@ -209,19 +210,6 @@ impl<'a> Gatherer<'a> {
     /// Creates a gatherer without arguments. `cwd` is absolute.
     pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
         let (select, cwd, rules) = (&terms.options.select, terms.cwd, terms.rules);
-        let out = Gathered {
-            node: Arc::new(Node::default()),
-            top: None,
-            tops_more: 0,
-            listing_ms: 0,
-            problems: Vec::new(),
-            notes: Vec::new(),
-            single: None,
-            lone_dir: None,
-            whole: Vec::new(),
-            missing: Vec::new(),
-            found: 0,
-        };
         Gatherer {
             select,
             cwd,
@@ -229,7 +217,7 @@ impl<'a> Gatherer<'a> {
             bases: HashMap::new(),
             open_bases_max: sys::share_of_open_files(OPEN_PARTS, OPEN_BASES_MAX).max(1),
             tree: NodeBuilder::default(),
-            out,
+            out: Gathered::default(),
             entries: 0,
             argument: 0,
             led: None,

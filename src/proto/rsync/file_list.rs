@@ -31,7 +31,7 @@ pub enum HardLink {
 }
 
 /// An entry of a list. Fields that the connection does not transfer keep their defaults.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileEntry {
     /// The path relative to the transfer.
     pub path: Vec<u8>,
@@ -80,29 +80,7 @@ pub struct FileEntry {
 impl FileEntry {
     /// Creates an entry with the other fields at their defaults.
     pub fn new(path: impl Into<Vec<u8>>, mode: u32) -> FileEntry {
-        FileEntry {
-            path: path.into(),
-            mode,
-            size: 0,
-            mtime: 0,
-            mtime_nanos: 0,
-            atime: 0,
-            crtime: 0,
-            uid: 0,
-            gid: 0,
-            user: None,
-            group: None,
-            rdev: (0, 0),
-            target: Vec::new(),
-            digest: Vec::new(),
-            hard_link: HardLink::None,
-            access_acl: None,
-            default_acl: None,
-            xattrs: None,
-            is_top_dir: false,
-            has_content: true,
-            is_repeated: false,
-        }
+        FileEntry { path: path.into(), mode, has_content: true, ..FileEntry::default() }
     }
 
     /// Returns the kind of the entry. A mode of an unknown type counts as that of a special file.
