@@ -37,7 +37,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
-use crate::options::algorithm::Algorithm;
+use crate::options::algorithm::{Algorithm, no_common};
 use crate::options::select::MissingArgs;
 use crate::options::{Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, RemoveSource};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
@@ -742,8 +742,7 @@ fn choose<A: Algorithm>(
     let (client, server) = if is_server { (theirs, ours) } else { (ours, theirs) };
     handshake::choose(client, server).ok_or_else(|| {
         let [server, client] = [server, client].map(|list| String::from_utf8_lossy(list).replace('\n', "\\#012"));
-        let words = format!("Failed to negotiate a {what} choice.\nServer list: {server}\nClient list: {client}");
-        Error::new(Exit::Unsupported, words)
+        Error::new(Exit::Unsupported, no_common(what, &server, &client))
     })
 }
 

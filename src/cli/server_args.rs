@@ -47,7 +47,7 @@ pub fn words(args: &Args, options: &Options, push: bool) -> Vec<Vec<u8>> {
     let mut words = WordList { list: vec![letters(args, options, push)], args, options, push };
     words.value(ICONV, options.connect.iconv.as_ref().map(|iconv| &iconv.there[..]));
     words.selection();
-    words.telling();
+    words.output();
     words.limits();
     words.backups_and_sums();
     if push {
@@ -276,7 +276,7 @@ impl WordList<'_> {
         self.word(!args.preserve.devices && args.preserve.specials, "--specials");
     }
 
-    fn telling(&mut self) {
+    fn output(&mut self) {
         let output = &self.options.output;
         let format = if !self.push {
             None

@@ -20,6 +20,17 @@ pub trait Algorithm: Copy + PartialEq + 'static {
     }
 }
 
+/// Returns names as a list of rsync's protocol and messages. An empty list has rsync's word for it.
+pub fn list_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.into_iter().collect();
+    if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
+}
+
+/// Returns rsync's message for lists that have nothing in common. `what`: `checksum` or `compress`.
+pub fn no_common(what: &str, server: &str, client: &str) -> String {
+    format!("Failed to negotiate a {what} choice.\nServer list: {server}\nClient list: {client}")
+}
+
 impl Algorithm for Checksum {
     const ALL: &'static [(Checksum, &'static str)] = &[
         (Checksum::Xxh128, "xxh128"),

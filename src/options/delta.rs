@@ -1,6 +1,6 @@
 //! Whole files or deltas, alternate trees that may already have a file, compression.
 
-use super::algorithm::Algorithm as _;
+use super::algorithm::{Algorithm as _, list_of, no_common};
 
 /// The kind of the alternate destinations; one kind per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,18 +63,14 @@ impl Compress {
     /// Negotiates with a peer that supports certain methods: returns the explicit choice, or the first method that the
     /// peer supports. Fails with rsync's message if there is none.
     pub fn agree(&self, takes: &dyn Fn(Compression) -> bool) -> Result<Option<Compression>, String> {
-        let names = |list: &mut dyn Iterator<Item = Compression>| {
-            let names: Vec<_> = list.map(Compression::name).collect();
-            if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
-        };
         match self.choice {
             Some(Compression::Auto) => {
                 let ours = self.list.as_deref().unwrap_or(&Compression::METHODS);
                 let found = ours.iter().copied().find(|&method| takes(method));
                 found.map(Some).ok_or_else(|| {
-                    let theirs = names(&mut Compression::METHODS.into_iter().filter(|&method| takes(method)));
-                    let own = names(&mut ours.iter().copied());
-                    format!("Failed to negotiate a compress choice.\nServer list: {theirs}\nClient list: {own}")
+                    let theirs = Compression::METHODS.into_iter().filter(|&method| takes(method));
+                    let names = ours.iter().map(|method| method.name());
+                    no_common("compress", &list_of(theirs.map(Compression::name)), &list_of(names))
                 })
             }
             Some(method) if method != Compression::No && !takes(method) => {

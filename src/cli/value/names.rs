@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::options::algorithm::Algorithm as _;
+use crate::options::algorithm::{Algorithm as _, list_of, no_common};
 use crate::options::{Checksum, Checksums, Compression};
 
 /// The arguments of `--checksum-choice`. `xxhash` is an older name of `xxh64`.
@@ -52,16 +52,8 @@ pub fn checksum_list(text: &[u8]) -> Result<Option<Checksum>> {
     match client.iter().find(|(_, sum)| server.iter().any(|(_, other)| other == sum)) {
         Some(&(_, sum)) => Ok(Some(sum)),
         None => {
-            let names = |list: &[(&str, Checksum)]| match list {
-                [] => "INVALID".to_string(),
-                list => list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" "),
-            };
-            let message = format!(
-                "Failed to negotiate a checksum choice.\nServer list: {}\nClient list: {}",
-                names(&server),
-                names(&client)
-            );
-            Err(Error::new(Exit::Unsupported, message).by("sender"))
+            let [server, client] = [&server, &client].map(|list| list_of(list.iter().map(|(name, _)| *name)));
+            Err(Error::new(Exit::Unsupported, no_common("checksum", &server, &client)).by("sender"))
         }
     }
 }

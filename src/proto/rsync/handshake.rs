@@ -4,7 +4,7 @@ use super::decode_error::{Result, violation};
 use super::limits::VSTRING_MAX_BYTES;
 use super::number::{ReadWire as _, WriteWire as _};
 use crate::options::Checksum;
-use crate::options::algorithm::Algorithm;
+use crate::options::algorithm::{Algorithm, list_of};
 use std::io::Read;
 use std::ops::RangeInclusive;
 
@@ -104,10 +104,9 @@ impl Capabilities {
 }
 
 /// Returns the algorithm list of one side. Every peer agrees only if the order is that of [`Algorithm::ALL`], so this
-/// restores it; a client leaves out "none". An empty list has rsync's word for it.
+/// restores it; a client leaves out "none".
 pub fn offer<A: Algorithm>(offered: &[A]) -> String {
-    let names: Vec<_> = A::ALL.iter().filter(|(known, _)| offered.contains(known)).map(|(_, name)| *name).collect();
-    if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }
+    list_of(A::ALL.iter().filter(|(known, _)| offered.contains(known)).map(|(_, name)| *name))
 }
 
 /// Reads the algorithm list of the peer: its names, separated by blanks.

@@ -92,7 +92,7 @@ const SHORTEST: Duration = Duration::from_micros(1);
 const SENT_MAX: usize = 48_000;
 
 /// Congestion control of one path, in one direction.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Control {
     datagram_bytes: u64,
     /// Acknowledged bytes in total, and when the last acknowledgement arrived.
@@ -171,9 +171,10 @@ struct Epoch {
 }
 
 /// Whether the rate still grows (startup).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 enum Growth {
     /// Unknown: no round was limited by the window yet.
+    #[default]
     Unknown,
     /// The rate at its last growth, and the number of rounds since then.
     Grows { rate: f64, flat: u32 },
@@ -222,27 +223,7 @@ struct Bound {
 impl Control {
     /// Creates the control of a path of which only the maximum datagram size is known.
     pub fn new(datagram_bytes: u64) -> Control {
-        Control {
-            datagram_bytes,
-            acked_bytes: 0,
-            acked_at: Duration::ZERO,
-            gathered_until: 0,
-            acked_sent_at: Duration::ZERO,
-            out_bytes: 0,
-            idle_until_bytes: 0,
-            sent: VecDeque::new(),
-            newest: None,
-            round: Round::default(),
-            judged: Judged::default(),
-            epoch: Epoch::default(),
-            rate_before: 0.0,
-            gathered_before: 0.0,
-            gathering: (Duration::ZERO, 0.0),
-            base: None,
-            growth: Growth::Unknown,
-            pause: None,
-            bound: None,
-        }
+        Control { datagram_bytes, ..Control::default() }
     }
 
     /// Sets a new maximum datagram size.

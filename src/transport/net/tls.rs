@@ -542,7 +542,7 @@ impl TlsReader {
         let mut waits = None;
         let mut count = 0;
         loop {
-            self.understand(count)?;
+            self.decrypt(count)?;
             if !self.plain.is_empty() || self.is_over {
                 return Ok(());
             }
@@ -556,7 +556,7 @@ impl TlsReader {
         }
     }
 
-    fn understand(&mut self, count: usize) -> io::Result<()> {
+    fn decrypt(&mut self, count: usize) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         state.check()?;
         let TunnelState { side, incoming, due, is_broken } = &mut *state;
@@ -635,7 +635,10 @@ impl TlsWriter {
         };
         let step = side.run(want, &mut buffers);
         *is_broken = step.is_err();
-        debug_assert!(buffers.plain.is_empty(), "the reader understands all that came before it lets go");
+        debug_assert!(
+            buffers.plain.is_empty(),
+            "the reader decrypts everything that has arrived before it unlocks the state"
+        );
         (*incoming, self.outgoing) = (buffers.incoming, buffers.outgoing);
         drop(state);
         step.map_err(|error| self.shared.lost(&io::Error::other(error.to_string())))?;
