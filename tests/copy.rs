@@ -44,6 +44,14 @@ synctest!(without_recursion_a_source_with_a_slash_is_skipped, |w: World| {
     w.agree(&["-lpti"]).prints("skipping directory .");
 });
 
+synctest!(an_empty_directory_without_recursion, |w: World| {
+    w.source("empty/ file").dest("f");
+    w.agree_paths(&["-di"], &["src/empty/", "no/such"]).exits(3);
+    w.agree_paths(&["-di"], &["src/empty/", "dst/f"]).exits(3);
+    w.agree_paths(&["-di"], &["src/", "dst/f"]).exits(3);
+    w.agree_paths(&["-di"], &["src/empty/", "new"]).exits(0);
+});
+
 synctest!(relative_path_with_dot_marker_needs_recursion, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).prints("skipping directory .");

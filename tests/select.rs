@@ -137,6 +137,20 @@ synctest!(stats_count_a_source_named_before_and_after_another, |w: World| {
     w.agree_paths(&["-ai", "--stats"], &["src/d", "src/d", "src2/d", "src2/d", "src/d", "new2"]).exits(0);
 });
 
+synctest!(existing_creates_no_destination_for_an_empty_directory, |w: World| {
+    w.source("excluded empty/");
+    for (options, source) in [
+        (&["-ai", "--exclude=*"][..], "src/"),
+        (&["-ai", "--ignore-existing"], "src/empty/"),
+        (&["-di", "--stats"], "src/empty/"),
+        (&["-ai", "--mkpath", "--delete"], "src/empty/"),
+        (&["-ain"], "src/empty/"),
+    ] {
+        w.agree_paths(&[options, &["--existing"]].concat(), &[source, "new"]).exits(0).never_prints("cd+++++++++");
+    }
+    w.agree_paths(&["-ai", "--existing"], &["src/empty/", "new/"]).prints("cd+++++++++ ./");
+});
+
 synctest!(existing_creates_the_destination, |w: World| {
     w.source("a d/b").agree_paths(&["-rti", "--existing"], &["src/", "new"]).prints("cd+++++++++ ./");
     w.agree_paths(&["-av", "--existing", "--mkpath"], &["src/", "new2/x/"]).exits(0);

@@ -30,7 +30,7 @@ pub struct Facts {
 
 /// The resolved destination.
 pub struct Destination {
-    /// Its top directory; `None` if it does not exist (dry run).
+    /// Its top directory; `None` if it does not exist (dry run, or `--existing` and an empty directory).
     pub root: Option<Root>,
     /// Its absolute path, for messages.
     pub path: Vec<u8>,
@@ -136,6 +136,9 @@ impl Search<'_> {
             if !self.facts.has_top {
                 let renamed = Some(path::file_name(arg).to_vec());
                 return Ok(Destination { renamed, made, ..Destination::at(root, parent_full) });
+            }
+            if terms.options.check.existing_only {
+                return Ok(Destination { made, ..Destination::at(None, self.full.clone()) });
             }
         }
         let exists = mkpath && !is_one && !dry_run;

@@ -49,7 +49,7 @@ pub struct DestWalk<'a> {
     pub wanted: Wanted<'a>,
     /// Print which rule matched (`--debug=FILTER`).
     pub reports_rules: bool,
-    /// The destination's top; `None` if it does not exist (dry run).
+    /// The destination's top; `None` if it does not exist (dry run, or `--existing` and an empty directory).
     pub dest: Option<&'a Root>,
     /// Extra entries may have to be listed.
     pub delete: bool,
@@ -621,8 +621,8 @@ impl DestWalk<'_> {
         existing: Option<&Entry>,
         place: Option<&SourceDir>,
     ) -> (Decision, Vec<Problem>) {
-        // A run creates its root if needed; a dry run reports that options exclude it.
-        let subject = if self.is_dry { Subject::Entry } else { Subject::Included };
+        // Options can exclude a root that was not created.
+        let subject = if self.dest.is_some() { Subject::Included } else { Subject::Entry };
         let decision = plan::decide(source, existing, None, subject, &self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };

@@ -147,8 +147,8 @@ impl Gathered {
 /// Whether no entry of a source directory takes part.
 pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
     use std::os::fd::AsFd;
-    if terms.options.select.recurse != Recurse::Full {
-        return !dir.ends_with(b"/");
+    if terms.options.select.recurse != Recurse::Full && !dir.ends_with(b"/") {
+        return true;
     }
     let Ok(fd) = sys::open_dir_path(dir) else { return true };
     if terms.options.select.open_noatime {
