@@ -449,32 +449,34 @@ impl StockClient<'_> {
     /// `--files-from` in `listed`. From protocol 29 on, a server that sends adds the rules of `-C` itself.
     fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
         let (protocol, framing) = (terms.protocol, Framing::of_client(terms));
-        let Setup { rules: parsed, cvs_home, cvs_env, .. } = &self.client.setup;
-        let of_cvs = match self.client.options.select.cvs_exclude && self.client.setup.server_sends && protocol >= 29 {
+        let Setup { rules: parsed, cvs_home, cvs_env, server_sends, .. } = &self.client.setup;
+        let options = &self.client.options;
+        let of_cvs = match options.select.cvs_exclude {
             true => filter::cvs_rules(cvs_home.as_deref(), cvs_env.as_deref()).len(),
             false => 0,
         };
-        let rules = parsed[..parsed.len() - of_cvs].rsplit(|parsed| matches!(parsed, Parsed::Clear)).next();
-        let rules = rules.unwrap_or_default().iter().filter(|parsed| !matches!(parsed, Parsed::Nothing));
-        let deletes_excluded = self.client.options.delete.excluded;
-        let text_of = |rule: &Parsed| match self.client.setup.server_sends {
+        let given = parsed.len() - of_cvs;
+        let count = if *server_sends && protocol >= 29 { given } else { parsed.len() };
+        let first = parsed[..count].iter().rposition(|parsed| matches!(parsed, Parsed::Clear)).map_or(0, |at| at + 1);
+        let of_partials = options.place.partial_dir.as_deref().map(|dir| [b"-p ", dir].concat());
+        let deletes_excluded = options.delete.excluded;
+        let text_of = |rule: &Parsed| match server_sends {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
-        // A sender need not know whether a rule is perishable.
-        let has_modern = |rule: &WireRule| {
-            let is_perishable = rule.modifiers.contains(&b'p') && protocol < 30;
-            is_perishable && !self.client.setup.server_sends || rule.text(protocol).is_err()
-        };
         // There may be millions of rules, so they are held only once more.
         let (mut out, mut data) = (Vec::new(), Vec::new());
-        for text in rules.filter_map(text_of) {
+        for (at, parsed) in (first..count).zip(&parsed[first..count]) {
+            let Some(text) = text_of(parsed) else { continue };
             let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
             // Before protocol 29, the files of `-C` are read by the client alone.
             if protocol < 29 && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
                 continue;
             }
-            if has_modern(&rule) {
+            // A sender need not know whether a rule is perishable, and the rules of options lose this word.
+            let may_stay = *server_sends || at >= given || of_partials.as_ref() == Some(&text);
+            let is_modern = protocol < 30 && rule.modifiers.contains(&b'p') && !may_stay;
+            if is_modern || rule.text(protocol).is_err() {
                 return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));
             }
             filter_list::encode_rule(&rule, protocol, &mut data).map_err(failed)?;

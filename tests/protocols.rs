@@ -137,3 +137,13 @@ fn both_ends_reject_options_of_later_protocols() {
         }
     }
 }
+
+synctest!(rules_of_options_lose_what_older_protocols_lack, with stock, |w: World| {
+    w.source("a d/x x.o").dest("d/old old old.o .pp/part d/.pp/x d/.~tmp~/x a~").keep_dest();
+    for options in ["--partial-dir=.pp", "--delay-updates", "-C", "-C --partial-dir=d/.pp --exclude=a", "-b --suffix=.o"] {
+        for protocol in ["--protocol=29", "--protocol=28"] {
+            let options: Vec<_> = options.split(' ').chain(["-a", "--delete", protocol]).collect();
+            w.restore_dest().agree(&options).exits(0);
+        }
+    }
+});
