@@ -1,6 +1,6 @@
 //! Connects again after a lost network connection and repeats the run, if that is safe.
 //!
-//! The second attempt plans the run anew and copies what is missing. [`crate::options::repeat`] decides whether a run
+//! The second attempt plans the run anew and copies what is missing. [`crate::options::permits`] decides whether a run
 //! may be repeated. Before the second attempt begins, the server ends the session of the first one. A server that is
 //! being stopped reports it; the run is then repeated over ssh if the route allows ssh.
 
