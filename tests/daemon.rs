@@ -57,13 +57,6 @@ synctest!(failure_and_a_vanished_file, with daemon, |w: World| {
     w.agree_paths(&["-aR", "--delete-missing-args"], &["src/./nope/x", "src/./f", "dst/"]).exits(23);
 });
 
-// rsync's daemon takes the names of the list for absolute ones, so that the files have vanished when it opens them.
-synctest!(vanished_files_permit_later_deletions, with daemon, |w: World| {
-    w.not_pulled_from_own_daemon("it sends the files");
-    w.source("a d/b").dest("d/y").file("list", "a\nd\n").no_dry_run();
-    w.agree(&["-air", "--delete-after", "--files-from=list"]);
-});
-
 synctest!(missing_source, with daemon, |w: World| {
     w.source("a").agree_paths(&["-ai"], &["src/none", "dst/"]).exits(23);
 });

@@ -28,8 +28,8 @@ pub enum PeerRole<'a> {
     Sender {
         /// Called for a file that was requested and will not come.
         unsent: &'a dyn Fn(i32) -> Result<()>,
-        /// Called for a line that reports such a file without its index, with whether the file has vanished.
-        unread: &'a dyn Fn(InFile, bool) -> Result<()>,
+        /// Called for a line that reports such a file without its index: before protocol 30.
+        unread: &'a dyn Fn(InFile) -> Result<()>,
     },
     /// The peer receives. A file is in its place (`--remove-source-files`).
     Receiver(&'a dyn Fn(i32) -> Result<()>),
@@ -99,10 +99,9 @@ impl Controls {
     ) -> Result<()> {
         match (control, role) {
             (Control::Text(tag, text), PeerRole::Sender { unread, .. }) => {
-                let has_vanished = text.starts_with(VANISHED);
-                let is_about_unread = has_vanished || reports_unread(&text);
+                let is_about_unread = reports_unread(&text);
                 self.text(tag, &text, to)?;
-                if is_about_unread { unread(self.is_in_file, has_vanished) } else { Ok(()) }
+                if is_about_unread { unread(self.is_in_file) } else { Ok(()) }
             }
             (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text, to),
             (Control::IoError(bits), PeerRole::Sender { .. }) => {
@@ -202,10 +201,9 @@ impl Controls {
 
 /// Returns whether a line of a sender reports that it cannot read a requested file.
 fn reports_unread(line: &[u8]) -> bool {
-    UNREAD.iter().any(|words| line.windows(words.len()).any(|part| part == *words))
+    line.starts_with(b"file has vanished: ")
+        || UNREAD.iter().any(|words| line.windows(words.len()).any(|part| part == *words))
 }
-
-const VANISHED: &[u8] = b"file has vanished: ";
 
 const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
 

@@ -59,8 +59,6 @@ struct Shared {
     deletes_after: bool,
     /// How many requested files will not come.
     unsent: u64,
-    /// How many files have vanished that were not reported as such yet.
-    vanished: u64,
     /// The sender had no entry, and leaves without reading anything more.
     has_left: bool,
     /// Set if the receiver reports its items to the sender.
@@ -201,9 +199,8 @@ impl Intake for PullIntake<'_> {
         let report_unsent = |index| unsent(index, &self.shared, handler);
         let StockTerms { protocol, compression, .. } = self.terms;
         let tokens = TokenDecoder::new(compression, protocol).map_err(failed)?.deferring();
-        let unread = |is_in_file, has_vanished| {
+        let unread = |is_in_file| {
             self.shared.lock().count_unread();
-            self.shared.lock().vanished += u64::from(has_vanished);
             if is_in_file { Ok(()) } else { unread(&self.shared, handler) }
         };
         let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
@@ -310,16 +307,12 @@ fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
 
 /// Reports that a requested file will not come. The peer has printed the reason.
 ///
-/// Unless the peer has reported a vanished file, it may have been unreadable. Then nothing is deleted after the transfer.
+/// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
 fn unsent(index: i32, shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
-    let mut locked = shared.lock();
-    locked.unsent += 1;
-    locked.end_xattr_request(index);
-    let is_explained = locked.vanished > 0;
-    locked.vanished -= u64::from(is_explained);
-    let weight = if locked.deletes_after && !is_explained { Weight::SourceError } else { Weight::Warning };
-    drop(locked);
+    shared.lock().unsent += 1;
+    shared.lock().end_xattr_request(index);
+    let weight = if shared.lock().deletes_after { Weight::SourceError } else { Weight::Warning };
     let problem = Some(Problem::new("", weight));
     handler.handle(Message::Unsent { file, lane, problem }, 0)
 }
