@@ -385,14 +385,6 @@ synctest!(parent_rule_files_protect_only_the_first_source, |w: World| {
     w.agree_paths(&["-ai", "--delete", "-f: /.rules"], &["one", "two", "dst/"]).prints("*deleting   two/x");
 });
 
-// In a push or locally, the sender reads it all the same.
-synctest!(an_error_in_a_rule_file_for_the_receiver_does_not_concern_a_server, |w: World| {
-    if w.is_pulled() {
-        w.source("d/a d/.m=unknown b").dest("d/x");
-        w.agree(&["-ai", "--delete", "-f:r .m"]).exits(0).prints("*deleting   d/x");
-    }
-});
-
 synctest!(rule_file_adds_a_per_directory_file, |w: World| {
     grown(&w);
     w.build("src", |t| {

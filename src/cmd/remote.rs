@@ -20,7 +20,7 @@ use crate::cli;
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Parsed, Rules, Sides};
+use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
 use crate::options::{ArgStyle, Batch, CheckMode, FilesFrom, Transport};
 use crate::path::RelPath;
@@ -48,7 +48,6 @@ use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::io::{self, Write as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs a copy between this machine and another one.
@@ -640,17 +639,13 @@ impl RemoteCopy {
     ) -> Setup {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
-        // As in rsync, a sending server does not read merge files of the receiver, which may contain errors.
-        let is_for_receiver =
-            |parsed: &Parsed| matches!(parsed, Parsed::Merge(merge) if merge.sides == Sides::Receiver);
-        let is_sent = |parsed: &&Parsed| !self.far.server_sends || !is_for_receiver(parsed);
         // A receiver that reports its own events does not know the sender's paths.
         let wants = Wants { paths: wants.paths && !self.far.server_sends, ..wants };
         Setup {
             server_sends: self.far.server_sends,
             words: self.far.words.clone(),
             remote_words: self.far.remote_words.clone(),
-            rules: Arc::new(rules.parsed.iter().filter(is_sent).cloned().collect()),
+            rules: rules.parsed.clone(),
             cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
             cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
             listed: listed.clone().filter(|_| self.far.server_sends),
