@@ -387,10 +387,7 @@ impl StockClient<'_> {
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
-        // A receiver needs rules only if it deletes.
-        let deletes_all = stock.protocol < 29 && options.delete.excluded;
-        let needs_rules = options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs;
-        let opening = match needs_rules {
+        let opening = match receiver_needs_rules(options, stock.protocol) {
             true => self.opening(None, &stock)?,
             false => Vec::new(),
         };
@@ -490,6 +487,12 @@ impl StockClient<'_> {
         framing.names(&listed.map_or_else(Vec::new, early::encode_names), &mut out);
         Ok(out)
     }
+}
+
+/// Returns whether a client sends rules to a server that receives. It needs them only if it deletes.
+fn receiver_needs_rules(options: &Options, protocol: u8) -> bool {
+    let deletes_all = protocol < 29 && options.delete.excluded;
+    options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs
 }
 
 /// How many bytes of rules are put into frames at a time.

@@ -103,6 +103,15 @@ fn unreadable(w: &World, version: &str) {
         .exits(23);
 }
 
+cases! {
+    deletion_of_excluded_files_28, "28", |w| deletion_of_excluded_files(&w, VERSION);
+    deletion_of_excluded_files_29, "29", |w| deletion_of_excluded_files(&w, VERSION);
+}
+
+fn deletion_of_excluded_files(w: &World, version: &str) {
+    w.source("a x.o d/y").dest("old x.o d/y.o").agree(&["-a", "--delete-excluded", "--exclude=*.o", version]).exits(0);
+}
+
 synctest!(files_before_protocol_29_have_unknown_changes, with stock, |w: World| {
     w.not_pulled("the order of lines depends on time").source(TREE).dest(OLD).agree(&["-ai", "--protocol=28"]);
 });

@@ -3,7 +3,7 @@
 use super::framing::Framing;
 use super::pull::{self, UnchangedDest};
 use super::serve::{Opening, StockServer};
-use super::{StockTerms, early, in_words_of_rsync, older, send};
+use super::{StockTerms, early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -52,9 +52,7 @@ impl StockServer<'_> {
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;
         }
-        // A receiver needs rules only if it deletes.
-        let has_rules = self.options.delete.when.is_some() || self.options.select.prune_empty_dirs;
-        let (Opening { rules, .. }, link) = match has_rules {
+        let (Opening { rules, .. }, link) = match receiver_needs_rules(self.options, stock.protocol) {
             true => self.open(link, stock, false, "Receiver")?,
             false => (Opening::default(), link),
         };
