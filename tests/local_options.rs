@@ -46,6 +46,13 @@ synctest!(protocols_without_items, |w: World| {
     w.restore_dest().alone(&["-aU", "--delete", "--protocol=27"]).exits(0);
 });
 
+// rsync ends with exit 23, but keeps the backup as well.
+synctest!(backup_of_a_file_that_is_sent_twice, |w: World| {
+    w.only_local(LOCAL).source("f*300000").dest("f=other");
+    w.alone(&["-a", "--append-verify", "-b", "--protocol=28"]).exits(0);
+    assert_eq!(std::fs::read(w.tested().join("dst/f~")).unwrap(), b"other");
+});
+
 synctest!(older_protocols_remove_files_with_fractions_of_seconds, |w: World| {
     w.no_dry_run();
     w.only_local(LOCAL);

@@ -479,4 +479,6 @@ pub struct Outcome<'a> {
     pub mark: Option<FileMark>,
     /// The work must be repeated after all first requests.
     pub is_to_repeat: bool,
+    /// The work is done a second time, because the content of the first one was wrong.
+    pub is_repeated: bool,
 }

@@ -34,8 +34,8 @@ pub(super) fn overwrite(
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
     let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
     let mut copy = None;
-    if context.options.place.backup.is_some() && counts {
-        // The file itself must stay, so its content is copied.
+    if context.options.place.backup.is_some() && counts && !out.is_repeated {
+        // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
         let (to, name) = backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
         // The sender may refer to blocks that are overwritten here.
         copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();

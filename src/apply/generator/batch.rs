@@ -26,6 +26,8 @@ pub struct Batch {
     pub(super) tally: Tally,
     /// The work, in order.
     pub(super) work: Vec<Work>,
+    /// The work is done a second time, because the content of the first one was wrong.
+    pub(super) is_repeated: bool,
 }
 
 /// Work that is repeated after all first requests.
@@ -94,6 +96,7 @@ impl Batch {
     pub fn carry_out(self, context: &Context<'_>, applier: &mut ApplierState, out: &mut Outcome<'_>) {
         out.events = self.head;
         out.tally = self.tally;
+        out.is_repeated = self.is_repeated;
         for work in self.work {
             if work.carry_out(context, applier, out).is_break() {
                 return;

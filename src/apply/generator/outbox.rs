@@ -77,12 +77,12 @@ impl<'a> Outbox<'a> {
         } else {
             self.request_content(&work)?;
         }
-        self.queue(work)
+        self.queue(work, false)
     }
 
-    fn queue(&mut self, work: Vec<Work>) -> Result<(), Error> {
+    fn queue(&mut self, work: Vec<Work>, is_repeated: bool) -> Result<(), Error> {
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
-        let batch = Batch { number: self.number, head, tally, work };
+        let batch = Batch { number: self.number, head, tally, work, is_repeated };
         self.number += 1;
         (self.appliers.pace)(self.number);
         self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
@@ -115,7 +115,7 @@ impl<'a> Outbox<'a> {
                             rest.push(step);
                         } else {
                             if self.lines_wait() && !rest.is_empty() {
-                                self.queue(std::mem::take(&mut rest))?;
+                                self.queue(std::mem::take(&mut rest), false)?;
                             }
                             self.request_xattrs_of(&job, &mut rest)?;
                             self.do_now(step)?;
@@ -147,7 +147,7 @@ impl<'a> Outbox<'a> {
             Action::Keep | Action::AskDigest | Action::Refuse(_) | Action::Link | Action::Elsewhere => false,
         };
         let waits = is_reported && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-        if waits && !rest.is_empty() { self.queue(std::mem::take(rest)) } else { Ok(()) }
+        if waits && !rest.is_empty() { self.queue(std::mem::take(rest), false) } else { Ok(()) }
     }
 
     fn is_requested(&self, job: &Job<'_>) -> bool {
@@ -225,7 +225,7 @@ impl<'a> Outbox<'a> {
         let files: Vec<_> = retries.iter().filter_map(Work::file_id).collect();
         if !files.is_empty() {
             wire.end_requests(&files)?;
-            self.queue(retries)?;
+            self.queue(retries, true)?;
         }
         Ok(())
     }
