@@ -886,3 +886,22 @@ fn hostile_sender_is_rejected() {
 synctest!(files_with_fractions_of_seconds_are_removed_by_older_protocols, with stock, |w: World| {
     w.source("a b d/x").no_dry_run().once().agree(&["-a", "--remove-source-files", "--protocol=30"]);
 });
+
+synctest!(merge_files_of_one_side_exclude_themselves, with stock, |w: World| {
+    w.source("a sub/b x.o").file("src/.r", "- *.o\n").file("src/sub/.r", "- b\n");
+    w.dest("old sub/x.o y.o").file("dst/.r", "- q\n").file("dst/sub/.r", "- q\n").keep_dest();
+    for rule in ["--filter=:es .r", "--filter=:er .r", "--filter=:e .r"] {
+        w.restore_dest().stderr_unordered().agree(&["-ai", "--delete", rule]).exits(0);
+    }
+    w.restore_dest().agree(&["-ai", "--delete", "--delete-excluded", "--filter=:es .r"]).exits(0);
+});
+
+synctest!(a_receiving_client_keeps_what_cvs_rules_exclude, with stock, |w: World| kept_by_cvs_rules(&w));
+synctest!(a_receiving_client_keeps_what_cvs_rules_exclude_natively, |w: World| kept_by_cvs_rules(&w));
+
+fn kept_by_cvs_rules(w: &World) {
+    w.source("a d/x d/.cvsignore=*.txt").dest("old x.o d/y.o d/.cvsignore=*.txt d/z.txt core/q").keep_dest();
+    for option in ["--delete", "--delete-after", "--exclude=a"] {
+        w.restore_dest().stderr_unordered().agree(&["-aiC", "--delete-excluded", option]);
+    }
+}

@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules};
+use crate::filter::{self, BadRule, ChainOptions, Merge, ModuleRules, Parsed, Rules, Sides};
 use crate::fs::{sys, trusted_path};
 use crate::options::select::FilesFrom;
 use crate::options::{LinkOwners, Options, RuleArg};
@@ -47,6 +47,18 @@ impl InputFiles {
         let (delete_excluded, from0) = (options.delete.excluded, options.select.from0);
         let chain = ChainOptions { delete_excluded, from0, cvs_home, cvs_env, module, ..ChainOptions::default() };
         Rules::new(parsed, chain)
+    }
+
+    /// Limits the global rules of `-C` to the receiver. A client that receives does so, as rsync: with
+    /// `--delete-excluded`, what they exclude is not deleted.
+    pub fn with_cvs_at_receiver(mut self) -> InputFiles {
+        let of_cvs = filter::cvs_rules(self.cvs_home.as_deref(), self.cvs_env.as_deref()).len();
+        for parsed in Arc::make_mut(&mut self.parsed).iter_mut().rev().take(of_cvs) {
+            if let Parsed::Rule(rule) = parsed {
+                rule.sides = Sides::Receiver;
+            }
+        }
+        self
     }
 }
 

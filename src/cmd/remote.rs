@@ -210,7 +210,15 @@ impl RemoteCopy {
             && self.options.check.mode != CheckMode::Digest;
         // Errors in the rules are reported when they are read again for the session.
         let read = may_look.then(|| input_files::rules(env, &self.options)).and_then(Result::ok)?;
-        Some(read.rules(&self.options))
+        Some(self.own_rules(read))
+    }
+
+    /// Returns the rules in force at the client.
+    fn own_rules(&self, read: input_files::InputFiles) -> Rules {
+        let (select, delete) = (&self.options.select, &self.options.delete);
+        let is_limited = self.far.server_sends && select.cvs_exclude && delete.excluded;
+        let read = if is_limited { read.with_cvs_at_receiver() } else { read };
+        read.rules(&self.options)
     }
 
     /// Guesses what a receiving client can prefetch while it connects: the one transferred directory whose digests the
@@ -429,7 +437,7 @@ impl RemoteCopy {
             options: &self.options,
             support: support(),
             setup: self.setup(rules, listed, wants, profile, paths == Paths::InSetup, env.umask),
-            rules: rules.clone().rules(&self.options),
+            rules: self.own_rules(rules.clone()),
             listed: listed.clone().filter(|_| sends),
             sources: self.sources_at_sender(),
             dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),

@@ -306,6 +306,9 @@ impl Parsed {
             Parsed::Clear | Parsed::Nothing => return None,
         };
         match (self, sides) {
+            (Parsed::Merge(merge), Sides::Receiver) => {
+                merge.own_exclude(Sides::Unsaid).map(|own| Parsed::Rule(own).text())
+            }
             (_, Sides::Receiver) => None,
             (Parsed::Rule(rule), Sides::Unsaid) if deletes_excluded => {
                 Some(Parsed::Rule(Rule { sides: Sides::Sender, ..rule.clone() }).text())
@@ -318,7 +321,10 @@ impl Parsed {
     /// under `--delete-excluded`.
     pub fn text_for_receiver(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
         match self {
-            Parsed::Merge(merge) if merge.sides == Sides::Sender => None,
+            Parsed::Merge(merge) if merge.sides == Sides::Sender => {
+                let own = merge.own_exclude(Sides::Unsaid).filter(|_| !deletes_excluded);
+                own.map(|own| Parsed::Rule(own).text())
+            }
             Parsed::Rule(Rule { sides: Sides::Sender, .. })
             | Parsed::Cvs(Cvs { sides: Sides::Sender, .. })
             | Parsed::Clear
