@@ -20,7 +20,7 @@ pub trait Algorithm: Copy + PartialEq + 'static {
     }
 }
 
-/// Returns names as a list of rsync's protocol and messages. An empty list has rsync's word for it.
+/// Returns names as a list of rsync's protocol and messages. An empty list is `INVALID`, as in rsync.
 pub fn list_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.into_iter().collect();
     if names.is_empty() { "INVALID".to_owned() } else { names.join(" ") }

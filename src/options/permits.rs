@@ -1,4 +1,4 @@
-//! What the options permit besides the plain steps of a run: the shortcuts of a session, and repeating a run after a lost
+//! Which shortcuts the options of a run permit in its session, and whether they permit to repeat the run after a lost
 //! connection.
 //!
 //! This file names every option, so that a new one does not compile until its effect on these has been considered.

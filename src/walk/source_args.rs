@@ -194,7 +194,7 @@ pub struct Gatherer<'a> {
     entered: Option<(Vec<Vec<u8>>, Chain)>,
     /// A name has implied the root.
     has_implied_top: bool,
-    /// It has no attributes then (`--no-implied-dirs`). The protocol cannot express that before version 30.
+    /// A root that a name implies has no attributes (`--no-implied-dirs`). The protocol cannot express that before 30.
     implies_bare_top: bool,
     /// Whose symlinks may lead to per-directory rule files.
     link_owners: LinkOwners,
