@@ -17,8 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// would otherwise interrupt the progress of a file.
 #[derive(Clone, Copy)]
 pub struct SharedReporter<'s, 'r> {
+    /// The reporter, which several threads use.
     pub reporter: &'s Mutex<&'r mut TextReporter>,
+    /// The events of the sender.
     pub inbox: &'s ReceiverInbox,
+    /// The connection on which they arrive.
     pub connection: &'s Connection,
 }
 
