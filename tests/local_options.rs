@@ -53,6 +53,19 @@ synctest!(backup_of_a_file_that_is_sent_twice, |w: World| {
     assert_eq!(std::fs::read(w.tested().join("dst/f~")).unwrap(), b"other");
 });
 
+// rsync restores the content as well, but ends with exit 23.
+synctest!(file_sent_twice_to_an_older_protocol, |w: World| {
+    const EXITS_23: &str = "rsync does that as the receiver";
+    w.not_with_server("it has no older protocols").not_pushed_to_stock(EXITS_23).not_served_pull(EXITS_23);
+    let old: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
+    w.file("dst/f", &old).file("src/f", [&[b'x'; 150_000][..], &old, b"more"].concat()).keep_dest();
+    for option in ["--append", "--append-verify", "--inplace"] {
+        w.restore_dest().alone(&["-a", option, "-b", "--protocol=28"]).exits(0);
+        let read = |name: &str| std::fs::read(w.tested().join(name)).unwrap();
+        assert!(read("dst/f") == read("src/f") && read("dst/f~") == old, "{option}");
+    }
+});
+
 synctest!(older_protocols_remove_files_with_fractions_of_seconds, |w: World| {
     w.no_dry_run();
     w.only_local(LOCAL);

@@ -328,13 +328,13 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
     }
 }
 
-/// Returns the basis for the second request of a file that is updated in place: what it is now.
-pub fn basis_of_retry(context: &Context<'_>, to: BorrowedFd<'_>, wire: &dyn Wire) -> Basis {
-    let len_bytes = sys::fstat(to).map_or(0, |stat| stat.len_bytes);
+/// Returns the basis for the second request of a file that is updated in place: what it is now, or its backup.
+pub fn basis_of_retry(context: &Context<'_>, old: BorrowedFd<'_>, wire: &dyn Wire) -> Basis {
+    let len_bytes = sys::fstat(old).map_or(0, |stat| stat.len_bytes);
     if len_bytes == 0 || !context.finds_differences() {
         return Basis::None;
     }
-    blocks_of(context, (to, len_bytes), wire, true).map_or(Basis::None, Basis::Blocks)
+    blocks_of(context, (old, len_bytes), wire, true).map_or(Basis::None, Basis::Blocks)
 }
 
 /// Returns the blocks of a file as the peer expects them.

@@ -5,7 +5,7 @@ use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget,
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::file::item_of_transfer;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Retry};
+use crate::apply::{ApplierState, BlockSums, Context, Outcome, Retry};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -44,9 +44,15 @@ pub(super) fn fill(
         if retry == Retry::Later {
             return Err(Failure::Later);
         }
-        // Only what is appended was sent so far, and most of the rest can be right.
-        let basis = if target.verified_bytes > 0 { basis_of_retry(context, target.to, wire) } else { Basis::None };
-        let second = ContentTarget { basis: basis.blocks().map(|_| target.to), ..whole };
+        // Only what is appended was sent so far, and most of the rest can be right. Before protocol 29, a sender expects
+        // that the basis of a file with a backup is not overwritten.
+        let old = match wire.block_sums() {
+            BlockSums::Stock { protocol: ..29, .. } => target.basis,
+            BlockSums::Stock { .. } | BlockSums::Native => Some(target.to),
+        };
+        let old = old.filter(|_| target.verified_bytes > 0);
+        let basis = old.map_or(Basis::None, |old| basis_of_retry(context, old, wire));
+        let second = ContentTarget { basis: old.filter(|_| basis.blocks().is_some()), ..whole };
         *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
         if target.fresh {
             sys::truncate(target.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
