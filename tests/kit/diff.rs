@@ -75,7 +75,8 @@ pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
 }
 
 fn kind_of_line(line: &str, floats: Floats) -> LineClass {
-    if line.starts_with("sender removed ") || line.starts_with("backed up ") {
+    const CONFIRMATIONS: [&str; 3] = ["sender removed ", "backed up ", "cannot delete non-empty directory: "];
+    if CONFIRMATIONS.iter().any(|begin| line.starts_with(begin)) {
         LineClass::Confirmations
     } else if line.starts_with("copying unsafe symlink ") || line.starts_with("[sender] ") {
         LineClass::Findings
@@ -107,12 +108,7 @@ fn links_come_later(text: &str) -> bool {
 }
 
 fn is_deletion(line: &str) -> bool {
-    const BEGIN: [&str; 4] = [
-        "*deleting",
-        "deleting ",
-        "cannot delete non-empty directory: ",
-        "IO error encountered -- skipping file deletion",
-    ];
+    const BEGIN: [&str; 3] = ["*deleting", "deleting ", "IO error encountered -- skipping file deletion"];
     BEGIN.iter().any(|word| line.starts_with(word))
 }
 

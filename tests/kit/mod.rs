@@ -19,7 +19,7 @@ mod world;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-pub use build::Acl;
+pub use build::{Acl, Tree};
 pub use route::{Route, ssh};
 pub use run::{Output, Request, Surroundings, interrupt, run, until, write_script};
 pub use tree::{Lens, snapshot};

@@ -300,6 +300,16 @@ impl World {
         self
     }
 
+    /// Returns the name of the case.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the route that the case runs on.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
     /// Returns whether the sources are on a peer.
     pub fn is_pulled(&self) -> bool {
         matches!(self.route, Route::Pull(_))
@@ -345,18 +355,23 @@ impl World {
 
     /// Runs both programs with `options` and operands relative to the world's directory, which is also `{W}`.
     pub fn agree_paths<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Agreed {
+        self.try_agree(options, operands).unwrap_or_else(|difference| panic!("{difference}"))
+    }
+
+    /// Does what [`World::agree_paths`] does, and returns what differs instead of failing.
+    pub fn try_agree<A: AsRef<[u8]>, B: AsRef<[u8]>>(&self, options: &[A], operands: &[B]) -> Result<Agreed, String> {
         let owned = |args: &[&[u8]]| args.iter().map(|arg| arg.to_vec()).collect::<Vec<_>>();
         let options = owned(&options.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let operands = owned(&operands.iter().map(AsRef::as_ref).collect::<Vec<_>>());
         let dry = options.iter().any(|option| is_dry(option));
         if self.dry_run.get() && !dry {
-            self.compare("the dry run", &[&[b"-n".to_vec()], &options[..]].concat(), &operands);
+            self.compare("the dry run", &[&[b"-n".to_vec()], &options[..]].concat(), &operands)?;
         }
-        let agreed = self.compare("the run", &options, &operands);
+        let agreed = self.compare("the run", &options, &operands)?;
         if self.again.get() {
-            self.compare("the second run", &options, &operands);
+            self.compare("the second run", &options, &operands)?;
         }
-        agreed
+        Ok(agreed)
     }
 
     /// Runs only the program under test with `options` on `src/` and `dst/`, for cases that rsync cannot do. It must
@@ -459,7 +474,7 @@ impl World {
         }
     }
 
-    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Agreed {
+    fn compare(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>]) -> Result<Agreed, String> {
         self.chown_to_runner();
         log_argv(options, operands);
         let [wanted, got] = [(oracle::rsync(), 0), (oracle::under_test(), 1)]
@@ -479,9 +494,9 @@ impl World {
         );
         section("logs", diff::lines(&wanted.logs, &got.logs));
         if !differences.is_empty() {
-            self.fail(phase, options, operands, &differences);
+            return Err(self.failure(phase, options, operands, &differences));
         }
-        self.agreed(wanted.stdout, wanted.stderr, wanted.exit)
+        Ok(self.agreed(wanted.stdout, wanted.stderr, wanted.exit))
     }
 
     fn agreed(&self, stdout: String, stderr: String, exit: i32) -> Agreed {
@@ -543,7 +558,7 @@ impl World {
         server.get_or_insert_with(|| Server::start(&self.twins[1], surroundings)).variable()
     }
 
-    fn fail(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> ! {
+    fn failure(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> String {
         let argv = self.argv(oracle::rsync(), options, operands, 0);
         let Surroundings { who, umask, .. } = &*self.surroundings.borrow();
         let words: Vec<_> = argv.iter().map(|arg| quote(arg)).collect();
@@ -551,7 +566,7 @@ impl World {
             Some(_) => format!("look: {}", self.scratch_dir().display()),
             None => "SPARSYNC_KEEP=1 keeps the trees".to_owned(),
         };
-        panic!(
+        format!(
             "{}: {phase} differs (route {:?}, who {who:?}, umask {umask:03o})\n  $ rsync {}\n  - is {}, + is {}\n{differences}  {kept}\n",
             self.name,
             self.route,
