@@ -47,6 +47,7 @@ mod oneoff;
 mod own_messages;
 mod place;
 mod protocols;
+mod random;
 mod recipes;
 mod reconnect;
 mod rsyncd;

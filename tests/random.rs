@@ -1,0 +1,132 @@
+//! Random cases: whatever a seed draws, both programs must do the same.
+//!
+//! `tree` and `options` draw a [`Case`] from a seed, without any file. This file runs it. `SPARSYNC_RANDOM=SEED` or
+//! `=FIRST..END` chooses the seeds. A case that fails is made smaller while it fails, and is printed as code for a test
+//! of its own.
+
+mod options;
+mod tree;
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::kit::{Acl, Route, World, run_case};
+use options::{Case, TREES};
+use tree::{Entry, Extra, Kind, text};
+
+/// How often a case must fail before it counts: the order of some lines of rsync is a matter of time.
+const TIMES: usize = 3;
+/// More than there are processors: rsync waits for much of its time.
+const THREADS: usize = 6;
+const SAMPLE: std::ops::Range<u64> = 40..80;
+
+/// Returns the chosen seeds.
+fn seeds() -> std::ops::Range<u64> {
+    let Some(choice) = std::env::var_os("SPARSYNC_RANDOM") else {
+        return SAMPLE;
+    };
+    let choice = choice.to_string_lossy().into_owned();
+    let seed =
+        |text: &str| text.parse().unwrap_or_else(|_| panic!("SPARSYNC_RANDOM={choice}: expected SEED or FIRST..END"));
+    match choice.split_once("..") {
+        Some((first, end)) => seed(first)..seed(end),
+        None => seed(&choice)..seed(&choice) + 1,
+    }
+}
+
+/// Builds the trees of a case in an empty world.
+fn build(w: &World, case: &Case) {
+    w.needs_acls().needs_xattrs().tree(".", "tmp/%777");
+    for (name, entries) in TREES.iter().zip(&case.trees) {
+        w.build(name, |tree| entries.iter().for_each(|entry| add(tree, entry)));
+    }
+    w.file("rules", text(&case.rules)).file("list", text(&case.list));
+}
+
+fn add(tree: &crate::kit::Tree, entry: &Entry) {
+    let path = &entry.path;
+    let item = match &entry.kind {
+        Kind::File(content) => tree.file(path, content),
+        Kind::Dir => tree.dir(path),
+        Kind::Symlink(target) => tree.symlink(path, target),
+        Kind::Fifo => tree.fifo(path),
+        Kind::HardLink(leader) => return drop(tree.hardlink(path, leader)),
+    };
+    let item = item.mtime(entry.mtime);
+    let item = match entry.extra {
+        Extra::None => item,
+        Extra::Xattr => item.xattr("user.a", "v"),
+        Extra::Acl => {
+            let x = u16::from(entry.kind == Kind::Dir);
+            item.acl(&[Acl::Owner(6 | x), Acl::User(9, 4), Acl::OwnGroup(4 | x), Acl::Mask(4 | x), Acl::Other(4 | x)])
+        }
+        Extra::Owner => item.owner(7, 8),
+    };
+    entry.mode.into_iter().fold(item, |item, mode| item.mode(mode));
+}
+
+/// Masks lines whose content or place is a matter of time.
+fn masked(line: &str) -> Option<String> {
+    const BEGIN: [&str; 3] = ["total: matches=", "removing duplicate name ", "rsync: connection unexpectedly closed "];
+    (!BEGIN.iter().any(|begin| line.starts_with(begin))).then(|| line.to_owned())
+}
+
+/// Runs a case in a new world and returns the difference, if there is one each time.
+fn difference(route: Route, name: &str, case: &Case) -> Option<String> {
+    let mut last = None;
+    for _ in 0..TIMES {
+        let w = World::new(name, route, case.who);
+        build(&w, case);
+        w.no_dry_run().stderr_unordered().mask_with(masked);
+        let mut operands = case.sources.clone();
+        operands.push(case.dest_name.to_owned());
+        let run = || w.try_agree(&case.options, &operands).err();
+        // A program that hangs, or an entry that cannot be built, is a panic.
+        let failed = |panic: Box<dyn std::any::Any + Send>| panic.downcast::<String>().ok().map(|text| *text);
+        last = Some(catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(failed)?);
+    }
+    last
+}
+
+/// Removes parts of a case as long as it fails.
+fn shrunk(route: Route, name: &str, mut case: Case, mut why: String) -> (Case, String) {
+    'smaller: loop {
+        for smaller in case.smaller() {
+            if smaller.known(route).is_none()
+                && let Some(failure) = difference(route, name, &smaller)
+            {
+                (case, why) = (smaller, failure);
+                continue 'smaller;
+            }
+        }
+        return (case, why);
+    }
+}
+
+#[test]
+fn random_cases_agree() {
+    let seeds = seeds();
+    let (next, failures) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            run_case(&format!("random::seed_{seed}"), crate::kit::Who::Current, Route::ALL, |w| {
+                let (name, route) = (w.name().to_owned(), w.route());
+                let case = Case::nth(seed, route);
+                if let Some(why) = difference(route, &name, &case) {
+                    let (case, why) = shrunk(route, &name, case, why);
+                    // Printed at once and not captured: thousands of seeds take minutes.
+                    let _ = std::io::stderr().write_all(format!("{why}{case}\n").as_bytes());
+                    failures.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    };
+    std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    let failed = failures.into_inner();
+    assert_eq!(failed, 0, "seeds that differ, of {seeds:?}");
+}

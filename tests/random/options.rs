@@ -1,0 +1,273 @@
+//! Random command lines for random trees.
+
+use super::tree::{Dice, Entry, Kind, PATTERNS, consistent, random, relative, rule, text};
+use crate::kit::{Route, Who};
+
+/// The source, the destination, and the tree that alternates name.
+pub const TREES: [&str; 3] = ["src", "dst", "alt"];
+
+/// Trees, and a command line to copy them. It is a pure function of a seed and a route.
+#[derive(Clone, PartialEq)]
+pub struct Case {
+    pub who: Who,
+    /// The entries of each of [`TREES`].
+    pub trees: [Vec<Entry>; 3],
+    /// Lines of the list of `--files-from` and of the file of rules.
+    pub list: Vec<Vec<u8>>,
+    pub rules: Vec<Vec<u8>>,
+    /// The base, then further options, in one word each.
+    pub options: Vec<String>,
+    pub sources: Vec<String>,
+    pub dest_name: &'static str,
+}
+
+const BASES: &str = "-a -a -a -a -aH -aHAX -r -rlt -rt -rlptgoD -aAX -dlt";
+/// The part of a rule before its pattern.
+const RULES: &str =
+    "--exclude= --exclude= --include= -f-_ -f+_ -fH_ -fP_ -fS_ -fR_ -f-!_ -f-/_ -f-p_ -f-s_ -f-r_ -f+p_";
+const MERGES: &str = "-F -FF -f:_.r -f:-_.r -f:+_.r -f:C -f:n_.r -f:e_.r -f:w_.r -f:s_.r -f:r_.r -f:p_.r -f:_/.r -C \
+    -f._rules -f.-_rules --exclude-from=rules --include-from=rules";
+const BACKUPS: &str = "-b -b --suffix=.o --backup-dir=../bak --backup-dir=bak --backup-dir={W}/bak";
+const DELETIONS: &str = "--delete --delete --delete --delete-before --del --delete-delay --delete-after --force \
+    --delete-excluded --ignore-errors --max-delete=1 --max-delete=0";
+const ALTERNATES: &str = "--compare-dest=../alt --copy-dest=../alt --link-dest=../alt --link-dest=../src \
+    --compare-dest=../alt/d";
+const WRITING: &str = "--inplace --append --append-verify --partial --partial-dir=.p --delay-updates \
+    --no-whole-file -W --temp-dir={W}/tmp --sparse --preallocate --fuzzy -yy";
+const ATTRIBUTES: &str = "-X -A -E -H -p -o -t -O -J -l -L -k -K --safe-links --copy-unsafe-links --munge-links \
+    --numeric-ids --fake-super --no-perms --no-times --no-links --no-D --devices --chmod=g+w,Dg+s --chmod=F600 \
+    --chmod=u=rwX,go= --usermap=0:7,7:9 --groupmap=*:9 --chown=7:8 -U --no-owner --no-group";
+const SELECTION: &str = "--existing --ignore-existing -u --size-only -c -I --max-size=10 --min-size=5 --max-size=1K \
+    --modify-window=6 --modify-window=-1 -m -x -R -d --no-r";
+const OUTPUT: &str = "-i -i -ii -v -vv --stats --out-format=%i_%n%L_%l --out-format=[%o_%M]_%f -q \
+    --info=del2,name1 --list-only -8";
+const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implied-dirs --mkpath --inc-recursive \
+    --delete-missing-args --ignore-missing-args --no-R -r";
+
+/// A combination that is left out, because the programs differ or rsync does not do the same twice.
+struct Known {
+    why: &'static str,
+    is_met: fn(&Case, Route) -> bool,
+}
+
+/// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
+const KNOWN: [Known; 12] = [
+    Known {
+        why: "a server speaks only its own protocol",
+        is_met: |case, on| on.is_by_server() && case.has(&["--protocol"]),
+    },
+    Known {
+        why: "lines have the order of later protocols",
+        is_met: |case, _| case.is_early() && OUTPUT.split(' ').any(|word| case.has(&[word])),
+    },
+    Known {
+        why: "two processes reject it, unless one ends the other first",
+        is_met: |case, _| case.is_early() && case.has(&["-m"]),
+    },
+    Known {
+        why: "the last name of a file is sent at another time",
+        is_met: |case, _| case.has(&["-H", "--out-format=["]),
+    },
+    Known {
+        why: "the place of deletions among other lines varies",
+        is_met: |case, _| case.has(&["--del", "--out-format=["]),
+    },
+    Known { why: "the owner keeps access to new directories", is_met: |case, _| case.has(&["--chmod=u"]) },
+    Known {
+        why: "rsync ends at a time of its own after an error in a merge file",
+        is_met: |case, _| case.has(&["-f:r"]) || case.has(&["-f:s"]),
+    },
+    Known {
+        why: "rsync enters directories that the destination cannot have",
+        is_met: |case, _| case.has(&["--ignore-existing"]) && case.has_clash(false),
+    },
+    Known {
+        why: "rsync loses the other names of a file that cannot replace a directory",
+        is_met: |case, _| case.has(&["-H"]) && case.has_clash(true),
+    },
+    Known {
+        why: "an ordinary user's rsync makes a file writable before it backs it up and deletes it",
+        is_met: |case, _| {
+            case.who == Who::User && case.is_backed_up() && case.trees[1].iter().any(|e| e.mode == Some(0o444))
+        },
+    },
+    Known {
+        why: "rsync creates no file that has the length of one in an alternate tree",
+        is_met: |case, _| case.has(&["--append"]) && ALTERNATES.split_whitespace().any(|word| case.has(&[word])),
+    },
+    Known {
+        why: "the mode of a new file is not that of a similar file",
+        is_met: |case, _| (case.has(&["--fuzzy"]) || case.has(&["-yy"])) && !case.has(&["-p"]),
+    },
+];
+
+impl Case {
+    /// Returns the case of a seed on a route.
+    pub fn nth(seed: u64, route: Route) -> Case {
+        let mut dice = Dice(seed.wrapping_mul(0x1000_0000_01b3));
+        loop {
+            let case = Case::drawn(&mut dice);
+            if case.known(route).is_none() {
+                return case;
+            }
+        }
+    }
+
+    fn drawn(dice: &mut Dice) -> Case {
+        let count = 5 + dice.below(30);
+        let source = random(dice, count);
+        let dest = relative(dice, &source);
+        let alt = relative(dice, &source);
+        let mut case = Case {
+            who: if dice.one_in(5) { Who::User } else { Who::Root },
+            rules: (0..1 + dice.below(3)).map(|_| rule(dice, "-_ +_")).collect(),
+            list: Vec::new(),
+            options: vec![dice.word(BASES).to_owned()],
+            sources: Vec::new(),
+            dest_name: dice.word("dst/ dst/ dst/ dst dst/sub/ new/"),
+            trees: [source, if dice.one_in(8) { Vec::new() } else { dest }, alt],
+        };
+        for _ in 0..dice.below(7) {
+            let option = case.option(dice);
+            if !case.options.contains(&option) {
+                case.options.push(option);
+            }
+        }
+        case.sources = case.operands(dice);
+        case
+    }
+
+    fn option(&mut self, dice: &mut Dice) -> String {
+        let class = match dice.below(20) {
+            0..3 => DELETIONS,
+            3..5 => BACKUPS,
+            5..7 => return format!("{}{}", dice.word(RULES), dice.word(PATTERNS)),
+            7 => MERGES,
+            8 => ALTERNATES,
+            9..11 => WRITING,
+            11..13 => ATTRIBUTES,
+            13..15 => SELECTION,
+            15..17 => OUTPUT,
+            17 => OTHERS,
+            18 if self.list.is_empty() && dice.one_in(2) => return self.files_from(dice),
+            _ => return format!("--protocol={}", 27 + dice.below(6)),
+        };
+        dice.word(class).to_owned()
+    }
+
+    /// Fills the list of names and returns the option that reads it.
+    fn files_from(&mut self, dice: &mut Dice) -> String {
+        let mut names: Vec<_> = self.trees[0].iter().map(|entry| entry.path.clone()).collect();
+        names.retain(|name| !name.contains(&b'\n'));
+        names.extend([&b"."[..], b"missing/x"].map(<[u8]>::to_vec));
+        for _ in 0..1 + dice.below(6) {
+            let (before, after) = *dice.pick(&[("", ""), ("", ""), ("", "/"), ("./", "")]);
+            self.list.push([before.as_bytes(), &dice.pick(&names)[..], after.as_bytes()].concat());
+        }
+        "--files-from=list".to_owned()
+    }
+
+    /// Returns source arguments: the tree, or some overlapping parts of it.
+    fn operands(&self, dice: &mut Dice) -> Vec<String> {
+        let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"./_".contains(b);
+        let plain = self.trees[0].iter().filter(|entry| entry.path.iter().all(is_plain));
+        let plain: Vec<_> = plain.map(|entry| String::from_utf8_lossy(&entry.path)).collect();
+        if !self.list.is_empty() || plain.is_empty() || dice.below(5) > 1 {
+            return vec![dice.pick(&["src/", "src/", "src/", "src", "./src/"]).to_string()];
+        }
+        let mut operand = || {
+            let (path, end) = (dice.pick(&plain), dice.pick(&["", "", "/", "/."]));
+            match dice.below(8) {
+                0 => "src/".to_owned(),
+                1 => format!("src/./{path}{end}"),
+                2 => "src/missing".to_owned(),
+                _ => format!("src/{path}{end}"),
+            }
+        };
+        let first = [operand(), operand(), operand()];
+        first[..1 + dice.below(3)].to_vec()
+    }
+
+    /// Returns why this combination is not compared.
+    pub fn known(&self, route: Route) -> Option<&'static str> {
+        KNOWN.iter().find(|known| (known.is_met)(self, route)).map(|known| known.why)
+    }
+
+    /// Returns whether each of `beginnings` begins a word, or is a letter of the base.
+    fn has(&self, beginnings: &[&str]) -> bool {
+        let base = &self.options[0].replace('a', "arlptgoD");
+        let is_there = |begin: &&str| {
+            let mut words = self.options.iter().chain(&self.sources);
+            words.any(|word| word.starts_with(begin)) || begin.len() == 2 && base.contains(&begin[1..])
+        };
+        beginnings.iter().all(is_there)
+    }
+
+    /// Returns whether old files are kept.
+    fn is_backed_up(&self) -> bool {
+        self.has(&["-b"]) || self.has(&["--backup"])
+    }
+
+    /// Returns whether the protocol is one without items.
+    fn is_early(&self) -> bool {
+        self.has(&["--protocol=27"]) || self.has(&["--protocol=28"])
+    }
+
+    /// Returns whether the destination has a directory where the source has something else, or the reverse.
+    fn has_clash(&self, is_dir_at_dest: bool) -> bool {
+        let [source, dest, _] = &self.trees;
+        let clashes = |there: &Entry, here: &Entry| {
+            let are_dirs = [here, there].map(|entry| entry.kind == Kind::Dir);
+            here.path == there.path && are_dirs == [!is_dir_at_dest, is_dir_at_dest]
+        };
+        dest.iter().any(|there| source.iter().any(|here| clashes(there, here)))
+    }
+
+    /// Returns all cases that lack one part of this one, large parts first.
+    pub fn smaller(&self) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut less = |change: &dyn Fn(&mut Case)| {
+            let mut case = self.clone();
+            change(&mut case);
+            case.trees = case.trees.map(consistent);
+            if case != *self {
+                cases.push(case);
+            }
+        };
+        (1..self.options.len()).for_each(|at| less(&|case| drop(case.options.remove(at))));
+        for base in ["-a", "-r"].iter().filter(|_| self.options[0].len() > 2) {
+            less(&|case| case.options[0] = base.to_string());
+        }
+        less(&|case| case.who = Who::Root);
+        less(&|case| case.dest_name = "dst/");
+        (1..self.sources.len()).for_each(|at| less(&|case| drop(case.sources.remove(at))));
+        (1..self.sources.len()).for_each(|at| less(&|case| drop(case.sources.remove(at - 1))));
+        (1..self.list.len()).for_each(|at| less(&|case| drop(case.list.remove(at))));
+        (0..self.rules.len()).for_each(|at| less(&|case| drop(case.rules.remove(at))));
+        for (tree, len) in self.trees.iter().map(Vec::len).enumerate().rev() {
+            for size in [len, len.div_ceil(2), len.div_ceil(4), 1].map(|size| size.max(1)) {
+                let parts = (0..len).step_by(size).map(|at| at..len.min(at + size));
+                parts.for_each(|part| less(&|case| drop(case.trees[tree].drain(part.clone()))));
+            }
+        }
+        cases
+    }
+}
+
+impl std::fmt::Display for Case {
+    /// Prints the case as the code of a test.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (name, tree) in TREES.iter().zip(&self.trees) {
+            let items: Vec<String> = tree.iter().map(Entry::to_string).collect();
+            writeln!(f, "  w.tree({name:?}, {:?});", items.join(" "))?;
+        }
+        for (name, lines) in [("list", &self.list), ("rules", &self.rules)] {
+            writeln!(f, "  w.file({name:?}, \"{}\");", text(lines).escape_ascii())?;
+        }
+        writeln!(
+            f,
+            "  w.agree_paths(&{:?}, &{:?} + {:?}); as {:?}",
+            self.options, self.sources, self.dest_name, self.who
+        )
+    }
+}
