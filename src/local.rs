@@ -17,7 +17,7 @@ use crate::report::tally::Tally;
 use crate::report::{Reporter, TextReporter};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
-use crate::walk::source_args::{Gathered, Gatherer, is_bare};
+use crate::walk::source_args::{Gathered, Gatherer};
 use crate::walk::{ComparedSource, DestState, DirPlan, Findings, Scanner, Task, TaskId, Walk};
 use std::io;
 
@@ -56,7 +56,7 @@ impl Local<'_> {
         let facts = Facts {
             is_empty: gathered.found == 0 && gathered.missing.is_empty(),
             single: gathered.single.clone(),
-            lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(&self.terms, dir)),
+            lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(&self.terms)),
             has_top: gathered.top.is_some(),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;

@@ -120,6 +120,25 @@ synctest!(a_single_empty_directory_without_a_slash, |w: World| {
     w.agree_paths(&["-ai"], &["src/e", "renamed"]).exits(0);
 });
 
+synctest!(a_single_empty_directory_with_its_path, |w: World| {
+    w.tree("e", "").tree("kept", "x").tree("shallow", "d/x");
+    for (options, source) in [
+        (&["-aiR"][..], "e"),
+        (&["-aiR", "--existing"], "e/"),
+        (&["-aiR"], "e/./"),
+        (&["-aiR"], "./e"),
+        (&["-aiR", "--exclude=/kept/x"], "kept"),
+        (&["-diR"], "shallow"),
+        (&["-diR"], "shallow/"),
+        (&["-iR"], "e/./"),
+        (&["-aiR"], "shallow/d"),
+    ] {
+        w.once()
+            .agree_paths(options, &[source, &format!("new-{}{}", options.len(), source.replace('/', "-"))])
+            .exits(0);
+    }
+});
+
 synctest!(single_non_empty_directory_is_not_renamed, |w: World| {
     w.source("d/x");
     w.agree_paths(&["-ai"], &["src/d", "new"]).prints("d/x");

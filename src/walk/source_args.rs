@@ -52,9 +52,9 @@ pub struct Gathered {
     /// The name of the only entry, if the list is one entry and that is not a directory. This includes a missing one
     /// that is to be deleted (`--delete-missing-args`). A destination that is not a directory is then its new name.
     pub single: Option<Vec<u8>>,
-    /// The only argument, if it is a directory; with a trailing slash if its content is meant. If the directory is
-    /// empty, the list has one entry, too.
-    pub lone_dir: Option<Vec<u8>>,
+    /// The only argument, if it is a directory, and nothing above it is listed. If the directory is empty, the list has
+    /// one entry, too.
+    pub lone_dir: Option<LoneDir>,
     /// The directories that are copied completely, each relative to its base.
     pub whole: Vec<(Arc<Base>, RelPath)>,
     /// Names to delete at the destination (`--delete-missing-args`).
@@ -144,28 +144,39 @@ impl Gathered {
     }
 }
 
-/// Whether no entry of a source directory takes part.
-pub fn is_bare(terms: &Terms<'_>, dir: &[u8]) -> bool {
-    use std::os::fd::AsFd;
-    if terms.options.select.recurse != Recurse::Full && !dir.ends_with(b"/") {
-        return true;
+/// The only entry of the arguments, if it is a directory.
+#[derive(Debug)]
+pub struct LoneDir {
+    base: Arc<Base>,
+    /// Its path below `base`; the root if only its content is named.
+    path: RelPath,
+    /// Its content takes part.
+    has_content: bool,
+}
+
+impl LoneDir {
+    /// Returns whether nothing in the directory takes part.
+    pub fn is_bare(&self, terms: &Terms<'_>) -> bool {
+        if !self.has_content {
+            return true;
+        }
+        // A descriptor of its own, because listings go on from the current position.
+        let name: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
+        let opened = self.base.root.open().and_then(|root| sys::open_dir(root.dir().fd(), name, Follow::Anywhere));
+        let Ok(fd) = opened else { return true };
+        if terms.options.select.open_noatime {
+            // If this is not permitted, the directory is read anyway.
+            let _ = sys::spare_atime(fd.as_fd());
+        }
+        let looks = |name: &[u8]| sys::stat(fd.as_fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
+        let mut any = false;
+        let listed = sys::list(fd.as_fd(), |entry| {
+            let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
+            let path = self.path.join(entry.name);
+            any |= self.base.chain.verdict(Side::Sender, path.as_bytes(), is_dir) == Verdict::Include;
+        });
+        listed.is_ok() && !any
     }
-    let Ok(fd) = sys::open_dir_path(dir) else { return true };
-    if terms.options.select.open_noatime {
-        // If this is not permitted, the directory is read anyway.
-        let _ = sys::spare_atime(fd.as_fd());
-    }
-    let (root, inside): (&[u8], &[u8]) =
-        if dir.ends_with(b"/") { (dir, b"") } else { (path::split_parent(dir).0, path::file_name(dir)) };
-    let chain = terms.rules.chain(Side::Sender, &absolute(terms.cwd, root));
-    let looks = |name: &[u8]| sys::stat(fd.as_fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
-    let mut any = false;
-    let listed = sys::list(fd.as_fd(), |entry| {
-        let name = path::join(inside, entry.name);
-        let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
-        any |= chain.verdict(Side::Sender, &name, is_dir) == Verdict::Include;
-    });
-    listed.is_ok() && !any
 }
 
 /// How many source directories stay open. Further ones are opened for each use.
@@ -388,11 +399,12 @@ impl<'a> Gatherer<'a> {
         }
         let content = if self.select.recurse == Recurse::Full { NamedContent::Full } else { NamedContent::None };
         self.tree.name(&base, &RelPath::root(), NamedEntry::of_argument(self.argument, name, content, false));
+        let path = RelPath::root().join(name);
         if is_dir && content == NamedContent::Full {
-            self.out.whole.push((base, RelPath::root().join(name)));
+            self.out.whole.push((base.clone(), path.clone()));
         }
         self.found(if is_dir { None } else { Some(name) });
-        self.out.lone_dir = is_dir.then(|| arg.to_vec());
+        self.out.lone_dir = is_dir.then_some(LoneDir { base, path, has_content: content == NamedContent::Full });
         Ok(())
     }
 
@@ -416,7 +428,6 @@ impl<'a> Gatherer<'a> {
 
     /// Adds an argument that stands for the content of a directory.
     fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
-        let trimmed = if trim_slashes(dir).is_empty() { dir } else { trim_slashes(dir) };
         let itself = dir.strip_suffix(b"/.").unwrap_or(dir);
         let stat = match sys::stat_path(dir, true) {
             Ok(stat) => stat,
@@ -443,7 +454,7 @@ impl<'a> Gatherer<'a> {
         }
         self.top(Ok(stat), &base);
         self.found(None);
-        self.out.lone_dir = Some([trimmed, b"/"].concat());
+        self.out.lone_dir = Some(LoneDir { base, path: RelPath::root(), has_content: true });
         Ok(())
     }
 
@@ -532,21 +543,22 @@ impl<'a> Gatherer<'a> {
     /// Adds the path `parts` below a base to the tree.
     fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<(), Error> {
         let Some((last, leading)) = parts.split_last() else {
-            if self.select.recurse != Recurse::No {
-                let top = match &self.entered {
-                    Some((_, chain)) => &Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
-                    None => base,
-                };
-                let recurses = self.select.recurse == Recurse::Full;
-                self.tree.all.push((top.clone(), RelPath::root(), recurses, self.argument));
-                if self.select.recurse == Recurse::Full {
-                    self.out.whole.push((base.clone(), RelPath::root()));
-                }
-                self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
-            } else {
+            if self.select.recurse == Recurse::No {
                 self.out.notes.push(b"skipping directory .".to_vec());
+                return Ok(());
             }
+            let top = match &self.entered {
+                Some((_, chain)) => Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
+                None => base.clone(),
+            };
+            let recurses = self.select.recurse == Recurse::Full;
+            self.tree.all.push((top.clone(), RelPath::root(), recurses, self.argument));
+            if recurses {
+                self.out.whole.push((base.clone(), RelPath::root()));
+            }
+            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
             self.found(None);
+            self.out.lone_dir = Some(LoneDir { base: top, path: RelPath::root(), has_content: true });
             return Ok(());
         };
         let whole = parts.join(&b'/');
@@ -617,6 +629,10 @@ impl<'a> Gatherer<'a> {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
         self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
+        if is_dir && leading.is_empty() && !self.has_implied_top {
+            let has_content = what != NamedContent::None;
+            self.out.lone_dir = Some(LoneDir { base: base.clone(), path: dir.join(last), has_content });
+        }
         Ok(())
     }
 

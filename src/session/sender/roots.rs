@@ -11,7 +11,7 @@ use crate::report::event::{Problem, Weight};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::PrefetchStart;
 use crate::walk::run_context::Terms;
-use crate::walk::source_args::{Gathered, is_bare};
+use crate::walk::source_args::Gathered;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -86,7 +86,7 @@ pub fn sent_roots(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart
     let roots = Roots {
         found: gathered.found as u64,
         single: gathered.single.clone(),
-        lone_dir_is_bare: gathered.lone_dir.as_deref().map(|dir| is_bare(terms, dir)),
+        lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(terms)),
         top,
         top_shown: gathered.top.as_ref().map(|(_, base)| base.shown.clone()).unwrap_or_default(),
         missing: gathered.missing.clone(),
