@@ -1,5 +1,6 @@
 //! Sessions that begin over QUIC and move to TLS, and those that must not.
 
+use super::race::race_with;
 use super::*;
 use crate::fs::sys::TcpStanding;
 use crate::transport::net::bridge::{Engine, wait};
