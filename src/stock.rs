@@ -39,7 +39,9 @@ use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::algorithm::{Algorithm, no_common};
 use crate::options::select::MissingArgs;
-use crate::options::{Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, RemoveSource};
+use crate::options::{
+    Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource,
+};
 use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
 use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::file_list::ListOptions;
@@ -455,7 +457,7 @@ impl StockClient<'_> {
         let given = parsed.len() - of_cvs;
         let count = if *server_sends && protocol >= 29 { given } else { parsed.len() };
         let first = parsed[..count].iter().rposition(|parsed| matches!(parsed, Parsed::Clear)).map_or(0, |at| at + 1);
-        let of_partials = options.place.partial_dir.as_deref().map(|dir| [b"-p ", dir].concat());
+        let of_partials = Place::partials_rule(options.place.partial_dir.as_deref());
         let deletes_excluded = options.delete.excluded;
         let text_of = |rule: &Parsed| match server_sends {
             true => rule.text_for_sender(deletes_excluded),

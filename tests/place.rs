@@ -307,6 +307,16 @@ synctest!(file_with_the_name_of_the_partial_dir_is_replaced, |w: World| {
     w.agree(&["-ai", "--delay-updates", "--partial-dir=.part"]).exits(0);
 });
 
+synctest!(only_directories_are_excluded_as_partial_dirs, |w: World| {
+    w.not_with_server("old protocols are possible only over a remote shell");
+    w.once().source(".part->a x/.part y/.part/f z/.part| z/.~tmp~").dest("y/.part/g a/.part extra/.part/f").keep_dest();
+    for dir in ["--partial-dir=.part", "--partial-dir=.part/", "--partial-dir=x/.part", "--delay-updates"] {
+        for options in [&["-ai"][..], &["-ai", "--delete"], &["-a", "--delete-after", "--protocol=29"]] {
+            w.restore_dest().agree(&[options, &[dir]].concat());
+        }
+    }
+});
+
 synctest!(missing_parent_of_the_partial_dir_discards_delayed_files, |w: World| {
     w.source("a b d/c").dest("d/x/");
     w.agree(&["-a", "--delay-updates", "--partial-dir=x/y"]).exits(0);

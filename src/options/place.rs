@@ -46,3 +46,11 @@ pub struct Place {
     /// `--mkpath`
     pub mkpath: bool,
 }
+
+impl Place {
+    /// Returns the rule that keeps partial directories out of the transfer. An absolute one needs none.
+    pub fn partials_rule(partial_dir: Option<&[u8]>) -> Option<Vec<u8>> {
+        let dir = partial_dir.filter(|dir| !dir.starts_with(b"/"))?;
+        Some([b"-p ", dir.strip_suffix(b"/").unwrap_or(dir), b"/"].concat())
+    }
+}

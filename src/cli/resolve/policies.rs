@@ -171,9 +171,7 @@ pub(super) fn select(args: &Args, files_from: Option<FilesFrom>, list_only: bool
     {
         select.rules.push(RuleArg::Implied([b"P *", &backup.suffix[..]].concat()));
     }
-    if let Some(dir) = settled.partial_dir.as_deref().filter(|dir| !dir.starts_with(b"/")) {
-        select.rules.push(RuleArg::Implied([b"-p ", dir].concat()));
-    }
+    select.rules.extend(Place::partials_rule(settled.partial_dir.as_deref()).map(RuleArg::Implied));
     Select {
         recurse,
         relative: args.relative.unwrap_or(files_from.is_some()),

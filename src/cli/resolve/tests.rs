@@ -81,7 +81,7 @@ fn implied_filter_rules_come_last() {
             "exclude x",
             "implied - /*/*",
             "implied P *~",
-            "implied -p pp"
+            "implied -p pp/"
         ]
     );
     assert_eq!(rules("-r -b --delete --suffix=.o"), ["implied P *.o"]);
@@ -90,7 +90,7 @@ fn implied_filter_rules_come_last() {
     assert_eq!(rules("-r -b --delete-excluded"), [""; 0]);
     assert_eq!(rules("-b"), [""; 0]);
     assert_eq!(rules("--partial-dir=/pp"), [""; 0]);
-    assert_eq!(rules("--delay-updates"), ["implied -p .~tmp~"]);
+    assert_eq!(rules("--delay-updates"), ["implied -p .~tmp~/"]);
 }
 
 #[test]
