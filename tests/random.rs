@@ -68,8 +68,13 @@ fn add(tree: &crate::kit::Tree, entry: &Entry) {
 
 /// Masks lines whose content or place is a matter of time.
 fn masked(line: &str) -> Option<String> {
-    const BEGIN: [&str; 3] = ["total: matches=", "removing duplicate name ", "rsync: connection unexpectedly closed "];
-    (!BEGIN.iter().any(|begin| line.starts_with(begin))).then(|| line.to_owned())
+    const BEGIN: [&str; 4] = [
+        "skipping non-regular file ",
+        "total: matches=",
+        "removing duplicate name ",
+        "rsync: connection unexpectedly closed ",
+    ];
+    (!line.is_empty() && !BEGIN.iter().any(|begin| line.starts_with(begin))).then(|| line.to_owned())
 }
 
 /// Runs a case in a new world and returns the difference, if there is one each time.

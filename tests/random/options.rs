@@ -25,21 +25,21 @@ const BASES: &str = "-a -a -a -a -aH -aHAX -r -rlt -rt -rlptgoD -aAX -dlt";
 /// The part of a rule before its pattern.
 const RULES: &str =
     "--exclude= --exclude= --include= -f-_ -f+_ -fH_ -fP_ -fS_ -fR_ -f-!_ -f-/_ -f-p_ -f-s_ -f-r_ -f+p_";
-const MERGES: &str = "-F -FF -f:_.r -f:-_.r -f:+_.r -f:C -f:n_.r -f:e_.r -f:w_.r -f:s_.r -f:r_.r -f:p_.r -f:_/.r -C \
+const MERGES: &str = "-F -FF -f:_.r -f:-_.r -f:+_.r -f:C -f:n_.r -f:e_.r -f:s_.r -f:r_.r -f:p_.r -f:_/.r -C \
     -f._rules -f.-_rules --exclude-from=rules --include-from=rules";
-const BACKUPS: &str = "-b -b --suffix=.o --backup-dir=../bak --backup-dir=bak --backup-dir={W}/bak";
+const BACKUPS: &str = "-b -b --suffix=.o --backup-dir=../bak --backup-dir={W}/bak";
 const DELETIONS: &str = "--delete --delete --delete --delete-before --del --delete-delay --delete-after --force \
     --delete-excluded --ignore-errors --max-delete=1 --max-delete=0";
 const ALTERNATES: &str = "--compare-dest=../alt --copy-dest=../alt --link-dest=../alt --link-dest=../src \
-    --compare-dest=../alt/d";
+    --copy-dest={W}/alt";
 const WRITING: &str = "--inplace --append --append-verify --partial --partial-dir=.p --delay-updates \
     --no-whole-file -W --temp-dir={W}/tmp --sparse --preallocate --fuzzy -yy";
 const ATTRIBUTES: &str = "-X -A -E -H -p -o -t -O -J -l -L -k -K --safe-links --copy-unsafe-links --munge-links \
     --numeric-ids --fake-super --no-perms --no-times --no-links --no-D --devices --chmod=g+w,Dg+s --chmod=F600 \
-    --chmod=u=rwX,go= --usermap=0:7,7:9 --groupmap=*:9 --chown=7:8 -U --no-owner --no-group";
+    --chmod=u=rwX,go= --usermap=0:7,7:9 --groupmap=*:9 --chown=7:8 --no-owner --no-group";
 const SELECTION: &str = "--existing --ignore-existing -u --size-only -c -I --max-size=10 --min-size=5 --max-size=1K \
     --modify-window=6 --modify-window=-1 -m -x -R -d --no-r";
-const OUTPUT: &str = "-i -i -ii -v -vv --stats --out-format=%i_%n%L_%l --out-format=[%o_%M]_%f -q \
+const OUTPUT: &str = "-i -i -ii -v -v --stats --out-format=%i_%n%L_%l --out-format=[%o_%M]_%f -q \
     --info=del2,name1 --list-only -8";
 const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implied-dirs --mkpath --inc-recursive \
     --delete-missing-args --ignore-missing-args --no-R -r";
@@ -51,7 +51,7 @@ struct Known {
 }
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 12] = [
+const KNOWN: [Known; 17] = [
     Known {
         why: "a server speaks only its own protocol",
         is_met: |case, on| on.is_by_server() && case.has(&["--protocol"]),
@@ -62,7 +62,7 @@ const KNOWN: [Known; 12] = [
     },
     Known {
         why: "two processes reject it, unless one ends the other first",
-        is_met: |case, _| case.is_early() && case.has(&["-m"]),
+        is_met: |case, _| case.is_early() && ["-m", "--fuzzy", "-yy"].iter().any(|word| case.has(&[word])),
     },
     Known {
         why: "the last name of a file is sent at another time",
@@ -93,7 +93,27 @@ const KNOWN: [Known; 12] = [
     },
     Known {
         why: "rsync creates no file that has the length of one in an alternate tree",
-        is_met: |case, _| case.has(&["--append"]) && ALTERNATES.split_whitespace().any(|word| case.has(&[word])),
+        is_met: |case, _| case.has(&["--append"]) && case.has_alternate(),
+    },
+    Known {
+        why: "rsync makes no backup of what an alternate tree replaces",
+        is_met: |case, _| case.is_backed_up() && case.has_alternate(),
+    },
+    Known {
+        why: "rsync also rejects modern rules that it does not send",
+        is_met: |case, _| (case.is_early() || case.has(&["--protocol=29"])) && case.has_modern_rules(),
+    },
+    Known {
+        why: "rsync reports missing alternate trees at a time of its own",
+        is_met: |case, _| case.has_alternate() && (case.has(&["--list-only"]) || case.is_early()),
+    },
+    Known {
+        why: "rsync applies the merge files of the first source to the others",
+        is_met: |case, _| case.sources.len() > 1 && (case.has(&["-f:"]) || case.has(&["-F"])),
+    },
+    Known {
+        why: "rsync prints on standard output that deletions were stopped",
+        is_met: |case, _| case.is_early() && case.has(&["--max-delete"]),
     },
     Known {
         why: "the mode of a new file is not that of a similar file",
@@ -120,14 +140,14 @@ impl Case {
         let alt = relative(dice, &source);
         let mut case = Case {
             who: if dice.one_in(5) { Who::User } else { Who::Root },
-            rules: (0..1 + dice.below(3)).map(|_| rule(dice, "-_ +_")).collect(),
+            rules: (0..1 + dice.below(3)).map(|_| rule(dice, "- +")).collect(),
             list: Vec::new(),
             options: vec![dice.word(BASES).to_owned()],
             sources: Vec::new(),
             dest_name: dice.word("dst/ dst/ dst/ dst dst/sub/ new/"),
             trees: [source, if dice.one_in(8) { Vec::new() } else { dest }, alt],
         };
-        for _ in 0..dice.below(7) {
+        for _ in 0..dice.below(9) {
             let option = case.option(dice);
             if !case.options.contains(&option) {
                 case.options.push(option);
@@ -206,6 +226,15 @@ impl Case {
     /// Returns whether old files are kept.
     fn is_backed_up(&self) -> bool {
         self.has(&["-b"]) || self.has(&["--backup"])
+    }
+
+    fn has_alternate(&self) -> bool {
+        ALTERNATES.split_whitespace().any(|word| self.has(&[word]))
+    }
+
+    /// Returns whether there are rules that older protocols cannot express.
+    fn has_modern_rules(&self) -> bool {
+        self.options.iter().any(|word| word.starts_with("-f") || word.starts_with("-F") || word == "-C")
     }
 
     /// Returns whether the protocol is one without items.

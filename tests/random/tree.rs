@@ -63,7 +63,8 @@ const NAMES: &[u8] = b"a|b|c.c|c.o|d|e|f|g.o|lib|sub|x|y|core|.hid|f~|x y|f*|[q]
 /// Patterns of options and of merge files.
 pub const PATTERNS: &str =
     "a b d e x *.o *~ /a /d /d/ d/ */ /* * lib/** sub/*** **/x d/a [a-e] ? x?y f\\* /src/d *.old core **";
-const RULES: &str = "-_ +_ H_ P_ S_ R_ -!_ -p_";
+/// The beginnings of rules. In a `.cvsignore` they are patterns that match nothing.
+const RULES: &str = "- + H P S R -! -p";
 const TARGETS: &str = "a b d nowhere ./e ../out /etc/hostname sub/";
 const MODES: [u32; 7] = [0o600, 0o444, 0o755, 0o700, 0o4755, 0o2775, 0o664];
 
@@ -85,11 +86,7 @@ pub fn random(dice: &mut Dice, count: usize) -> Vec<Entry> {
         }
         let files: Vec<_> = tree.iter().filter(|entry| matches!(entry.kind, Kind::File(_))).collect();
         let kind = match dice.below(20) {
-            _ if name == b".r" => {
-                let lines: Vec<_> = (0..1 + dice.below(3)).map(|_| rule(dice, RULES)).collect();
-                Kind::File(text(&lines))
-            }
-            _ if name == b".cvsignore" => Kind::File(format!("{} *.o\n", dice.word(PATTERNS)).into_bytes()),
+            _ if is_merge_file(name) => Kind::File(rules(dice)),
             0..5 if dir.iter().filter(|&&b| b == b'/').count() < 3 => Kind::Dir,
             5..7 => Kind::Symlink(dice.word(TARGETS).into()),
             7..9 if !files.is_empty() => Kind::HardLink(dice.pick(&files).path.clone()),
@@ -128,6 +125,7 @@ pub fn relative(dice: &mut Dice, tree: &[Entry]) -> Vec<Entry> {
                 entry = decorated(dice, entry.path, kind);
             }
             _ => match &mut entry.kind {
+                Kind::File(bytes) if is_merge_file(&entry.path) => *bytes = rules(dice),
                 Kind::File(bytes) => *bytes = changed(dice, bytes),
                 _ => entry.mtime -= 10,
             },
@@ -211,9 +209,19 @@ fn changed(dice: &mut Dice, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
+fn is_merge_file(path: &[u8]) -> bool {
+    path.ends_with(b".r") || path.ends_with(b".cvsignore")
+}
+
+/// Returns the content of a merge file. Errors in merge files end rsync at a time of its own.
+fn rules(dice: &mut Dice) -> Vec<u8> {
+    let lines: Vec<_> = (0..1 + dice.below(3)).map(|_| rule(dice, RULES)).collect();
+    text(&lines)
+}
+
 /// Returns a rule: one of the beginnings, and a pattern.
 pub fn rule(dice: &mut Dice, beginnings: &str) -> Vec<u8> {
-    format!("{}{}", dice.word(beginnings), dice.word(PATTERNS)).into_bytes()
+    format!("{} {}", dice.word(beginnings), dice.word(PATTERNS)).into_bytes()
 }
 
 /// Returns the content of a file of lines.
