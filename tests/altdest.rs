@@ -232,6 +232,18 @@ fn linked(w: &World) {
     w.source("in/a=in/a in/e/b=in/e/b out/a=out/a out/e/b=out/e/b");
 }
 
+// What is not shorter than the source is not appended to, but an identical file replaces it.
+synctest!(files_that_are_not_appended_to, |w: World| {
+    w.source("a*5000 b*5000 c*5000 d=x")
+        .dest("a*5000@-9 b*6000 c*4000 d=x@-9")
+        .tree("alt", "a*5000 b*5000 c*5000 d=x@5")
+        .keep_dest();
+    for option in ["--link-dest=../alt", "--compare-dest=../alt", "--copy-dest=../alt"] {
+        w.restore_dest().agree(&["-ai", "--append", option]);
+        w.restore_dest().agree(&["-ai", "--append-verify", option]);
+    }
+});
+
 macro_rules! follows {
     ($name:ident, [$($option:expr),+ $(,)?]) => {
         synctest!($name, |w: World| {

@@ -1,6 +1,6 @@
 //! How an entry in an alternate tree changes a decision.
 
-use super::{Action, Changes, Decision, InTheWay, Policy, changes_of_new, unkept_time};
+use super::{Action, Changes, Decision, InTheWay, Policy, Reason, changes_of_new, unkept_time};
 use crate::flist::{Entry, Kind};
 use crate::options::AltKind;
 
@@ -58,7 +58,8 @@ pub enum Use {
 /// A file that the destination has is replaced by a link to an identical one (`--link-dest`) or removed
 /// (`--compare-dest`). A symlink, device or special file is looked up only if the destination has no entry.
 pub fn may_use(source: &Entry, dest: Option<&Entry>, decision: Decision, alternates: AltKind, policy: &Policy) -> Use {
-    if policy.list_only || matches!(decision.action, Action::Refuse(_)) {
+    let is_refused = matches!(decision.action, Action::Refuse(reason) if reason != Reason::NothingToAppend);
+    if policy.list_only || is_refused {
         return Use::Nothing;
     }
     match source.kind() {
