@@ -712,7 +712,8 @@ fn deletes_meanwhile(argv: &[Vec<u8>]) -> bool {
         return true;
     }
     const APART: [&[u8]; 3] = [b"--delete-before", b"--delete-delay", b"--delete-after"];
-    argv.iter().any(|arg| arg.starts_with(b"--del")) && !argv.iter().any(|arg| APART.contains(&&arg[..]))
+    argv.iter().any(|arg| arg.starts_with(b"--del") || arg == b"--force")
+        && !argv.iter().any(|arg| APART.contains(&&arg[..]))
 }
 
 /// Replaces `{W}` with the path of the twin.

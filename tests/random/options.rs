@@ -51,7 +51,7 @@ struct Known {
 }
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 17] = [
+const KNOWN: [Known; 18] = [
     Known {
         why: "a server speaks only its own protocol",
         is_met: |case, on| on.is_by_server() && case.has(&["--protocol"]),
@@ -111,6 +111,7 @@ const KNOWN: [Known; 17] = [
         why: "rsync applies the merge files of the first source to the others",
         is_met: |case, _| case.sources.len() > 1 && (case.has(&["-f:"]) || case.has(&["-F"])),
     },
+    Known { why: "rsync may never end", is_met: |case, _| case.has(&["-H"]) && case.has_alternate() },
     Known {
         why: "rsync prints on standard output that deletions were stopped",
         is_met: |case, _| case.is_early() && case.has(&["--max-delete"]),
