@@ -27,7 +27,7 @@ const RULES: &str =
     "--exclude= --exclude= --include= -f-_ -f+_ -fH_ -fP_ -fS_ -fR_ -f-!_ -f-/_ -f-p_ -f-s_ -f-r_ -f+p_";
 const MERGES: &str = "-F -FF -f:_.r -f:-_.r -f:+_.r -f:C -f:n_.r -f:e_.r -f:s_.r -f:r_.r -f:p_.r -f:_/.r -C \
     -f._rules -f.-_rules --exclude-from=rules --include-from=rules";
-const BACKUPS: &str = "-b -b --suffix=.o --backup-dir=../bak --backup-dir={W}/bak";
+const BACKUPS: &str = "-b -b --suffix=.o --backup-dir={W}/bak";
 const DELETIONS: &str = "--delete --delete --delete --delete-before --del --delete-delay --delete-after --force \
     --delete-excluded --ignore-errors --max-delete=1 --max-delete=0";
 const ALTERNATES: &str = "--compare-dest=../alt --copy-dest=../alt --link-dest=../alt --link-dest=../src \
@@ -51,7 +51,7 @@ struct Known {
 }
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 23] = [
     Known {
         why: "a server speaks only its own protocol",
         is_met: |case, on| on.is_by_server() && case.has(&["--protocol"]),
@@ -62,7 +62,7 @@ const KNOWN: [Known; 18] = [
     },
     Known {
         why: "two processes reject it, unless one ends the other first",
-        is_met: |case, _| case.is_early() && ["-m", "--fuzzy", "-yy"].iter().any(|word| case.has(&[word])),
+        is_met: |case, _| case.is_early() && (case.has(&["-m"]) || case.is_fuzzy()),
     },
     Known {
         why: "the last name of a file is sent at another time",
@@ -92,8 +92,8 @@ const KNOWN: [Known; 18] = [
         },
     },
     Known {
-        why: "rsync creates no file that has the length of one in an alternate tree",
-        is_met: |case, _| case.has(&["--append"]) && case.has_alternate(),
+        why: "rsync creates no file that has the length of a similar or alternate one",
+        is_met: |case, _| case.has(&["--append"]) && (case.has_alternate() || case.is_fuzzy()),
     },
     Known {
         why: "rsync makes no backup of what an alternate tree replaces",
@@ -117,8 +117,25 @@ const KNOWN: [Known; 18] = [
         is_met: |case, _| case.is_early() && case.has(&["--max-delete"]),
     },
     Known {
-        why: "the mode of a new file is not that of a similar file",
-        is_met: |case, _| (case.has(&["--fuzzy"]) || case.has(&["-yy"])) && !case.has(&["-p"]),
+        why: "a new file does not get the mode of a similar, alternate or replaced one",
+        is_met: |case, _| !case.has(&["-p"]) && (case.is_fuzzy() || case.has_alternate() || case.replaces_other()),
+    },
+    Known {
+        why: "rsync takes a replaced file for a similar one",
+        is_met: |case, _| case.is_fuzzy() && case.has_clash(false),
+    },
+    Known {
+        why: "delayed files are not in the temporary directory",
+        is_met: |case, _| case.has(&["--delay-updates", "--temp-dir"]),
+    },
+    Known { why: "rsync drops the fractions of unchanged times", is_met: |case, _| case.has(&["-c", "--protocol="]) },
+    Known {
+        why: "rsync rejects listed names that its own rules exclude",
+        is_met: |case, on| matches!(on, Route::Pull(_)) && !case.list.is_empty() && case.has_rules(),
+    },
+    Known {
+        why: "rsync finds out later that a directory is missing",
+        is_met: |case, _| case.has(&["--no-implied-dirs"]) && case.has_clash(false),
     },
 ];
 
@@ -229,13 +246,21 @@ impl Case {
         self.has(&["-b"]) || self.has(&["--backup"])
     }
 
+    fn is_fuzzy(&self) -> bool {
+        self.has(&["--fuzzy"]) || self.has(&["-yy"])
+    }
+
     fn has_alternate(&self) -> bool {
         ALTERNATES.split_whitespace().any(|word| self.has(&[word]))
     }
 
-    /// Returns whether there are rules that older protocols cannot express.
+    fn has_rules(&self) -> bool {
+        self.has_modern_rules() || ["--exclude", "--include"].iter().any(|word| self.has(&[word]))
+    }
+
+    /// Returns whether there may be rules that older protocols cannot express.
     fn has_modern_rules(&self) -> bool {
-        self.options.iter().any(|word| word.starts_with("-f") || word.starts_with("-F") || word == "-C")
+        ["-f", "-F", "-C"].iter().any(|begin| self.options.iter().any(|word| word.starts_with(begin)))
     }
 
     /// Returns whether the protocol is one without items.
@@ -251,6 +276,13 @@ impl Case {
             here.path == there.path && are_dirs == [!is_dir_at_dest, is_dir_at_dest]
         };
         dest.iter().any(|there| source.iter().any(|here| clashes(there, here)))
+    }
+
+    /// Returns whether the destination has a link or fifo where the source has a file.
+    fn replaces_other(&self) -> bool {
+        let [source, dest, _] = &self.trees;
+        let is_other = |there: &&Entry| matches!(there.kind, Kind::Symlink(_) | Kind::Fifo);
+        dest.iter().filter(is_other).any(|there| source.iter().any(|here| here.path == there.path))
     }
 
     /// Returns all cases that lack one part of this one, large parts first.
