@@ -1,6 +1,6 @@
 //! Random command lines for random trees.
 
-use super::tree::{Dice, Entry, Kind, PATTERNS, consistent, random, relative, rule, text};
+use super::tree::{Dice, Entry, Extra, Kind, PATTERNS, consistent, random, relative, rule, text};
 use crate::kit::{Route, Who};
 
 /// The source, the destination, and the tree that alternates name.
@@ -51,15 +51,12 @@ struct Known {
 }
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 23] = [
+const KNOWN: [Known; 26] = [
     Known {
         why: "a server speaks only its own protocol",
         is_met: |case, on| on.is_by_server() && case.has(&["--protocol"]),
     },
-    Known {
-        why: "lines have the order of later protocols",
-        is_met: |case, _| case.is_early() && OUTPUT.split(' ').any(|word| case.has(&[word])),
-    },
+    Known { why: "lines have the order of later protocols", is_met: |case, _| case.is_early() && case.prints() },
     Known {
         why: "two processes reject it, unless one ends the other first",
         is_met: |case, _| case.is_early() && (case.has(&["-m"]) || case.is_fuzzy()),
@@ -70,7 +67,7 @@ const KNOWN: [Known; 23] = [
     },
     Known {
         why: "the place of deletions among other lines varies",
-        is_met: |case, _| case.has(&["--del", "--out-format=["]),
+        is_met: |case, _| case.has(&["--del", "--out-format=["]) || case.has(&["--force"]) && case.prints(),
     },
     Known { why: "the owner keeps access to new directories", is_met: |case, _| case.has(&["--chmod=u"]) },
     Known {
@@ -82,8 +79,8 @@ const KNOWN: [Known; 23] = [
         is_met: |case, _| case.has(&["--ignore-existing"]) && case.has_clash(false),
     },
     Known {
-        why: "rsync loses the other names of a file that cannot replace a directory",
-        is_met: |case, _| case.has(&["-H"]) && case.has_clash(true),
+        why: "rsync loses other names of a file that cannot replace a directory, or that several arguments name",
+        is_met: |case, _| case.has(&["-H"]) && (case.has_clash(true) || case.sources.len() > 1),
     },
     Known {
         why: "an ordinary user's rsync makes a file writable before it backs it up and deletes it",
@@ -118,7 +115,10 @@ const KNOWN: [Known; 23] = [
     },
     Known {
         why: "a new file does not get the mode of a similar, alternate or replaced one",
-        is_met: |case, _| !case.has(&["-p"]) && (case.is_fuzzy() || case.has_alternate() || case.replaces_other()),
+        is_met: |case, _| {
+            !case.keeps_modes()
+                && (case.is_fuzzy() || case.has_alternate() || case.has(&["-A"]) || case.replaces_other())
+        },
     },
     Known {
         why: "rsync takes a replaced file for a similar one",
@@ -132,6 +132,18 @@ const KNOWN: [Known; 23] = [
     Known {
         why: "rsync rejects listed names that its own rules exclude",
         is_met: |case, on| matches!(on, Route::Pull(_)) && !case.list.is_empty() && case.has_rules(),
+    },
+    Known {
+        why: "without -o and -g, rsync stores numbers without meaning",
+        is_met: |case, _| case.has(&["--fake-super"]) && !case.has(&["-o", "-g"]),
+    },
+    Known {
+        why: "an entry that several arguments name is sent and counted once",
+        is_met: |case, on| on.is_far() && (case.sources.len() > 1 || !case.list.is_empty()) && case.prints(),
+    },
+    Known {
+        why: "rsync does not back up a link or fifo that has the name of a backup",
+        is_met: |case, _| case.is_backed_up() && case.replaces_other(),
     },
     Known {
         why: "rsync finds out later that a directory is missing",
@@ -165,6 +177,11 @@ impl Case {
             dest_name: dice.word("dst/ dst/ dst/ dst dst/sub/ new/"),
             trees: [source, if dice.one_in(8) { Vec::new() } else { dest }, alt],
         };
+        if case.who == Who::User {
+            // The messages about what this user may not do depend on the order of system calls.
+            let entries = case.trees.iter_mut().flatten().filter(|entry| entry.extra == Extra::Owner);
+            entries.for_each(|entry| entry.extra = Extra::None);
+        }
         for _ in 0..dice.below(9) {
             let option = case.option(dice);
             if !case.options.contains(&option) {
@@ -244,6 +261,14 @@ impl Case {
     /// Returns whether old files are kept.
     fn is_backed_up(&self) -> bool {
         self.has(&["-b"]) || self.has(&["--backup"])
+    }
+
+    fn keeps_modes(&self) -> bool {
+        self.has(&["-p"]) && !self.has(&["--no-perms"])
+    }
+
+    fn prints(&self) -> bool {
+        OUTPUT.split_whitespace().any(|word| self.has(&[word]))
     }
 
     fn is_fuzzy(&self) -> bool {
