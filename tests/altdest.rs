@@ -215,6 +215,14 @@ synctest!(alternate_relative_to_a_new_destination, |w: World| {
     w.agree_paths(&["-ai", "--link-dest=../alt"], &["src/", "new"]).exits(0);
 });
 
+// rsync is in the parent of the destination then.
+synctest!(directories_of_options_if_an_empty_directory_is_copied_to_a_new_name, |w: World| {
+    w.source("").tree("arg", "");
+    for option in ["--compare-dest=arg", "--copy-dest=nosuch", "--temp-dir=arg", "--backup-dir=arg"] {
+        w.once().agree_paths(&["-aib", option], &["src/", &format!("new{option}")]).exits(0);
+    }
+});
+
 synctest!(alternate_directories_with_omit_dir_times, |w: World| {
     w.source("same/f other/f perm/f%600 perm/%700 new/f").tree("ld", "same/f other/f other/@-9 perm/g").dest("");
     for (option, dest) in [("--compare-dest=../ld", "1"), ("--link-dest=../ld", "2"), ("--copy-dest=../ld", "3")] {

@@ -34,6 +34,8 @@ pub struct Destination {
     pub root: Option<Root>,
     /// Its absolute path, for messages.
     pub path: Vec<u8>,
+    /// The absolute path of the directory that the paths of options are relative to.
+    pub work_dir: Vec<u8>,
     /// The new name of the single entry.
     pub renamed: Option<Vec<u8>>,
     /// Its permission bits before the owner was given access to it; `None` if they were not changed.
@@ -60,7 +62,8 @@ impl Destination {
 
     /// Returns an existing destination that needs no change and no new name.
     fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
-        Destination { root, path, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
+        let work_dir = path.clone();
+        Destination { root, path, work_dir, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
     }
 }
 
@@ -117,7 +120,7 @@ impl Search<'_> {
         let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
         let arg = without_slashes(self.arg);
         let parent = parent_of(arg);
-        let mut made = Vec::new();
+        let (mut made, mut work_dir) = (Vec::new(), self.full.clone());
         if mkpath {
             let wanted = if is_one { parent } else { arg };
             let count = make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
@@ -137,8 +140,10 @@ impl Search<'_> {
                 let renamed = Some(path::file_name(arg).to_vec());
                 return Ok(Destination { renamed, made, ..Destination::at(root, parent_full) });
             }
+            // As in rsync, an empty directory is a single entry, also if only its content is named.
+            work_dir = parent_full;
             if terms.options.check.existing_only {
-                return Ok(Destination { made, ..Destination::at(None, self.full.clone()) });
+                return Ok(Destination { made, work_dir, ..Destination::at(None, self.full.clone()) });
             }
         }
         let exists = mkpath && !is_one && !dry_run;
@@ -149,7 +154,7 @@ impl Search<'_> {
             made.push([b"created directory ", arg].concat());
         }
         let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
-        Ok(Destination { is_new: !exists, made, ..Destination::at(root, self.full.clone()) })
+        Ok(Destination { is_new: !exists, made, work_dir, ..Destination::at(root, self.full.clone()) })
     }
 
     /// Returns the error that rsync reports if the destination cannot be created below a non-directory. Which errno it is

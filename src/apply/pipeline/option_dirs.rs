@@ -21,7 +21,7 @@ impl Receiving<'_> {
     /// Returns the absolute path of a directory that an option gives relative to the destination. If the destination is
     /// missing (dry run), leading `../` are resolved in its path instead of by the kernel.
     fn named_path(&self, dir: &[u8]) -> Vec<u8> {
-        let (mut top, mut rest) = (self.to.path.as_slice(), dir);
+        let (mut top, mut rest) = (self.to.work_dir.as_slice(), dir);
         while let Some(above) = rest.strip_prefix(b"../")
             && sys::stat_path(top, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         {
@@ -42,6 +42,8 @@ impl Receiving<'_> {
             // A missing directory is still reported.
             let opened_dir = if is_refused { is_dir(&path).map(|()| None) } else { opened.map(Some) };
             let root = match opened_dir {
+                // An empty directory would be compared with an entry of its new name, hardly with this directory.
+                Ok(_) if self.to.work_dir != self.to.path => None,
                 Ok(fd) => fd.map(|fd| Root::new(Dir::new(fd), path, Follow::Never)),
                 Err(error) => {
                     let option = match alt.kind {
@@ -52,7 +54,7 @@ impl Receiving<'_> {
                     let what =
                         if error.kind() == io::ErrorKind::NotADirectory { "is not a dir" } else { "does not exist" };
                     let is_shown_as_given = alt.shown_as_given || dir.starts_with(b"/");
-                    let given = if is_shown_as_given { dir.clone() } else { path::join(&self.to.path, dir) };
+                    let given = if is_shown_as_given { dir.clone() } else { path::join(&self.to.work_dir, dir) };
                     // rsync reports every error as "does not exist". A directory outside of the grant may exist.
                     let (line, weight) = match sandbox::is_outside(&error) {
                         true => {
@@ -81,7 +83,7 @@ impl Receiving<'_> {
         let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
             return Ok(None);
         };
-        let path = arg_path::absolute(&self.to.path, dir);
+        let path = arg_path::absolute(&self.to.work_dir, dir);
         match sys::stat_path(&path, true) {
             Ok(stat) if Kind::of_mode(stat.mode) != Some(Kind::Dir) => {
                 let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
@@ -94,7 +96,7 @@ impl Receiving<'_> {
     /// Returns where `--temp-dir` leads, or an error if that is not a directory.
     pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
-        let path = arg_path::absolute(&self.to.path, dir);
+        let path = arg_path::absolute(&self.to.work_dir, dir);
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {
             Err(error) if trusted_path::is_refused(&error) => is_dir(&path).map(|()| TempDir::Refused),
             // As in rsync, a relative path is not confined.
