@@ -511,6 +511,24 @@ fn symlinks_are_restored_when_they_are_sent() {
     }
 }
 
+#[test]
+fn symlinks_that_files_represent_are_restored() {
+    needs_root();
+    let scene = Scene::new();
+    scene.shell("mkdir src; ln -s a src/in; ln -s /rsyncd-munged/x src/prefixed; ln -s ../../out src/up");
+    for munging in ["", "munge symlinks = no", "use chroot = yes"] {
+        let module = format!("read only = no\nfake super = yes\n{PLAIN}\n{munging}");
+        let config = ("", &module[..]);
+        scene.shell("rm -rf orig back; mkdir orig");
+        scene.agree(config, &["-ai", "src/", "h::m/"]);
+        scene.shell("rm -r orig; cp -a mod orig");
+        scene.agree(config, &["-ai", "h::m/", "dst"]);
+        scene.shell("cp -a dst back");
+        scene.agree(config, &["-aii", "back/", "h::m/"]);
+        scene.agree(config, &["-aiiI", "back/", "h::m/"]);
+    }
+}
+
 /// Symlinks of the source are changed on the way, so equal ones at both ends are not up to date.
 #[test]
 fn symlinks_that_lead_outside_are_replaced() {

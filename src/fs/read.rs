@@ -30,7 +30,7 @@ pub struct Wanted<'a> {
     pub acls: bool,
     /// Treat attributes stored by `--fake-super` as the real ones, on both sides.
     pub fake_super: bool,
-    /// Changes a source entry before it is sent: `--chmod`.
+    /// Changes a source entry before it is sent: `--chmod`, `--munge-links`.
     pub shape: &'a (dyn Fn(&mut Entry) + Sync),
     /// Converts a received entry into what the destination should have: mapped ids. Gets how many directories of the
     /// transfer lead to the entry.

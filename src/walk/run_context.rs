@@ -53,12 +53,20 @@ impl Terms<'_> {
         body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
     ) -> R {
         let lacks_fractions = self.options.connect.lacks_fractions();
+        let unmunges = self.options.preserve.munge_links || self.options.preserve.peer_links == PeerLinks::Munged;
         let shape = |entry: &mut Entry| {
             if lacks_fractions {
                 entry.mtime.nanos = 0;
             }
             if !preserve.chmod.is_empty() && entry.kind() != Kind::Symlink {
                 entry.mode = plan::chmod::apply(entry.mode, entry.is_dir(), &preserve.chmod);
+            }
+            if unmunges
+                && let Some(target) = entry.extra.as_mut().and_then(|extra| extra.target.as_mut())
+                && let plain = plan::safelink::unmunge(target)
+                && plain.len() < target.len()
+            {
+                *target = plain.into();
             }
         };
         let who = match (preserve.fake_super, sys::ids().0) {
@@ -96,7 +104,6 @@ impl Terms<'_> {
             reports_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
             reports_rules: self.options.output.debug.filter >= 1,
             copy_devices: select.copy_devices,
-            unmunge_links: self.options.preserve.munge_links || self.options.preserve.peer_links == PeerLinks::Munged,
             copy_dirlinks: select.copy_dirlinks,
             open_noatime: select.open_noatime,
             link_owners: self.options.preserve.link_owners,

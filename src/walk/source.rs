@@ -60,8 +60,6 @@ pub struct SourceWalk<'a> {
     pub reports_rules: bool,
     /// `--copy-devices`: a device is sent as a file with its content.
     pub copy_devices: bool,
-    /// `--munge-links`: the sender restores munged symlinks.
-    pub unmunge_links: bool,
     /// `-k`
     pub copy_dirlinks: bool,
     /// rsync would list one directory after the other during the copy. Only then do per-directory rules apply to the
@@ -437,7 +435,7 @@ impl SourceWalk<'_> {
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
-        let mut target = sys::read_link(open.fd(), name)?;
+        let target = sys::read_link(open.fd(), name)?;
         if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
             return Ok((sys::stat(open.fd(), name, true)?, None));
         }
@@ -450,9 +448,6 @@ impl SourceWalk<'_> {
         }
         // The length of the value as stored here, whatever value is sent.
         stat.len_bytes = target.len() as u64;
-        if self.unmunge_links {
-            target.drain(..target.len() - safelink::unmunge(&target).len());
-        }
         Ok((stat, self.links.then_some(target)))
     }
 
