@@ -389,10 +389,11 @@ impl StockClient<'_> {
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
-        let opening = match receiver_needs_rules(options, stock.protocol) {
-            true => self.opening(None, &stock)?,
-            false => Vec::new(),
-        };
+        let is_sent = receiver_needs_rules(options, stock.protocol);
+        // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
+        let is_checked = is_sent || !deletes_all(options, stock.protocol);
+        let opening = if is_checked { self.opening(None, &stock)? } else { Vec::new() };
+        let opening = if is_sent { opening } else { Vec::new() };
         let (opening, link, listed) = match options.select.files_from {
             Some(FilesFrom::Sent(_)) => {
                 // The server may wait for the rules before it sends the names.
@@ -469,7 +470,7 @@ impl StockClient<'_> {
             let Some(text) = text_of(parsed) else { continue };
             let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
             // Before protocol 29, the files of `-C` are read by the client alone.
-            if protocol < 29 && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
+            if protocol < 29 && at >= given && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
                 continue;
             }
             // A sender need not know whether a rule is perishable, and the rules of options lose this word.
@@ -493,8 +494,13 @@ impl StockClient<'_> {
 
 /// Returns whether a client sends rules to a server that receives. It needs them only if it deletes.
 fn receiver_needs_rules(options: &Options, protocol: u8) -> bool {
-    let deletes_all = protocol < 29 && options.delete.excluded;
-    options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs
+    options.delete.when.is_some() && !deletes_all(options, protocol) || options.select.prune_empty_dirs
+}
+
+/// Returns whether a server that receives deletes what rules exclude, and thus needs none: before protocol 29, they have
+/// no sides.
+fn deletes_all(options: &Options, protocol: u8) -> bool {
+    protocol < 29 && options.delete.excluded
 }
 
 /// How many bytes of rules are put into frames at a time.

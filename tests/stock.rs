@@ -75,6 +75,16 @@ pub fn partly_named_directories(w: &World, version: &str) {
     }
 }
 
+// Also if the rules need not be sent.
+synctest!(rules_that_an_old_protocol_lacks, with stock, |w: World| {
+    w.source("a .cvsignore=keep").dest("keep .cvsignore=keep").once().no_dry_run();
+    for rule in ["-f-p x", "-f-! x", "-f:C", "-F", "-C", "-fP x", "-f-s x", "-f. rules"] {
+        for options in [&["--protocol=28"][..], &["--protocol=28", "--delete"], &["--protocol=29"]] {
+            w.file("rules", "- x\n: .r\n").agree(&[&["-a", rule], options].concat());
+        }
+    }
+});
+
 synctest!(partly_named_directories_of_protocol_32, with stock, |w: World| partly_named_directories(&w, "--protocol=32"));
 synctest!(partly_named_directories_of_protocol_29, with stock, |w: World| partly_named_directories(&w, "--protocol=29"));
 
