@@ -69,7 +69,9 @@ fn add(tree: &crate::kit::Tree, entry: &Entry) {
 
 /// Masks lines whose content or place is a matter of time.
 fn masked(line: &str) -> Option<String> {
-    const BEGIN: [&str; 4] = [
+    const BEGIN: [&str; 6] = [
+        "File list ",
+        "IO error encountered -- ",
         "skipping non-regular file ",
         "total: matches=",
         "removing duplicate name ",

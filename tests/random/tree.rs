@@ -109,6 +109,9 @@ pub fn relative(dice: &mut Dice, tree: &[Entry]) -> Vec<Entry> {
         if dice.one_in(absent) {
             continue;
         }
+        if let (Kind::File(bytes), true) = (&entry.kind, dice.one_in(8)) {
+            other.push(leftover(dice, entry, bytes));
+        }
         let mut entry = entry.clone();
         match dice.below(12) {
             0..4 => {}
@@ -146,6 +149,15 @@ pub fn relative(dice: &mut Dice, tree: &[Entry]) -> Vec<Entry> {
         }));
     }
     consistent(other)
+}
+
+/// Returns a partial or delayed file as an earlier run would have left it.
+fn leftover(dice: &mut Dice, entry: &Entry, content: &[u8]) -> Entry {
+    let at = entry.path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let dir = dice.word(".p/ .p/ .~tmp~/").as_bytes();
+    let path = [&entry.path[..at], dir, &entry.path[at..]].concat();
+    let kind = Kind::File(changed(dice, content));
+    decorated(dice, path, kind)
 }
 
 /// Returns the entries that can be built: the first of each path, below directories only, and links to files only.
