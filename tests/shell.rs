@@ -337,6 +337,27 @@ fn remote_host_without_sparsync_runs_rsync() {
     assert!(scene.path("dst/a").exists());
 }
 
+/// Some options require rsync's own protocol, which sparsync speaks too.
+#[test]
+fn remote_host_without_rsync_needs_none() {
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("progs")).unwrap();
+    std::os::unix::fs::symlink(oracle::under_test(), scene.path("progs/sparsync")).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", scene.path("progs/sh")).unwrap();
+    std::fs::write(scene.path("names"), "a\n").unwrap();
+    let script = "PATH=$PWD/progs\nexport PATH\nexec sh -c \"$*\"";
+    let top = scene.path("").display().to_string();
+    let list = format!("--files-from=:{top}/names");
+    for option in ["-t", "--iconv=utf-8,latin1", "--write-batch=batch", "--protocol=29", "-M--log-file=log", &list] {
+        for line in [format!("-r {option} src/ far:dst/"), format!("-r {option} far:{top}/src/ dst/")] {
+            let output = scene.shell(script, &line, &[]);
+            assert_eq!(ended(&output), (Some(0), String::new()), "{line}");
+            assert!(scene.path("dst/a").exists(), "{line}");
+            std::fs::remove_dir_all(scene.path("dst")).unwrap();
+        }
+    }
+}
+
 /// A sparsync that is installed as `rsync` asks for `rsync`.
 #[test]
 fn stock_rsync_of_a_program_named_rsync_needs_one_login() {

@@ -137,11 +137,8 @@ impl<'a> ByShell<'a> {
         cached: CachedAnswer<'_>,
     ) -> Result<Option<RemoteProgram>, Error> {
         let side = self.side;
-        // Two sparsyncs have no common protocol that is as old, so the other end must be an rsync, or serve as one.
-        let must_be_stock = side.options.requires_stock().is_some();
         let is_by_name = self.programs[0] == RSYNC;
         let skipped = match cached.recalled {
-            _ if must_be_stock => self.programs.len() - 1,
             Some(Answers::RsyncByName) if !is_by_name => 0,
             Some(Answers::Rsync | Answers::RsyncByName | Answers::ForcedCommand) => self.programs.len() - 1,
             None => 0,
@@ -280,7 +277,8 @@ fn login_name(side: &RemoteCopy, cwd: &[u8]) -> String {
 }
 
 /// Returns the programs to try on the remote side: the one that `--rsync-path` names, else the one of the enrolled
-/// host, else the name that this program was started with.
+/// host, else the name that this program was started with. If rsync's protocol is required, an rsync is preferred to a
+/// sparsync that serves as one.
 fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> {
     if let Some(program) = &side.options.connect.program {
         return vec![program.clone()];
@@ -289,5 +287,9 @@ fn programs(side: &RemoteCopy, env: &Env, known: Option<&Peer>) -> Vec<Vec<u8>> 
         Some(peer) => Some(peer.program.as_deref().map_or(EITHER, str::as_bytes)),
         None => Some(EITHER).filter(|_| path::file_name(env.program.as_encoded_bytes()) != RSYNC),
     };
-    ours.into_iter().chain([RSYNC]).map(<[u8]>::to_vec).collect()
+    let mut programs: Vec<_> = ours.into_iter().chain([RSYNC]).map(<[u8]>::to_vec).collect();
+    if side.options.requires_stock().is_some() {
+        programs.reverse();
+    }
+    programs
 }
