@@ -1145,6 +1145,45 @@ fn configuration_is_checked() {
     }
 }
 
+/// Texts apply to earlier modules that do not set them, other values do not.
+#[test]
+fn later_globals_apply_to_modules() {
+    let scene = Scene::new();
+    let get = ["-r", "h::m/a", "dst"];
+    for (later, code) in [
+        ("hosts deny = *", 5),
+        ("hosts allow = 10.0.0.1", 5),
+        ("auth users = joe", 5),
+        ("refuse options = recursive", 10),
+        ("exclude = a", 23),
+        ("outgoing chmod = a-r", 0),
+        ("comment = late", 0),
+        ("read only = no", 0),
+        ("write only = yes", 0),
+        ("max connections = -1", 0),
+        ("log format = %f", 0),
+    ] {
+        let config = |own: &str| format!("uid = root\ngid = *\ntransfer logging = yes\n{own}\n[global]\n{later}");
+        let seen = scene.call(oracle::rsync(), ("", &config("")), &get);
+        // The end of a connection can be a reset.
+        assert!(seen.code == Some(code) || code == 10 && seen.code == Some(12), "{seen:#?}");
+        let ours = scene.call(oracle::under_test(), ("", &config("")), &get);
+        assert_eq!((&ours.trees, ours.code == Some(0)), (&seen.trees, seen.code == Some(0)), "{later}: {ours:#?}");
+        scene.agree(("", &config("")), &["h::"]);
+        let name = later.split('=').next().unwrap();
+        if !later.ends_with("yes") && !later.ends_with("no") && !later.ends_with("-1") {
+            scene.agree(("", &config(&format!("{name} ="))), &get).exits(0);
+        }
+    }
+    let module = "uid = root\n[global]\npath = DIR/mod/sub\n[n]\n[o]\ncomment = x";
+    scene.agree(("", module), &["-r", "h::n/", "dst"]).exits(0);
+    scene.file("inc", "comment = included\n[i]\npath = DIR\n[global]\nhosts deny = *\ncomment = end\n", 0o644);
+    // What follows an included file is global again.
+    scene.agree(("", "&include DIR/inc\ncomment = after\n[n]"), &["h::"]).prints("included");
+    scene.agree(("", "&include DIR/inc\nhosts deny = 127.0.0.1"), &get).exits(5);
+    scene.agree(("", "&merge DIR/inc\ncomment = after\n[n]"), &["h::"]);
+}
+
 #[test]
 fn every_parameter_of_the_manual_is_known() {
     let manual = Command::new("man").args(["-P", "cat", "rsyncd.conf"]).env("MANWIDTH", "200").output();

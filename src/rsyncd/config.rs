@@ -25,7 +25,7 @@ pub trait ConfigFiles {
 pub struct Module {
     /// The name by which clients know it.
     pub name: Vec<u8>,
-    /// Its parameters, with the defaults that were in force where it began.
+    /// Its parameters, with the defaults that were in force where it began, and texts that were set later.
     pub values: Values,
 }
 
@@ -80,6 +80,8 @@ impl<'a> ConfigReader<'a> {
             reader.config.globals.set(*param, value.clone());
         }
         reader.file(path, 0)?;
+        let Config { globals, modules, .. } = &mut reader.config;
+        modules.iter_mut().for_each(|module| module.values.inherit_texts(globals));
         Ok(reader.config)
     }
 
@@ -202,10 +204,10 @@ impl<'a> ConfigReader<'a> {
                 self.file(&path, depth + 1)?;
                 continue;
             }
-            let (globals, section) = (self.config.globals.clone(), self.section);
+            let globals = self.config.globals.clone();
             self.section = Section::Global;
             self.file(&path, depth + 1)?;
-            self.section = section;
+            self.section = Section::Global;
             self.config.globals = globals;
         }
         Ok(())
@@ -282,6 +284,20 @@ mod tests {
         let lists = |name: &[u8]| config.module(name).unwrap().values.flag(Param::List);
         assert_eq!([lists(b"A b"), lists(b"c"), lists(b"d")], [false, true, false]);
         assert!(config.module(b"a B").is_none());
+    }
+
+    #[test]
+    fn later_globals_set_the_texts_that_a_module_lacks() {
+        let config = read(&[
+            ("c", "[a]\nexclude=\n[b]\n[global]\nexclude=x\nlog format=x\nread only=no\n&include d\nfilter=y\n[c]\n"),
+            ("d", "[d]\n[global]\nexclude=d\ncomment=d\n"),
+        ])
+        .unwrap();
+        let texts = |name| [Param::Exclude, Param::Filter, Param::Comment].map(|param| text(&config, name, param));
+        assert_eq!([texts("a"), texts("b")], [["", "y", ""], ["x", "y", ""]]);
+        assert_eq!([texts("c"), texts("d")], [["x", "y", ""], ["x", "y", ""]]);
+        assert!(text(&config, "b", Param::LogFormat).starts_with("%o"));
+        assert!(config.module(b"b").unwrap().values.flag(Param::ReadOnly));
     }
 
     #[test]

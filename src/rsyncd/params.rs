@@ -151,7 +151,7 @@ fn number_at_start(text: &[u8]) -> Option<i32> {
     str::from_utf8(&text[..end]).ok().filter(|_| len > 0)?.parse().ok()
 }
 
-/// The values that a section sets, on top of the defaults that were in force where it began.
+/// The values of a section: those that it sets and those that it inherits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Values(BTreeMap<Param, ParamValue>);
 
@@ -159,6 +159,14 @@ impl Values {
     /// Sets a parameter.
     pub fn set(&mut self, param: Param, value: ParamValue) {
         self.0.insert(param, value);
+    }
+
+    /// Sets the texts without a default that are not set, even to an empty text, to those of `globals`. As in rsync, which
+    /// looks for them when it uses them, they may follow the module in the file.
+    pub fn inherit_texts(&mut self, globals: &Values) {
+        for (param, value) in globals.0.iter().filter(|(param, _)| param.row().3 == Text("")) {
+            self.0.entry(*param).or_insert_with(|| value.clone());
+        }
     }
 
     /// Returns a boolean.
