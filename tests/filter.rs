@@ -337,6 +337,15 @@ synctest!(invalid_rule_in_a_destination_file_exits_1, |w: World| {
     w.once().agree(&["-ai", "--delete", "-f: .rules"]).exits(1).warns("Unknown filter rule");
 });
 
+synctest!(merge_files_that_exclude_themselves_are_deleted_as_excluded, |w: World| {
+    w.source("a x").file("src/.r", "- x\n").dest("x").file("dst/.r", "- y\n").keep_dest();
+    for rule in [":e .r", ":er .r", ":es .r", ":ep .r"] {
+        for option in ["--delete", "--delete-excluded"] {
+            w.restore_dest().agree(&["-a", option, "-f", rule]).exits(0);
+        }
+    }
+});
+
 synctest!(rule_file_that_merges_a_missing_file_exits_11, |w: World| {
     w.source("d/a").dest("d/").build("src", |t| drop(t.file("d/.rules", ". nope\n")));
     w.once().mask_with(one_end).agree(&["-ai", "-f: .rules"]).exits(11);

@@ -325,6 +325,10 @@ impl Parsed {
                 let own = merge.own_exclude(Sides::Unsaid).filter(|_| !deletes_excluded);
                 own.map(|own| Parsed::Rule(own).text())
             }
+            // The rule that excludes the file itself has no sides.
+            Parsed::Merge(merge) if deletes_excluded && merge.exclude_itself => {
+                Some(Parsed::Merge(Box::new(Merge { exclude_itself: false, ..(**merge).clone() })).text())
+            }
             Parsed::Rule(Rule { sides: Sides::Sender, .. })
             | Parsed::Cvs(Cvs { sides: Sides::Sender, .. })
             | Parsed::Clear
