@@ -435,6 +435,23 @@ fn locked(file: &str) -> Vec<Locked> {
 }
 
 #[test]
+fn fuzz_targets_cover_each_family_of_decoders() {
+    let read = |path: String| std::fs::read_to_string(root().join(path)).unwrap_or_default();
+    let source = read("src/proto/fuzzing.rs".to_owned());
+    let (_, table) = source.split_once("pub const FAMILIES").expect("the table of families");
+    let rows = table.lines().skip(1).take_while(|line| *line != "];");
+    let families: Vec<_> = rows.filter_map(|row| row.split('"').nth(1)).collect();
+    let manifest: toml::Table = toml::from_str(&read("fuzz/Cargo.toml".to_owned())).expect("the manifest is TOML");
+    let bins = manifest["bin"].as_array().expect("it has targets");
+    let bins: Vec<_> = bins.iter().filter_map(|bin| bin["name"].as_str()).collect();
+    assert_eq!(bins, families);
+    let calls = |name: &str| format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sparsync::fuzzing::{name}(bytes));\n");
+    let misses = |name: &&str| !read(format!("fuzz/fuzz_targets/{name}.rs")).ends_with(&calls(name));
+    let faults = families.into_iter().filter(misses).map(str::to_owned).collect();
+    report("fuzz/fuzz_targets/NAME.rs calls the decoders of that name", faults);
+}
+
+#[test]
 fn fuzz_targets_lock_the_versions_of_the_program() {
     let (program, fuzz) = (locked("Cargo.lock"), locked("fuzz/Cargo.lock"));
     let versions = |of: &Locked| -> Vec<_> {
