@@ -48,7 +48,7 @@ const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implie
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 33] = [
+const KNOWN: [Known; 34] = [
     ("a server speaks only its own protocol", |case, on| on.is_by_server() && case.has(&["--protocol"])),
     ("lines have the order of later protocols", |case, _| case.is_early() && case.prints()),
     ("two processes reject it, unless one ends the other first", |case, _| {
@@ -124,6 +124,7 @@ const KNOWN: [Known; 33] = [
         on.is_daemon() && case.who == Who::User && !case.list.is_empty()
     }),
     ("rsync prints T for times of symlinks that it sets", |case, _| case.has(&["--protocol=29"]) && case.prints()),
+    ("a file that is sent again is printed at any time", |case, _| case.has(&["--append-verify"]) && case.prints()),
     ("rsync finds out later that a directory is missing", |case, _| {
         case.has(&["--no-implied-dirs"]) && case.has_clash(false)
     }),
