@@ -37,6 +37,14 @@ pub enum Content<'a> {
     },
 }
 
+/// The content that a file gets, and the similar file that may be its basis.
+pub struct NewContent<'a, 'c> {
+    /// Where it comes from.
+    pub content: &'a mut Content<'c>,
+    /// The similar file.
+    pub similar: Option<&'a Similar>,
+}
+
 /// How much was written to a file.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ContentCounts {

@@ -155,24 +155,9 @@ fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
     true
 }
 
-/// Reports events at once and waits for values of extended attributes that were requested with the item of an entry.
-/// `false`: the run ends.
-pub(super) fn await_xattrs(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
-    if let Some(live) = out.live.filter(|_| job.source().has_abbreviated() && context.is_reported_by_peer()) {
-        live(&mut out.events);
-    }
-    match context.await_xattrs(job.file_id(), job.source()) {
-        Ok(()) => true,
-        Err(error) => {
-            out.fatal = Some(error);
-            false
-        }
-    }
-}
-
 /// Gives an entry the attributes of the source, and reports what failed.
 fn set_attributes(context: &Context<'_>, job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>) {
-    if !await_xattrs(context, job, out) {
+    if !job.await_xattrs(context, out) {
         return;
     }
     let has = Has { local: job.local_values(), ..has };
@@ -184,7 +169,7 @@ fn set_attributes(context: &Context<'_>, job: &Job<'_>, dir: &Dir, has: Has<'_>,
         role: ErrorRole::Generator,
     };
     let mut problems = Vec::new();
-    attributes::finish(context, subject, job.source(), has, file::wanted_mode(context, job), &mut problems);
+    attributes::finish(context, subject, job.source(), has, job.wanted_mode(context), &mut problems);
     out.events.extend(problems.into_iter().map(Event::Problem));
 }
 
@@ -194,7 +179,7 @@ fn reported_changes(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes:
     if job.source().kind() != Kind::File {
         return changes;
     }
-    let wanted = file::wanted_mode(context, job);
+    let wanted = job.wanted_mode(context);
     let mut mode = have.mode & 0o7777;
     let mut reported = changes;
     if changes.any(Changes::OWNER | Changes::GROUP) && mode & 0o6000 != 0 {

@@ -6,47 +6,16 @@ mod temp_rename;
 mod write_content;
 
 use self::failure::{Failure, cannot_open};
-use crate::apply::content::{Content, ContentCounts};
+use crate::apply::content::{Content, ContentCounts, NewContent};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Similar, backup, entry};
+use crate::apply::{ApplierState, Context, Outcome, Similar, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
-use crate::plan::{Action, Changes, InTheWay, chmod};
+use crate::plan::{Changes, InTheWay};
 use crate::report::event::{Event, Item, Problem, Update, Weight};
-use std::io;
 use std::os::fd::AsFd;
-
-/// Files from this length on are reported before their data moves, if it is their turn.
-const LIVE_BYTES: u64 = 1 << 20;
-
-/// Returns the permission bits that an entry must have at the destination.
-pub fn wanted_mode(context: &Context<'_>, job: &Job<'_>) -> u32 {
-    // A file transferred as an update of an alternate tree's file takes over that file's mode.
-    let updated = || job.hit().filter(|_| matches!(job.step.decision.action, Action::Transfer(_))).map(|hit| hit.mode);
-    // rsync's receiver treats a file that it cannot read as missing.
-    let counts = || context.policy.preserve.perms || cannot_read_old(context, job).is_none();
-    let existing = job.dest().filter(|_| counts()).map(|entry| entry.mode).or_else(updated);
-    let parent = chmod::Parent { default_acl_mode: job.spot.default_acl_mode(), setgid: false };
-    chmod::dest_mode(job.source().mode, existing, &context.mode_rule(), parent)
-}
-
-/// Returns the error if the file to be replaced cannot be read.
-fn cannot_read_old(context: &Context<'_>, job: &Job<'_>) -> Option<io::Error> {
-    const READABLE: u32 = 0o444;
-    let is_transfer = matches!(job.step.decision.action, Action::Transfer(_));
-    // If all may read it, it need not be tried.
-    job.dest().filter(|entry| is_transfer && !context.is_super && entry.mode & READABLE != READABLE)?;
-    let opened = sys::open_read(job.spot.dir.as_ref()?.fd(), job.name(), false, false);
-    opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// The content that a file gets, and the similar file that may be its basis.
-struct NewContent<'a, 'c> {
-    content: &'a mut Content<'c>,
-    similar: Option<&'a Similar>,
-}
 
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
 pub fn transfer(
@@ -67,7 +36,7 @@ pub fn transfer(
             backup::report_backup(context, dir, &job.path, &mut out.events);
         }
         if context.wants.items {
-            out.events.push(Event::Item(item_of_transfer(context, job, changes)));
+            out.events.push(Event::Item(job.transfer_item(context, changes)));
         }
         return false;
     }
@@ -87,21 +56,14 @@ pub fn transfer(
 /// Returns how a file is reported that is about to be requested from a peer that reports all items, and a warning.
 pub fn announced(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
     let (changes, warning) = changes_of_transfer(context, job, changes);
-    (item_of_transfer(context, job, changes), warning)
-}
-
-/// Returns the item of a file whose content is transferred.
-fn item_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> Box<Item> {
-    let mut item = job.item(context, Update::Received, changes);
-    item.transfer = true;
-    item
+    (job.transfer_item(context, changes), warning)
 }
 
 /// Returns the changes that are reported for a file that is transferred. Without a readable basis it counts as new, with
 /// a warning.
 fn changes_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Changes, Option<Event>) {
     let needs_basis = !context.is_dry() && context.finds_differences();
-    let Some(error) = needs_basis.then(|| cannot_read_old(context, job)).flatten() else { return (changes, None) };
+    let Some(error) = needs_basis.then(|| job.cannot_read_dest(context)).flatten() else { return (changes, None) };
     let full = context.full(job.path.as_bytes());
     let words = crate::report::event::errno_words(&error);
     let start = b"rsync: [generator] failed to open \"";
@@ -121,7 +83,7 @@ fn bring(
     let opened = open_content(context, job);
     let mut content = opened.inspect_err(|failure| count_unsent(context, job, changes, failure, out))?;
     out.begun.clear();
-    let mut item = context.wants.items.then(|| item_of_transfer(context, job, changes));
+    let mut item = context.wants.items.then(|| job.transfer_item(context, changes));
     if context.wants.begin {
         let name = item.as_ref().map(|item| item.name.clone());
         out.begun.extend(name.map(Event::Begin));
@@ -131,7 +93,7 @@ fn bring(
         out.begun.extend(shown.map(Event::Item));
     }
     if !context.reports_when_open {
-        report_begun(job, out);
+        out.report_begun(job.source().len_bytes);
     }
     let content_counts = place_content(context, applier, job, NewContent { content: &mut content, similar }, out)?;
     let len_bytes = job.source().len_bytes;
@@ -152,14 +114,6 @@ fn bring(
         out.events.push(Event::Item(item));
     }
     Ok(())
-}
-
-/// Reports that a file is in progress.
-fn report_begun(job: &Job<'_>, out: &mut Outcome<'_>) {
-    out.events.append(&mut out.begun);
-    if let Some(live) = out.live.filter(|_| job.source().len_bytes >= LIVE_BYTES) {
-        live(&mut out.events);
-    }
 }
 
 /// Counts a file that is transferred.
@@ -235,7 +189,7 @@ pub fn copy_from(
     if !context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         out.events.extend(first);
-        if !entry::await_xattrs(context, job, out) {
+        if !job.await_xattrs(context, out) {
             return Some(false);
         }
         let mut content = Content::File(from);

@@ -1,18 +1,19 @@
 //! One entry in progress, with everything that is known about it.
 
 use crate::apply::abbreviated::LocalValues;
-use crate::apply::{Context, Spot, Wire};
+use crate::apply::{Context, Outcome, Spot, Wire};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
 use crate::fs::sys;
 use crate::fs::write::temp_name;
 use crate::fs::xattr::At;
 use crate::options::CheckMode;
-use crate::plan::{Action, Changes, InTheWay};
+use crate::plan::{Action, Changes, InTheWay, chmod};
 use crate::proto::FileId;
 use crate::report::event::{Item, Update};
 use crate::walk::alternate::Hit;
 use crate::walk::{ComparedSource, DirPlan, NONE, SourceDir, Step};
+use std::io;
 use std::os::fd::AsFd;
 
 /// One entry in progress, with everything that is known about it.
@@ -102,6 +103,45 @@ impl<'a> Job<'a> {
         context.full(self.spot.path.join(&temp_name(self.name())).as_bytes())
     }
 
+    /// Returns the permission bits that it must have at the destination.
+    pub fn wanted_mode(&self, context: &Context<'_>) -> u32 {
+        // A file transferred as an update of an alternate tree's file takes over that file's mode.
+        let updated = || self.hit().filter(|_| self.is_transferred()).map(|hit| hit.mode);
+        // rsync's receiver treats a file that it cannot read as missing.
+        let counts = || context.policy.preserve.perms || self.cannot_read_dest(context).is_none();
+        let existing = self.dest().filter(|_| counts()).map(|entry| entry.mode).or_else(updated);
+        let parent = chmod::Parent { default_acl_mode: self.spot.default_acl_mode(), setgid: false };
+        chmod::dest_mode(self.source().mode, existing, &context.mode_rule(), parent)
+    }
+
+    /// Returns the error if the file to be replaced cannot be read.
+    pub fn cannot_read_dest(&self, context: &Context<'_>) -> Option<io::Error> {
+        const READABLE: u32 = 0o444;
+        // If all may read it, it need not be tried.
+        self.dest().filter(|entry| self.is_transferred() && !context.is_super && entry.mode & READABLE != READABLE)?;
+        let opened = sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false);
+        opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    fn is_transferred(&self) -> bool {
+        matches!(self.step.decision.action, Action::Transfer(_))
+    }
+
+    /// Reports events at once and waits for values of extended attributes that were requested with the item of the
+    /// entry. `false`: the run ends.
+    pub fn await_xattrs(&self, context: &Context<'_>, out: &mut Outcome<'_>) -> bool {
+        if let Some(live) = out.live.filter(|_| self.source().has_abbreviated() && context.is_reported_by_peer()) {
+            live(&mut out.events);
+        }
+        match context.await_xattrs(self.file_id(), self.source()) {
+            Ok(()) => true,
+            Err(error) => {
+                out.fatal = Some(error);
+                false
+            }
+        }
+    }
+
     /// Returns the item that reports it.
     pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
         let sender_path = || match self.plan.shown(self.source(), self.source_name()) {
@@ -115,6 +155,13 @@ impl<'a> Job<'a> {
         if lists_digests && context.wants.digest && item.kind == Kind::File {
             item.digest = self.listed_digest(context);
         }
+        item
+    }
+
+    /// Returns the item of a file whose content is transferred.
+    pub fn transfer_item(&self, context: &Context<'_>, changes: Changes) -> Box<Item> {
+        let mut item = self.item(context, Update::Received, changes);
+        item.transfer = true;
         item
     }
 

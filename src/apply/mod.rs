@@ -86,8 +86,6 @@ pub struct Context<'a> {
     pub throttle: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Compares contents under `-c`: the source's directory and name with the destination's.
     pub compare: &'a crate::walk::Compare<'a>,
-    /// Work that is repeated after all first requests.
-    pub retries: generator::Retries,
     /// Files that were transferred a second time, by path. Reported at the end.
     pub again: Mutex<Vec<(RelPath, Event)>>,
     /// The state that all last touches share.
@@ -481,4 +479,17 @@ pub struct Outcome<'a> {
     pub is_to_repeat: bool,
     /// The work is done a second time, because the content of the first one was wrong.
     pub is_repeated: bool,
+}
+
+/// Files from this length on are reported before their data moves, if it is their turn.
+const LIVE_BYTES: u64 = 1 << 20;
+
+impl Outcome<'_> {
+    /// Reports that a file of this length is in progress.
+    fn report_begun(&mut self, len_bytes: u64) {
+        self.events.append(&mut self.begun);
+        if let Some(live) = self.live.filter(|_| len_bytes >= LIVE_BYTES) {
+            live(&mut self.events);
+        }
+    }
 }

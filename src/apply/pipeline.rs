@@ -6,7 +6,7 @@ mod worker_pool;
 
 use self::normalize_entry::Adoption;
 use crate::apply::dest_arg::Destination;
-use crate::apply::generator::{Plans, Retries, Top};
+use crate::apply::generator::{Plans, Top};
 use crate::apply::{Chosen, Context, Wire};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -223,7 +223,6 @@ impl Receiving<'_> {
             unsupported_calls: UnsupportedCalls::default(),
             chosen: Chosen::default(),
             late: Arc::default(),
-            retries: Retries::default(),
             again: Mutex::default(),
             gauge: self.terms.gauge,
             delayed: Mutex::default(),

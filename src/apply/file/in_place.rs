@@ -5,7 +5,6 @@ use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
-use crate::apply::file::{cannot_read_old, report_begun, wanted_mode};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, BlockSums, Context, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
@@ -32,7 +31,7 @@ pub(super) fn overwrite(
     let existing = job.dest().expect("checked before");
     let full = || context.full(job.path.as_bytes());
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
-    let counts = !context.finds_differences() || cannot_read_old(context, job).is_none();
+    let counts = !context.finds_differences() || job.cannot_read_dest(context).is_none();
     let mut copy = None;
     if context.options.place.backup.is_some() && counts && !out.is_repeated {
         // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
@@ -40,7 +39,7 @@ pub(super) fn overwrite(
         // The sender may refer to blocks that are overwritten here.
         copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
     }
-    let mode = wanted_mode(context, job);
+    let mode = job.wanted_mode(context);
     let failed =
         |what: &str, error: &io::Error| Failure::from(Problem::failed(ErrorRole::Receiver, what, &full(), error));
     let (to, opened_up) = open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
@@ -50,7 +49,7 @@ pub(super) fn overwrite(
         // A device has replaced the file that was listed.
         return Err(failed("open", &errno::denied()));
     }
-    report_begun(job, out);
+    out.report_begun(job.source().len_bytes);
     let start = match context.options.place.append {
         Some(append) => appended_from(context, job, append, to.as_fd(), content, out)?,
         None => 0,

@@ -3,11 +3,10 @@
 
 use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
-use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_file};
+use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
-use crate::apply::file::{NewContent, report_begun, wanted_mode};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
@@ -30,7 +29,7 @@ pub(super) fn replace(
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let place = &context.options.place;
-    let mode = wanted_mode(context, job);
+    let mode = job.wanted_mode(context);
     let stays = place.inplace || place.append.is_some();
     let temp_dir = if stays { None } else { temp_dir(context, job, out)? };
     let staging = staging_dir(context, job, dir)?;
@@ -50,7 +49,7 @@ pub(super) fn replace(
     let pending = pending.map_err(|error| {
         Failure::from(Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error))
     })?;
-    report_begun(job, out);
+    out.report_begun(job.source().len_bytes);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
         let len_bytes = job.source().len_bytes;

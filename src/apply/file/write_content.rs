@@ -3,7 +3,6 @@
 use crate::apply::attributes;
 use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
-use crate::apply::file::item_of_transfer;
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, BlockSums, Context, Outcome, Retry};
 use crate::error::Error;
@@ -80,7 +79,7 @@ pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) -> Result<(), E
     }
     // The first attempt would have left it with the current time.
     let changes = attributes::left_as_new(context, job.source());
-    let item = item_of_transfer(context, job, changes);
+    let item = job.transfer_item(context, changes);
     if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
         return wire.announce(item);
     }

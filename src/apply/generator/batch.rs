@@ -93,7 +93,13 @@ impl Drop for Leading {
 
 impl Batch {
     /// Does the work.
-    pub fn carry_out(self, context: &Context<'_>, applier: &mut ApplierState, out: &mut Outcome<'_>) {
+    pub fn carry_out(
+        self,
+        context: &Context<'_>,
+        applier: &mut ApplierState,
+        retries: &Retries,
+        out: &mut Outcome<'_>,
+    ) {
         out.events = self.head;
         out.tally = self.tally;
         out.is_repeated = self.is_repeated;
@@ -102,7 +108,7 @@ impl Batch {
                 return;
             }
             if std::mem::take(&mut out.is_to_repeat) {
-                context.retries.0.lock().push(work);
+                retries.0.lock().push(work);
             }
         }
     }

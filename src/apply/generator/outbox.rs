@@ -1,7 +1,7 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
 use crate::apply::fuzzy_basis::FuzzySearch;
-use crate::apply::generator::batch::{Batch, Work};
+use crate::apply::generator::batch::{Batch, Retries, Work};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, content, file};
 use crate::error::Error;
@@ -19,6 +19,8 @@ use crate::work::queue::Queue;
 pub struct Appliers<'a> {
     /// The queue from which they take batches.
     pub queue: &'a Queue<Batch>,
+    /// The work that they leave to be repeated after all first requests.
+    pub retries: &'a Retries,
     /// Called before a batch is queued, with the number of the next one. Blocks while too many events are pending.
     pub pace: &'a dyn Fn(u64),
     /// Waits until all batches below this number are done.
@@ -221,7 +223,7 @@ impl<'a> Outbox<'a> {
         wire.end_requests(&[])?;
         self.must_not_wait = false;
         self.wait();
-        let retries = std::mem::take(&mut *self.context.retries.0.lock());
+        let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
         let files: Vec<_> = retries.iter().filter_map(Work::file_id).collect();
         if !files.is_empty() {
             wire.end_requests(&files)?;

@@ -1,6 +1,6 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
-use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans, count_so_far};
+use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans, Retries, count_so_far};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -46,6 +46,7 @@ pub(super) fn run(
         false => sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING),
     };
     let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
+    let retries = Retries::default();
     let apply = || {
         let mut applier = ApplierState::default();
         while let Some(batch) = queue.pop() {
@@ -58,7 +59,7 @@ pub(super) fn run(
                 }
             };
             let mut out = Outcome { live: Some(&live), ..Outcome::default() };
-            batch.carry_out(context, &mut applier, &mut out);
+            batch.carry_out(context, &mut applier, &retries, &mut out);
             let Outcome { events, tally, fatal, .. } = out;
             state.add(&tally, fatal, context);
             order.put(number, events);
@@ -89,6 +90,7 @@ pub(super) fn run(
         let report_now = |events: Vec<Event>| order.put_now(events);
         let appliers = Appliers {
             queue: &queue,
+            retries: &retries,
             pace: &pace,
             barrier: &barrier,
             source_failed: &source_failed,
