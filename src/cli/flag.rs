@@ -4,7 +4,6 @@
 //! another is in `resolve`.
 
 use super::args::Args;
-use super::flags::Polarity;
 use super::value::{Given, number};
 use crate::error::Result;
 use crate::options::RuleArg;
@@ -33,6 +32,15 @@ pub enum Support {
     Refused,
     /// For servers and daemons.
     ServerSide,
+}
+
+/// Whether an option was given or revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Polarity {
+    /// By its name or an alias.
+    On,
+    /// By a negation.
+    Off,
 }
 
 /// Which side an option concerns if one of the trees is on another machine.

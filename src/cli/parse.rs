@@ -3,8 +3,8 @@
 //! lexopt splits the arguments; the table defines which options take a value. The meaning of options is not known here.
 
 use super::args::Args;
-use super::flag::{Arity, Flag, Support};
-use super::flags::{Polarity, by_long, by_short};
+use super::flag::{Arity, Flag, Polarity, Support};
+use super::flags::{by_long, by_short};
 use super::operand::Operand;
 use super::value::{Given, refuse};
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! `refuse options`: the options that a client must not send.
 
-use crate::cli::flag::Flag;
+use crate::cli::flag::{Flag, Polarity};
 use crate::cli::flags;
 use crate::cli::parse::GivenOption;
 use crate::filter::name_matches;
@@ -109,7 +109,7 @@ impl RefusedOptions {
     /// Returns the first refused option of a command line, as rsync shows it.
     pub fn first_of(&self, given: &[GivenOption]) -> Option<String> {
         given.iter().find_map(|option| {
-            let is_on = !matches!(option.polarity, flags::Polarity::Off);
+            let is_on = !matches!(option.polarity, Polarity::Off);
             let names = names_of(option.flag, is_on);
             let named = names.iter().find(|name| self.names.contains(*name)).map(|_| shown(&names));
             named.or_else(|| self.implied_by(option, is_on))

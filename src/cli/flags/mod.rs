@@ -1,6 +1,6 @@
 //! The table of options, one file per policy.
 
-use super::flag::Flag;
+use super::flag::{Flag, Polarity};
 
 pub mod check;
 pub mod connect;
@@ -28,15 +28,6 @@ pub static GROUPS: [(&str, &[Flag]); 9] = [
 /// Every option, in the order of `--help`.
 pub fn all() -> impl Iterator<Item = &'static Flag> {
     GROUPS.iter().flat_map(|(_, flags)| flags.iter())
-}
-
-/// Whether an option was given or revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Polarity {
-    /// By its name or an alias.
-    On,
-    /// By a negation.
-    Off,
 }
 
 /// Finds a long name, without dashes.
