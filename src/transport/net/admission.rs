@@ -1,12 +1,12 @@
 //! Admission control: counts handshakes and sessions, so that no client exceeds its share.
 
 use super::server_limits::Limits;
+use super::trouble::Rejection;
 use crate::trust::Pin;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,38 +52,6 @@ pub enum Admission {
     Refuse,
     /// No answer: there were too many handshakes from this network. A legitimate client retries.
     Ignore,
-}
-
-/// Why a client with a completed handshake is rejected. The numbers are sent to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rejection {
-    /// The maximum number of sessions is reached.
-    Full = 3,
-    /// The maximum number of sessions of this key is reached.
-    TooManyOfKey = 4,
-    /// Its slot was given to another client.
-    GivenUp = 5,
-    /// The server lacks a descriptor or a process for the session.
-    NoSession = 6,
-}
-
-impl Rejection {
-    /// Returns the rejection with this number.
-    pub fn of_number(number: u64) -> Option<Rejection> {
-        let all = [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp, Rejection::NoSession];
-        all.into_iter().find(|why| *why as u64 == number)
-    }
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rejection::Full => "too many sessions; try again later",
-            Rejection::TooManyOfKey => "too many sessions of this machine's key; try again when one has ended",
-            Rejection::GivenUp => "too many handshakes in progress; try again",
-            Rejection::NoSession => "the server cannot start a session; its log has the reason",
-        })
-    }
 }
 
 impl Room {

@@ -1,9 +1,8 @@
 //! QUIC: endpoints, handshakes, and the two halves of a stream as a reader and a writer.
 
-use super::admission::Rejection;
 use super::bridge::{Boxed, wait};
 use super::limits::{self, PIECE_MAX_BYTES, PIECES, WINDOW_BYTES, WINDOW_MAX_BYTES};
-use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
+use super::trouble::{OTHER_VERSIONS, Rejection, Trouble, is_about_keys, is_about_versions};
 use super::{congestion_adapter, quic_window};
 use crate::fs::sys;
 use crate::transport::link::{FAREWELL, Parting, Patience};

@@ -1,6 +1,5 @@
 //! The server side of network links: accepts clients whose keys are admitted.
 
-pub use super::admission::Rejection;
 use super::admission::{Admission, Room, Slot};
 use super::bridge::{Boxed, Engine};
 use super::limits::{HANDSHAKE, LAST_WORDS};
@@ -8,6 +7,7 @@ use super::quic::BEGINS;
 pub use super::quic::Lasting;
 use super::server_limits::Limits;
 use super::tcp_liveness::{ASKS, NamedSessions};
+pub use super::trouble::Rejection;
 use super::{HangUp, NetTransport, quic, tls as over_tls, tls_upgrade};
 use crate::fs::{errno, sys};
 use crate::transport::link::{Parting, Patience};

@@ -7,11 +7,11 @@ mod relay;
 mod stalled;
 
 use self::relay::Relay;
-use super::admission::Rejection;
 use super::client::{Dial, DialWinner, FirstBytes, KIND_STEP, race};
 use super::limits::{FIRST_WORDS_MAX_BYTES, HANDSHAKE, LAST_WORDS};
 use super::server::{AcceptedClient, Lasting, Listener, listen};
 use super::server_limits::Limits;
+use super::trouble::Rejection;
 use super::{NetTransport, Trouble};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};

@@ -4,9 +4,8 @@
 //! while another writes. A reader that owes the peer an answer leaves it to the next write; RFC 8446 requires it before
 //! that write, not earlier.
 
-use super::admission::Rejection;
 use super::limits::{self, PIECE_MAX_BYTES};
-use super::trouble::{OTHER_VERSIONS, Trouble, is_about_keys, is_about_versions};
+use super::trouble::{OTHER_VERSIONS, Rejection, Trouble, is_about_keys, is_about_versions};
 use crate::fs::sys::{self, TcpStanding};
 use crate::transport::link::{FAREWELL, LOOK_MS, Leave, Parting, Patience};
 use crate::work::clock::Since;

@@ -1,6 +1,5 @@
 //! Why a link could not be established, and the TLS alerts that say so.
 
-use super::admission::Rejection;
 use crate::report::event::errno_words;
 use std::fmt;
 use std::io;
@@ -77,6 +76,38 @@ impl From<Trouble> for io::Error {
             Trouble::Stopped => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, trouble.to_string())
+    }
+}
+
+/// Why a client with a completed handshake is rejected. The numbers are sent to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// The maximum number of sessions is reached.
+    Full = 3,
+    /// The maximum number of sessions of this key is reached.
+    TooManyOfKey = 4,
+    /// Its slot was given to another client.
+    GivenUp = 5,
+    /// The server lacks a descriptor or a process for the session.
+    NoSession = 6,
+}
+
+impl Rejection {
+    /// Returns the rejection with this number.
+    pub fn of_number(number: u64) -> Option<Rejection> {
+        let all = [Rejection::Full, Rejection::TooManyOfKey, Rejection::GivenUp, Rejection::NoSession];
+        all.into_iter().find(|why| *why as u64 == number)
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rejection::Full => "too many sessions; try again later",
+            Rejection::TooManyOfKey => "too many sessions of this machine's key; try again when one has ended",
+            Rejection::GivenUp => "too many handshakes in progress; try again",
+            Rejection::NoSession => "the server cannot start a session; its log has the reason",
+        })
     }
 }
 
