@@ -20,48 +20,45 @@ pub mod push;
 mod receive;
 pub mod serve;
 mod served_items;
+mod stock_terms;
 mod support;
 
 use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
+use self::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::pull::UnchangedDest;
 use self::push::PushRecorder;
+use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
-use crate::apply::BlockSums;
-use crate::digest::Comparison;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
 use crate::options::algorithm::{Algorithm, no_common};
-use crate::options::select::MissingArgs;
-use crate::options::{
-    Batch, CheckMode, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource,
-};
-use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
-use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
-use crate::proto::rsync::file_list::ListOptions;
+use crate::options::{Batch, Checksum, Checksums, Compress, Compression, FilesFrom, Options, Place, RemoveSource};
+use crate::proto::rsync::batch::BatchHeader;
+use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
-use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::report::event::{Event, Problem, Weight};
 use crate::report::{Reporter as _, Tally, TextReporter};
 use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{ListingClient, Receiver, ReceiverInbox};
+use crate::session::receiver::{ListingClient, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
-use crate::session::sender::{Sender, SenderInbox};
+use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
-use crate::session::{Client, Refusal, receive, receiver_handler, throttle};
+use crate::session::{Client, Refusal, receive, receiver_handler};
 use crate::transport::{Link, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -73,138 +70,6 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
 pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
     charset::of_names().filter(|_| options.output.debug.iconv >= 1).map(|charset| charset.line(role))
-}
-
-/// What both ends have agreed on.
-#[derive(Debug, Clone, Copy)]
-pub struct StockTerms {
-    /// The protocol version, one of [`handshake::VERSIONS`].
-    pub protocol: u8,
-    /// The compatibility flags, decided by the server.
-    pub flags: CompatFlags,
-    /// The checksums of blocks and of transferred files.
-    pub sums: Sums,
-    /// The checksum in the file list (`-c`).
-    pub listed: Checksum,
-    /// The compression of file content.
-    pub compression: Compression,
-    /// The client sends frames, not bare data.
-    pub client_has_frames: bool,
-    /// The command line has `--numeric-ids`, so lists have no names. The parameter of a module does not change them.
-    pub numeric_ids: bool,
-}
-
-impl StockTerms {
-    /// Returns the terms of a batch file, whose algorithms are fixed.
-    fn of_batch(header: &BatchHeader, numeric_ids: bool) -> StockTerms {
-        let BatchHeader { options, protocol, compat: flags, seed } = *header;
-        let checksum = handshake::default_checksum(protocol);
-        let is_seed_first = flags.has(CompatFlags::CHKSUM_SEED_FIX);
-        let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
-        StockTerms {
-            protocol,
-            flags,
-            sums: Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 },
-            listed: checksum,
-            compression,
-            client_has_frames: true,
-            numeric_ids,
-        }
-    }
-
-    /// Settles whether the values of symlinks are converted (`--iconv`).
-    fn agree_on_charset(&self) {
-        if let Some(charset) = charset::of_names() {
-            charset.convert_targets(self.flags.has(CompatFlags::SYMLINK_ICONV));
-        }
-    }
-
-    /// Returns whether items of hard links never have a part about extended attributes.
-    fn has_xattr_shortcut(&self) -> bool {
-        self.protocol >= 31 && !self.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
-    }
-
-    /// Returns what the file lists of a run contain.
-    fn list_options(&self, options: &Options) -> ListOptions {
-        let Options { preserve, select, check, .. } = options;
-        ListOptions {
-            protocol: self.protocol,
-            compat: self.flags,
-            owners: preserve.owner,
-            groups: preserve.group,
-            links: preserve.links,
-            devices: preserve.devices,
-            specials: preserve.specials,
-            hard_links: preserve.hard_links,
-            atimes: preserve.atimes,
-            numeric_ids: self.numeric_ids,
-            relative: select.relative,
-            acls: preserve.acls,
-            xattrs: preserve.xattrs > 0,
-            missing_args: select.missing_args == MissingArgs::Delete,
-            digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
-            // rsync has no option for these on this platform.
-            ..ListOptions::default()
-        }
-    }
-
-    /// Returns a sender.
-    fn sender<'a>(
-        &self,
-        terms: Terms<'a>,
-        (connection, inbox): (&'a Connection, &'a SenderInbox),
-        wants: Wants,
-        report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
-    ) -> Sender<'a> {
-        Sender {
-            terms,
-            connection,
-            inbox,
-            // The protocol has no directory digests.
-            key: [0; 16],
-            guess: None,
-            plain_by: self.sums.digested_by(),
-            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
-            compared_by: Comparison::Negotiated(self.listed),
-            receiver_is_super: true,
-            copies_have_content: self.compression == Compression::Zlib,
-            wants,
-            throttle: throttle(&terms),
-            profile: false,
-            report,
-        }
-    }
-
-    /// Returns a receiver at a server. A listing has no destination.
-    fn receiver<'a>(
-        &self,
-        terms: Terms<'a>,
-        (connection, inbox): (&'a Arc<Connection>, &'a ReceiverInbox),
-        request: ResponseValidator,
-        wants: Wants,
-    ) -> Receiver<'a> {
-        Receiver {
-            terms,
-            connection,
-            inbox,
-            // The protocol has no directory digests.
-            key: [0; 16],
-            plain_by: self.sums.digested_by(),
-            blocks_by: self.sums.digested_by(),
-            compared_by: Comparison::Negotiated(self.listed),
-            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
-            inflates: self.compression == Compression::Zlib,
-            supports_large: false,
-            prescan: None,
-            dest: None,
-            request,
-            wants,
-            is_client: false,
-            listing_client: None,
-            awaits_bye: true,
-            profile: false,
-        }
-    }
 }
 
 /// A client of a stock rsync.
@@ -516,28 +381,8 @@ fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str)
     Error { message: words.into_bytes(), ..error.by(role) }
 }
 
-/// Returns how many phases a receiver ends after the lists: retries, from protocol 29 on delayed updates, from protocol
-/// 31 on deletions, and the session.
-fn phases(protocol: u8) -> usize {
-    match protocol {
-        ..29 => 2,
-        29..31 => 3,
-        31.. => 4,
-    }
-}
-
-/// The phase in which the receiver has deleted everything.
-const PHASE_DELETED: usize = 3;
-
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
-
-/// The bit of an error that forbids deletions.
-const IO_ERROR_GENERAL: i32 = 1;
-/// The bit of a file that vanished.
-const IO_ERROR_VANISHED: i32 = 2;
-/// `--max-delete` has stopped deletions.
-const IO_ERROR_DELETE_LIMIT: i32 = 4;
 
 /// Returns the bits by which the receiver learns of a problem of the sender.
 fn io_error_of(weight: Weight, options: &Options) -> i32 {

@@ -4,8 +4,9 @@
 //! nothing. Then it is played: the lists are sent, and each item when the receiver requests it. What the file has and the
 //! receiver does not request is skipped.
 
+use super::basis;
 use super::framing::Framing;
-use super::{StockTerms, basis, phases};
+use super::stock_terms::{StockTerms, phases};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::sys;

@@ -1,6 +1,7 @@
 //! Records the stream of a sender in a batch file.
 
-use super::{StockTerms, batch_options};
+use super::batch_options;
+use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::Options;

@@ -22,6 +22,13 @@ const EVENT_COST: u64 = 64;
 /// How many files that will not come may be reported within the content of another one.
 const UNSENT_MAX: usize = 1 << 20;
 
+/// The bit of an error that forbids deletions.
+pub const IO_ERROR_GENERAL: i32 = 1;
+/// The bit of a file that vanished.
+pub const IO_ERROR_VANISHED: i32 = 2;
+/// `--max-delete` has stopped deletions.
+pub const IO_ERROR_DELETE_LIMIT: i32 = 4;
+
 /// The role of the peer, with what to do about a file that it names by its index.
 pub enum PeerRole<'a> {
     /// The peer sends.
@@ -39,7 +46,7 @@ pub enum PeerRole<'a> {
 pub type InFile = bool;
 
 /// Reads the data of a peer with `read`, and handles the control messages in between. `has_frames`: see
-/// [`StockTerms::client_has_frames`](super::StockTerms::client_has_frames).
+/// [`StockTerms::client_has_frames`](super::stock_terms::StockTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
     (role, has_frames): (&PeerRole<'_>, bool),

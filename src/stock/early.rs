@@ -1,7 +1,7 @@
 //! What a peer sends before the session: the filter rules, and the names of `--files-from`.
 
-use super::StockTerms;
 use super::controls::{Input, event_of};
+use super::stock_terms::StockTerms;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fs::{charset, sys};

@@ -1,7 +1,7 @@
 //! What this end sends: in frames, or as bare data before protocol 30.
 
-use super::StockTerms;
 use super::controls::is_reported;
+use super::stock_terms::StockTerms;
 use crate::exit::Exit;
 use crate::fs::charset;
 use crate::proto::rsync::mux::{self, Control, Tag};

@@ -12,11 +12,11 @@ mod reading;
 pub use self::encoder::{PullEncoder, UnchangedDest};
 use self::reading::Reading;
 
-use super::StockTerms;
 use super::batch_recorder::BatchRecorder;
 use super::controls::{self, PeerRole};
 use super::framing::Framing;
 use super::served_items::Served;
+use super::stock_terms::StockTerms;
 use crate::error::{Error, Result};
 use crate::options::{Checksum, Options, When};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};

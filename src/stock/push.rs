@@ -9,7 +9,7 @@ mod intake;
 
 pub(super) use self::encoder::{PushEncoder, PushRecorder, ServingSender};
 pub(super) use self::intake::PushIntake;
-use super::StockTerms;
+use super::stock_terms::StockTerms;
 use crate::error::Result;
 use crate::flist::{DirList, Entry, NO_LISTING, Xattrs};
 use crate::options::Options;

@@ -3,7 +3,8 @@
 use super::framing::Framing;
 use super::pull::{self, UnchangedDest};
 use super::serve::{Opening, StockServer};
-use super::{StockTerms, early, in_words_of_rsync, older, receiver_needs_rules, send};
+use super::stock_terms::StockTerms;
+use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;

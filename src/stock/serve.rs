@@ -4,10 +4,9 @@ use super::controls::is_reported;
 use super::early::{read_early, read_names};
 use super::framing::{Framing, text_of};
 use super::push::{self, ServingSender};
+use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
-use super::{
-    Offer, StockTerms, buffered, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send,
-};
+use super::{Offer, buffered, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};

@@ -27,7 +27,7 @@ use crate::report::event::{Problem, Weight, strerror};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
 use crate::stock::controls::Controls;
-use crate::stock::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
+use crate::stock::controls::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read};

@@ -28,7 +28,7 @@ use crate::session::sender::SenderInbox;
 use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::stock::batch_recorder::BatchRecorder;
 use crate::stock::framing::Framing;
-use crate::stock::{PHASE_DELETED, StockTerms};
+use crate::stock::stock_terms::{PHASE_DELETED, StockTerms};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

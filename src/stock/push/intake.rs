@@ -19,7 +19,7 @@ use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed};
 use crate::stock::controls::{self, Controls, PeerRole};
-use crate::stock::{StockTerms, phases};
+use crate::stock::stock_terms::{StockTerms, phases};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::io::Read;

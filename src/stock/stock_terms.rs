@@ -1,0 +1,165 @@
+//! What the two ends of a session in rsync's protocol have agreed on, and what follows from it.
+
+use crate::apply::BlockSums;
+use crate::digest::Comparison;
+use crate::error::Error;
+use crate::fs::charset;
+use crate::options::select::MissingArgs;
+use crate::options::{CheckMode, Checksum, Compression, Options};
+use crate::proto::rsync::batch::{BatchHeader, BatchOptions};
+use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
+use crate::proto::rsync::file_list::ListOptions;
+use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::report::event::{Event, Wants};
+use crate::session::connection::Connection;
+use crate::session::receiver::{Receiver, ReceiverInbox};
+use crate::session::response_validation::ResponseValidator;
+use crate::session::sender::{Sender, SenderInbox};
+use crate::session::throttle;
+use crate::walk::run_context::Terms;
+use std::sync::Arc;
+
+/// What both ends have agreed on.
+#[derive(Debug, Clone, Copy)]
+pub struct StockTerms {
+    /// The protocol version, one of [`handshake::VERSIONS`].
+    pub protocol: u8,
+    /// The compatibility flags, decided by the server.
+    pub flags: CompatFlags,
+    /// The checksums of blocks and of transferred files.
+    pub sums: Sums,
+    /// The checksum in the file list (`-c`).
+    pub listed: Checksum,
+    /// The compression of file content.
+    pub compression: Compression,
+    /// The client sends frames, not bare data.
+    pub client_has_frames: bool,
+    /// The command line has `--numeric-ids`, so lists have no names. The parameter of a module does not change them.
+    pub numeric_ids: bool,
+}
+
+impl StockTerms {
+    /// Returns the terms of a batch file, whose algorithms are fixed.
+    pub fn of_batch(header: &BatchHeader, numeric_ids: bool) -> StockTerms {
+        let BatchHeader { options, protocol, compat: flags, seed } = *header;
+        let checksum = handshake::default_checksum(protocol);
+        let is_seed_first = flags.has(CompatFlags::CHKSUM_SEED_FIX);
+        let compression = if options.has(BatchOptions::COMPRESS) { Compression::Zlib } else { Compression::No };
+        StockTerms {
+            protocol,
+            flags,
+            sums: Sums { checksum, seed, is_seed_first, is_implied: protocol < 30 },
+            listed: checksum,
+            compression,
+            client_has_frames: true,
+            numeric_ids,
+        }
+    }
+
+    /// Settles whether the values of symlinks are converted (`--iconv`).
+    pub fn agree_on_charset(&self) {
+        if let Some(charset) = charset::of_names() {
+            charset.convert_targets(self.flags.has(CompatFlags::SYMLINK_ICONV));
+        }
+    }
+
+    /// Returns whether items of hard links never have a part about extended attributes.
+    pub fn has_xattr_shortcut(&self) -> bool {
+        self.protocol >= 31 && !self.flags.has(CompatFlags::AVOID_XATTR_OPTIM)
+    }
+
+    /// Returns what the file lists of a run contain.
+    pub fn list_options(&self, options: &Options) -> ListOptions {
+        let Options { preserve, select, check, .. } = options;
+        ListOptions {
+            protocol: self.protocol,
+            compat: self.flags,
+            owners: preserve.owner,
+            groups: preserve.group,
+            links: preserve.links,
+            devices: preserve.devices,
+            specials: preserve.specials,
+            hard_links: preserve.hard_links,
+            atimes: preserve.atimes,
+            numeric_ids: self.numeric_ids,
+            relative: select.relative,
+            acls: preserve.acls,
+            xattrs: preserve.xattrs > 0,
+            missing_args: select.missing_args == MissingArgs::Delete,
+            digest_len_bytes: if check.mode == CheckMode::Digest { digest_len_bytes(self.listed) } else { 0 },
+            // rsync has no option for these on this platform.
+            ..ListOptions::default()
+        }
+    }
+
+    /// Returns a sender.
+    pub fn sender<'a>(
+        &self,
+        terms: Terms<'a>,
+        (connection, inbox): (&'a Connection, &'a SenderInbox),
+        wants: Wants,
+        report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+    ) -> Sender<'a> {
+        Sender {
+            terms,
+            connection,
+            inbox,
+            // The protocol has no directory digests.
+            key: [0; 16],
+            guess: None,
+            plain_by: self.sums.digested_by(),
+            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            compared_by: Comparison::Negotiated(self.listed),
+            receiver_is_super: true,
+            copies_have_content: self.compression == Compression::Zlib,
+            wants,
+            throttle: throttle(&terms),
+            profile: false,
+            report,
+        }
+    }
+
+    /// Returns a receiver at a server. A listing has no destination.
+    pub fn receiver<'a>(
+        &self,
+        terms: Terms<'a>,
+        (connection, inbox): (&'a Arc<Connection>, &'a ReceiverInbox),
+        request: ResponseValidator,
+        wants: Wants,
+    ) -> Receiver<'a> {
+        Receiver {
+            terms,
+            connection,
+            inbox,
+            // The protocol has no directory digests.
+            key: [0; 16],
+            plain_by: self.sums.digested_by(),
+            blocks_by: self.sums.digested_by(),
+            compared_by: Comparison::Negotiated(self.listed),
+            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            inflates: self.compression == Compression::Zlib,
+            supports_large: false,
+            prescan: None,
+            dest: None,
+            request,
+            wants,
+            is_client: false,
+            listing_client: None,
+            awaits_bye: true,
+            profile: false,
+        }
+    }
+}
+
+/// Returns how many phases a receiver ends after the lists: retries, from protocol 29 on delayed updates, from protocol
+/// 31 on deletions, and the session.
+pub fn phases(protocol: u8) -> usize {
+    match protocol {
+        ..29 => 2,
+        29..31 => 3,
+        31.. => 4,
+    }
+}
+
+/// The phase in which the receiver has deleted everything.
+pub const PHASE_DELETED: usize = 3;
