@@ -26,6 +26,7 @@ mod remote;
 mod remote_copy;
 mod route;
 mod rsyncd;
+mod rsyncd_config;
 mod rsyncd_connections;
 mod rsyncd_hooks;
 mod rsyncd_log;

@@ -12,7 +12,7 @@ mod request;
 
 use self::hooks::PendingHooks;
 use self::peer::Peer;
-use super::rsyncd::{read_config, variable};
+use super::rsyncd_config::{read_config, variable};
 use super::rsyncd_connections::RequestReport;
 use super::rsyncd_hooks::HookVars;
 use super::rsyncd_log::DaemonLog;

@@ -4,7 +4,7 @@
 use super::arguments::Arguments;
 use super::{Connection, Refusal, failed, refuse};
 use crate::cmd::name_converter::PendingConverter;
-use crate::cmd::rsyncd::variable;
+use crate::cmd::rsyncd_config::variable;
 use crate::cmd::rsyncd_hooks::{self, HookVars, PreXfer};
 use crate::error::Error;
 use crate::exit::Exit;

@@ -1,0 +1,85 @@
+//! Reads the configuration of a daemon for stock clients, and checks what cannot be checked without the system.
+
+use super::rsyncd_log::facility_of;
+use crate::cli::daemon_args::DaemonArgs;
+use crate::env::Env;
+use crate::fs::sys;
+use crate::path;
+use crate::rsyncd::config::{CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader};
+use crate::rsyncd::params::{Param, ParamValue, Values};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt as _;
+
+/// The configuration if none is named.
+const CONFIG: &[u8] = b"/etc/rsyncd.conf";
+/// The configuration of a daemon behind a remote shell, in the working directory.
+const SHELL_CONFIG: &[u8] = b"rsyncd.conf";
+/// Reads files of the configuration.
+struct SystemFiles;
+
+impl ConfigFiles for SystemFiles {
+    fn read(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        sys::read_path(path, CONFIG_MAX_BYTES)
+    }
+
+    fn names(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
+        match sys::open_dir_path(path) {
+            Ok(dir) => {
+                let mut names = Vec::new();
+                sys::list(dir.as_fd(), |entry| names.push(entry.name.to_vec()))?;
+                Ok(Some(names))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the configuration. The error is the line for standard error and the log.
+pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, Vec<u8>> {
+    let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
+    let name = args.config.as_deref().unwrap_or(default);
+    let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
+    let mut overrides = Vec::new();
+    for text in &args.overrides {
+        let sign = text.iter().position(|&byte| byte == b'=');
+        let parsed = sign.and_then(|sign| {
+            let param = Param::named(&text[..sign])?;
+            param.parse(text[sign + 1..].trim_ascii()).ok().map(|value| (param, value))
+        });
+        overrides.push(parsed.ok_or_else(|| [b"Unknown dparam: ".as_slice(), text].concat())?);
+    }
+    let given =
+        [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];
+    for (param, value) in given {
+        overrides.extend(value.clone().map(|value| (param, ParamValue::Text(value))));
+    }
+    overrides.extend(args.port.map(|port| (Param::Port, ParamValue::Number(port.into()))));
+    let vars = |name: &[u8]| variable(env, name);
+    let config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
+    for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
+        check_values(values)?;
+    }
+    Ok(config)
+}
+
+/// Returns a variable of the environment.
+pub fn variable(env: &Env, name: &[u8]) -> Option<Vec<u8>> {
+    str::from_utf8(name).ok().and_then(|name| env.var(name)).map(OsString::into_vec)
+}
+
+/// Fails for values that cannot be used, so that none is ignored silently.
+fn check_values(values: &Values) -> std::result::Result<(), Vec<u8>> {
+    if facility_of(values, &|_| None).is_none() && values.raw(Param::LogFile).is_none() {
+        return Err(b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec());
+    }
+    for param in [Param::IncomingChmod, Param::OutgoingChmod] {
+        if values.raw(param).is_some_and(|text| crate::cli::value::chmod::parse(&text, 0).is_none()) {
+            let words = format!("sparsync: invalid value of the parameter \"{}\"", param.name());
+            return Err(words.into_bytes());
+        }
+    }
+    Ok(())
+}
