@@ -11,6 +11,7 @@ mod entries;
 mod memory;
 mod network;
 mod open;
+mod proc_dir;
 mod process;
 mod stat;
 
@@ -21,6 +22,7 @@ pub use self::entries::*;
 pub use self::memory::*;
 pub use self::network::*;
 pub use self::open::*;
+pub use self::proc_dir::*;
 pub use self::process::*;
 pub use self::stat::*;
 
