@@ -3,6 +3,8 @@
 //! The checks read the source as text. `lib.rs` lists the modules in dependency order: a module may name only itself
 //! and earlier modules. A folder belongs to its module.
 
+mod imports;
+
 use std::path::{Path, PathBuf};
 
 /// A word that only some files may use.
@@ -99,6 +101,24 @@ fn modules_are_listed_once() {
     sorted.sort();
     sorted.dedup();
     assert_eq!(sorted.len(), order.len(), "src/lib.rs lists a module twice: {order:?}");
+}
+
+/// How many files may use items of each other in a circle: a file and its two parts.
+const CIRCLE_MAX_FILES: usize = 3;
+
+#[test]
+fn circles_of_imports_are_small() {
+    let edges = imports::edges(&|file| std::fs::read_to_string(root().join("src").join(file)).ok());
+    assert!(edges.len() > 1000, "imports are recognized");
+    let circles = imports::circles(&edges).into_iter().filter(|(files, _)| files.len() > CIRCLE_MAX_FILES);
+    let faults = circles.map(|(files, edges)| {
+        let edges: Vec<_> = edges
+            .iter()
+            .map(|edge| format!("        {}:{}: {} of {}\n", edge.from, edge.line, edge.path, edge.to))
+            .collect();
+        format!("{} files use each other:\n{}", files.len(), edges.concat())
+    });
+    report("move what is shared to the file that the others use", faults.collect());
 }
 
 #[test]
