@@ -65,7 +65,7 @@ pub const PATTERNS: &str =
     "a b d e x *.o *~ /a /d /d/ d/ */ /* * lib/** sub/*** **/x d/a [a-e] ? x?y f\\* /src/d *.old core **";
 /// The beginnings of rules. In a `.cvsignore` they are patterns that match nothing.
 const RULES: &str = "- + H P S R -! -p";
-const TARGETS: &str = "a b d nowhere ./e ../out /etc/hostname sub/";
+const TARGETS: &str = "a b d nowhere ./e ../out /etc/passwd sub/";
 const MODES: [u32; 7] = [0o600, 0o444, 0o755, 0o700, 0o4755, 0o2775, 0o664];
 
 /// Returns a tree of up to `count` entries, each after its directory.
