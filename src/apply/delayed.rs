@@ -75,9 +75,9 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
     let Some(root) = context.dest else { return };
     // Files of one directory are adjacent, so only one directory is open at a time.
     let mut open: Option<(RelPath, io::Result<(Dir, Dir)>)> = None;
-    for file in files {
-        let parent = file.path.parent().unwrap_or_default();
-        if open.as_ref().is_none_or(|(path, _)| *path != parent) {
+    for DelayedFile { path, last: _last, replaces, leaving } in files {
+        let parent = path.parent().unwrap_or_default();
+        if open.as_ref().is_none_or(|(last, _)| *last != parent) {
             let dirs = root.open_dir(&parent).and_then(|dir| {
                 let staging = open_or_make(context, &dir, staging_name)?;
                 Ok((staging, dir))
@@ -87,28 +87,26 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
         let (staging, dir) = match &open {
             Some((_, Ok((staging, dir)))) => (staging, dir),
             Some((_, Err(error))) => {
-                events.push(Event::Problem(unnamed(context, &file.path, error)));
+                events.push(Event::Problem(unnamed(context, &path, error)));
                 continue;
             }
             None => unreachable!("opened above"),
         };
-        let name = file.path.name();
-        if file.replaces
-            && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &file.path, events)
-        {
+        let name = path.name();
+        if replaces && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &path, events) {
             events.push(Event::Problem(problem));
             continue;
         }
         let renamed = sys::rename(staging.fd(), name, dir.fd(), name);
-        let is_gone = |()| if file.replaces { unlink_twin(staging, name) } else { Ok(()) };
+        let is_gone = |()| if replaces { unlink_twin(staging, name) } else { Ok(()) };
         match renamed.and_then(is_gone) {
-            Ok(()) => file.leaving.iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
-            Err(error) => events.push(Event::Problem(unnamed(context, &file.path, &error))),
+            Ok(()) => leaving.into_iter().for_each(|leaving| leaving.go(context, (dir, name), events)),
+            Err(error) => events.push(Event::Problem(unnamed(context, &path, &error))),
         }
         // Succeeds after the last file of the directory.
         match sys::rmdir(dir.fd(), staging_name) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
-                let full = context.full(&path::join(parent.as_bytes(), staging_name));
+                let full = context.full(&crate::path::join(parent.as_bytes(), staging_name));
                 events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "rmdir", &full, &error)));
             }
             _ => {}

@@ -132,7 +132,6 @@ pub struct DelayedFile {
     /// Its path in the transfer.
     pub path: RelPath,
     /// Keeps the directory's last touch waiting.
-    #[allow(dead_code, reason = "it is held, not read")]
     pub last: Arc<LastTouch>,
     /// Something has its final name now.
     pub replaces: bool,
@@ -145,7 +144,7 @@ pub enum SourceRemoval {
     /// It is on this machine.
     Local(SourceFile),
     /// A peer has it and is notified. The peer's listing of its directory is held until then.
-    Remote(FileId, #[allow(dead_code, reason = "it is held, not read")] Option<Arc<dyn Any + Send + Sync>>),
+    Remote(FileId, Option<Arc<dyn Any + Send + Sync>>),
 }
 
 /// An entry of the source on this machine, as it was listed.

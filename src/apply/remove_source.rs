@@ -22,7 +22,7 @@ impl SourceRemoval {
 
     /// Removes it, or has the peer remove it. `arrived`: the entry at the destination, whose name is stored first under
     /// `--fsync`, because the source may be the only copy.
-    pub fn go(&self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
+    pub fn go(self, context: &Context<'_>, arrived: (&Dir, &[u8]), out: &mut Vec<Event>) {
         if context.options.place.fsync
             && let Err(error) = sys::fsync_dir(arrived.0.fd())
         {
@@ -31,9 +31,10 @@ impl SourceRemoval {
         }
         match (self, context.wire) {
             (SourceRemoval::Local(entry), _) => entry.go(context.options.output.info.remove, Some(arrived), out),
-            (SourceRemoval::Remote(file, _), Some(wire)) => {
+            (SourceRemoval::Remote(file, listing), Some(wire)) => {
                 // The next use of the connection reports its loss.
-                let _ = wire.placed(*file);
+                let _ = wire.placed(file);
+                drop(listing);
             }
             (SourceRemoval::Remote(..), None) => unreachable!("what a peer has came over a wire"),
         }

@@ -18,14 +18,9 @@ mod parse;
 mod pattern;
 mod rule;
 
-// The complete interface, including names that are not used yet.
-#[allow(unused_imports)]
-pub use chain::{Chain, Match, Rules};
-#[allow(unused_imports)]
-pub use compiled_rules::{ChainOptions, FilterError, ReadMerge};
+pub use chain::{Chain, Rules};
+pub use compiled_rules::ChainOptions;
 pub use module_rules::{ModuleRules, split_rules};
-#[allow(unused_imports)]
-pub use parse::{BadRule, Complaint, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
+pub use parse::{BadRule, cvs_rules, parse_exclude, parse_filter, parse_from, parse_include, parse_merge};
 pub use pattern::{has_wildcard, name_matches};
-#[allow(unused_imports)]
 pub use rule::{Cvs, Merge, MergeFormat, Parsed, Rule, Side, Sides, Text, Verdict};

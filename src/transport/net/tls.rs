@@ -512,9 +512,9 @@ pub fn halves(
         at: 0,
         is_over,
         patience,
-        until_end: until_end.clone(),
+        _until_end: until_end.clone(),
     };
-    let writer = TlsWriter { shared: shared.clone(), outgoing: Vec::new(), parting, until_end };
+    let writer = TlsWriter { shared: shared.clone(), outgoing: Vec::new(), parting, _until_end: until_end };
     Ok((reader, writer, TlsHangUp(shared)))
 }
 
@@ -529,8 +529,8 @@ pub struct TlsReader {
     /// The peer has closed its stream.
     is_over: bool,
     patience: Patience,
-    #[expect(dead_code, reason = "it ends with the last of the halves")]
-    until_end: UntilEnd,
+    /// Dropped with the last of the halves.
+    _until_end: UntilEnd,
 }
 
 impl TlsReader {
@@ -614,8 +614,8 @@ pub struct TlsWriter {
     shared: Arc<TunnelShared>,
     outgoing: Vec<u8>,
     parting: Parting,
-    #[expect(dead_code, reason = "it ends with the last of the halves")]
-    until_end: UntilEnd,
+    /// Dropped with the last of the halves.
+    _until_end: UntilEnd,
 }
 
 impl TlsWriter {
