@@ -139,11 +139,7 @@ impl Frame {
 
 impl<'a> Generator<'a> {
     /// Creates a generator that has processed nothing.
-    pub fn new(
-        (plans, unnamed): (&'a dyn Plans, u64),
-        context: &'a Context<'a>,
-        appliers: Appliers<'a>,
-    ) -> Generator<'a> {
+    pub fn new(plans: &'a dyn Plans, unnamed: u64, context: &'a Context<'a>, appliers: Appliers<'a>) -> Generator<'a> {
         Generator {
             plans,
             context,

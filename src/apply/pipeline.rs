@@ -227,7 +227,8 @@ impl Receiving<'_> {
             gauge: self.terms.gauge,
             delayed: Mutex::default(),
         };
-        worker_pool::run(&context, &self.terms, (&*plans, u64::from(top.is_some())), (listener, tally), |generator| {
+        let unnamed = u64::from(top.is_some());
+        worker_pool::run(&context, &self.terms, &*plans, unnamed, listener, tally, |generator| {
             if has_failed {
                 generator.source_failed();
             }

@@ -282,7 +282,8 @@ pub fn supported_checksums(listed: &[u8]) -> Option<Vec<Checksum>> {
 /// the command line does not; what only the command line requests is added. The error names the first excess option.
 pub fn settle_session(
     serve: &Serve,
-    (words, remote_words): (&[Vec<u8>], &[Vec<u8>]),
+    words: &[Vec<u8>],
+    remote_words: &[Vec<u8>],
     umask: u32,
     now_unix_secs: i64,
 ) -> Result<Options> {

@@ -353,7 +353,7 @@ mod tests {
                 operands: Vec::new(),
                 timeout_secs: 0,
             };
-            settle_session(&serve, (&far.words, &far.remote_words), 0o022, 0).unwrap_or_else(|error| {
+            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap_or_else(|error| {
                 panic!("{line}: {}: {}", text(&far.server_words), error.message.escape_ascii());
             });
             // Only the client has the rules and knows where its list comes from.
@@ -371,7 +371,7 @@ mod tests {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
             let serve = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
-            settle_session(&serve, (&far.words, &far.remote_words), 0o022, 0).unwrap().preserve.link_owners
+            settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap().preserve.link_owners
         };
         assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);
         assert_eq!(settled("-a -M--insecure-links s h:d"), LinkOwners::Anyone);
@@ -379,7 +379,7 @@ mod tests {
         let serve = Serve { sends: false, words: far.server_words, operands: Vec::new(), timeout_secs: 0 };
         let word = [b"--insecure-links".to_vec()];
         for (words, remote_words) in [(&word[..], &[][..]), (&[], &word)] {
-            let error = settle_session(&serve, (words, remote_words), 0o022, 0).unwrap_err();
+            let error = settle_session(&serve, words, remote_words, 0o022, 0).unwrap_err();
             assert_eq!(error.exit, Exit::Protocol);
         }
     }
@@ -401,7 +401,7 @@ mod tests {
             (false, "-r --suffix --delete", "-r", "--delete"),
         ] {
             let serve = Serve { sends, words: list(line), operands: Vec::new(), timeout_secs: 0 };
-            let settled = settle_session(&serve, (&list(words), &list(remote_words)), 0o022, 0);
+            let settled = settle_session(&serve, &list(words), &list(remote_words), 0o022, 0);
             assert!(settled.is_err(), "{line}, {words}, {remote_words}");
         }
     }

@@ -198,7 +198,8 @@ pub fn start_deadline(env: &Env, options: &Options) -> Result<(), Error> {
 /// overrides it. The display ends first. `role`: the role that rsync's closing line names if the run reached its end.
 pub fn close(
     env: &Env,
-    (mut reporter, display): (TextReporter, Option<&LiveDisplay>),
+    mut reporter: TextReporter,
+    display: Option<&LiveDisplay>,
     tally: &Tally,
     since: Since,
     ended: Result<Option<Exit>, Error>,
@@ -269,7 +270,7 @@ fn carry_out(
     sys::lift_open_files(sys::OPEN_FILES_MAX);
     let mut tally = Tally::default();
     let ended = copy_as(options, "sender").and_then(|()| local.run(&mut reporter, &mut tally));
-    close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| None), "sender")
+    close(env, reporter, display.as_ref(), &tally, since, ended.map(|()| None), "sender")
 }
 
 /// Makes this process copy as the user that `--copy-as` names. All files that options name are open. `role`: the one

@@ -447,7 +447,7 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
         }
     }
     let failed = failed.into_iter().max_by_key(|(rank, _)| *rank).map(|(_, why)| why);
-    printer.print(vec![route_check(plan, (&reached, failed), login.works)])?;
+    printer.print(vec![route_check(plan, &reached, failed, login.works)])?;
     if let (Ok(Some(identity)), true, Some(_)) = (&identity, login.ours.is_some(), known) {
         let check = own_grant(printer.env, &reach, &identity.pin);
         printer.print(vec![check])?;
@@ -609,7 +609,7 @@ fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
 
 /// Returns the route that a copy takes, and why. `reached`: the routes by which the server was reached, and why others
 /// failed.
-fn route_check(plan: Result<RoutePlan>, (reached, failed): (&[Route], Option<String>), ssh_works: bool) -> Check {
+fn route_check(plan: Result<RoutePlan>, reached: &[Route], failed: Option<String>, ssh_works: bool) -> Check {
     let failed = failed.unwrap_or_else(|| "no connection to the server".to_owned());
     let by_ssh = |why: &str| match ssh_works {
         true => Check::ok("route", format!("ssh: {why}")),
@@ -709,7 +709,7 @@ mod tests {
             (Ok(RoutePlan::Shell(None)), &[], true, State::Ok, "ssh: the host is not enrolled"),
             (Ok(RoutePlan::EphemeralServer), &[], false, State::Fail, "none"),
         ] {
-            let check = route_check(plan, (reached, None), ssh_works);
+            let check = route_check(plan, reached, None, ssh_works);
             assert_eq!((check.state, check.finding.starts_with(begin)), (state, true), "{}", check.finding);
         }
     }

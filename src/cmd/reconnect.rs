@@ -121,7 +121,7 @@ impl Attempts<'_> {
                     let earlier = problems_so_far(reporter.problems(), self.side.far.server_sends);
                     *tally = Tally::default();
                     made = Since::now();
-                    ended = self.near.run(link, (Some(first), None), reporter, tally);
+                    ended = self.near.run(link, Some(first), None, reporter, tally);
                     tally.merge(&earlier);
                 }
                 Ok(None) => {

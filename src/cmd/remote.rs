@@ -563,7 +563,7 @@ impl RemoteCopy {
                         *self.route.lock() = Some("a remote shell: its server was stopped".to_owned());
                         display.iter().for_each(|display| display.set_route(self.live_route(&carrier, false)));
                         tally = Tally::default();
-                        let ended = near.run(link, (None, None), &mut reporter, &mut tally);
+                        let ended = near.run(link, None, None, &mut reporter, &mut tally);
                         tally.merge(&earlier);
                         ended
                     }
@@ -615,7 +615,7 @@ impl RemoteCopy {
                 false => Error { exit: left, ..error.clone() },
             };
         }
-        copy::close(env, (reporter, display.as_ref()), &tally, since, ended.map(|()| instead), self.role())
+        copy::close(env, reporter, display.as_ref(), &tally, since, ended.map(|()| instead), self.role())
     }
 
     /// Returns the route for the live display, with the reason for it.

@@ -262,16 +262,16 @@ fn settle(setup: &Setup, authority: &Authority<'_>, env: &Env) -> Result<Settled
     if matches!(authority, Authority::Module(_)) && !setup.operands.is_empty() {
         return Err(rejected_request("the paths come twice").into());
     }
-    let words = (&setup.words[..], &setup.remote_words[..]);
+    let (words, remote_words) = (&setup.words[..], &setup.remote_words[..]);
     let now_unix_secs = clock::now_unix().0;
     let options = match authority {
-        Authority::CommandLine(serve) => cli::settle_session(serve, words, setup.umask, now_unix_secs)?,
+        Authority::CommandLine(serve) => cli::settle_session(serve, words, remote_words, setup.umask, now_unix_secs)?,
         Authority::Module(module) => {
-            let mut options = cli::settle_session(module.serve, words, setup.umask, now_unix_secs)?;
+            let mut options = cli::settle_session(module.serve, words, remote_words, setup.umask, now_unix_secs)?;
             (module.adapt)(&mut options);
             options
         }
-        Authority::Grant(_) => cli::settle(words.0, words.1, setup.umask, now_unix_secs)?,
+        Authority::Grant(_) => cli::settle(words, remote_words, setup.umask, now_unix_secs)?,
         Authority::Nothing(why) => return Err(Refusal::NotGranted(why.clone())),
     };
     let mut options = options;

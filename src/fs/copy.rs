@@ -256,7 +256,8 @@ impl<'a> Copier<'a> {
         &mut self,
         from: BorrowedFd<'_>,
         over: BorrowedFd<'_>,
-        (sparse, max_bytes): (bool, u64),
+        sparse: bool,
+        max_bytes: u64,
     ) -> Result<Changed, CopyError> {
         self.room_for(2 * SMALL_BYTES);
         let (wanted, existing) = self.buffer.split_at_mut(SMALL_BYTES);
@@ -516,7 +517,7 @@ mod tests {
                 let unsupported_calls = UnsupportedCalls::default();
                 let mut step = |_| true;
                 let mut copier = Copier::new(Vec::new(), &unsupported_calls, &mut step);
-                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), (sparse, u64::MAX)).unwrap();
+                let changed = copier.copy_changed(from.as_fd(), to.as_fd(), sparse, u64::MAX).unwrap();
                 assert_eq!(changed, Changed { written_bytes, same_bytes: len - written_bytes });
                 let mut got = Vec::new();
                 to.seek(SeekFrom::Start(0)).unwrap();

@@ -350,13 +350,8 @@ pub fn progress(name: Option<&[u8]>, (done_bytes, total_bytes): (u64, u64), chec
     })
 }
 
-/// Returns the line of a run's counts. `traffic`: bytes sent and received.
-pub fn summary(
-    tally: &Tally,
-    (sent_bytes, received_bytes): (u64, u64),
-    elapsed: Duration,
-    dry_run: bool,
-) -> Line<'static> {
+/// Returns the line of a run's counts.
+pub fn summary(tally: &Tally, sent_bytes: u64, received_bytes: u64, elapsed: Duration, dry_run: bool) -> Line<'static> {
     Line::Summary(Box::new(SummaryLine {
         dry_run,
         listed: (&tally.listed).into(),

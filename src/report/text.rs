@@ -297,7 +297,7 @@ impl TextReporter {
         let traffic = Traffic { sent_bytes: sent, received_bytes: received };
         self.finish_progress();
         if self.output.json {
-            self.screen.put_object(&json::summary(tally, (sent, received), elapsed, self.facts.dry_run));
+            self.screen.put_object(&json::summary(tally, sent, received, elapsed, self.facts.dry_run));
         }
         if self.output.debug.deltasum >= 1 {
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
@@ -307,7 +307,7 @@ impl TextReporter {
         if self.output.info.stats >= 2 {
             self.screen.print(b"");
             let mut text = Vec::new();
-            put_statistics(&mut text, tally, traffic, (self.output.human, self.facts.protocol));
+            put_statistics(&mut text, tally, traffic, self.output.human, self.facts.protocol);
             self.print_and_log(&text);
         }
         if self.output.info.stats >= 1 {
@@ -318,8 +318,7 @@ impl TextReporter {
                 (false, true) => b" (BATCH ONLY)",
                 (false, false) => b"",
             };
-            let style = (self.output.human, remark);
-            put_totals(&mut text, tally, traffic, elapsed, style);
+            put_totals(&mut text, tally, traffic, elapsed, self.output.human, remark);
             self.print_and_log(&text);
         } else if self.constants.sends || tally.exit() == Exit::Ok {
             self.log_totals();
@@ -505,7 +504,7 @@ impl TextReporter {
         let info = &self.output.info;
         if !self.output.quiet && (self.format.is_some() || info.del >= 1 || info.name >= 1) {
             line.clear();
-            put_deletion(&mut line, self.format.as_ref(), &shown, (name, kind), &mut self.times);
+            put_deletion(&mut line, self.format.as_ref(), &shown, name, kind, &mut self.times);
             self.screen.print(&line);
         }
         if let Some(log) = &mut self.log
@@ -513,7 +512,7 @@ impl TextReporter {
         {
             let shown = Shown::deleted(name, kind, &self.constants, now_secs);
             line.clear();
-            put_deletion(&mut line, Some(&log.format), &shown, (name, kind), &mut self.times);
+            put_deletion(&mut line, Some(&log.format), &shown, name, kind, &mut self.times);
             log.put(&line, now_secs);
         }
         self.line = line;
@@ -640,7 +639,8 @@ fn put_deletion(
     out: &mut Vec<u8>,
     format: Option<&Format>,
     shown: &Shown<'_>,
-    (name, kind): (&[u8], Kind),
+    name: &[u8],
+    kind: Kind,
     times: &mut LocalTimes,
 ) {
     match format.filter(|format| format.has_deletion()) {

@@ -313,7 +313,7 @@ impl Guess<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let results = AbsentDest { may_hold_partials: self.may_hold_partials() };
                 let progress = Mutex::new(SurveyProgress::of(TaskId::NONE, self.key));
-                let prescan = self.prescan(None, &results, (&progress, Arc::default()));
+                let prescan = self.prescan(None, &results, &progress, Arc::default());
                 prescan.predict_digests();
                 Ok(body(Some(prescan)))
             }
@@ -342,7 +342,7 @@ impl Guess<'_> {
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
             let progress = &Mutex::new(SurveyProgress::of(first, self.key));
-            let prescan = self.prescan(Some(&root), scanner, (progress, is_over));
+            let prescan = self.prescan(Some(&root), scanner, progress, is_over);
             std::thread::scope(|scope| {
                 let mut to_predict = Some((prescan.predicted.clone(), progress));
                 for _ in 0..self.terms.threads {
@@ -363,7 +363,8 @@ impl Guess<'_> {
         &'l self,
         root: Option<&'l Root>,
         results: &'l dyn ScanResults,
-        (progress, is_over): (&'l Mutex<SurveyProgress>, Arc<AtomicBool>),
+        progress: &'l Mutex<SurveyProgress>,
+        is_over: Arc<AtomicBool>,
     ) -> DestPrescan<'l> {
         let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
         let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));

@@ -116,7 +116,8 @@ impl Client<'_> {
     pub fn run(
         &self,
         link: Link,
-        (sent, early): (Option<FirstWords>, Option<Early<'_>>),
+        sent: Option<FirstWords>,
+        early: Option<Early<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -321,7 +322,7 @@ impl Client<'_> {
                 self.receive(session_io, prescan, greetings, &shared, tally)
             } else {
                 let prefetch = early.as_ref().and_then(Early::source);
-                self.send(session_io, (prefetch, sent_roots), greetings, &shared, tally)
+                self.send(session_io, prefetch, sent_roots, greetings, &shared, tally)
             }
         })
     }
@@ -371,7 +372,8 @@ impl Client<'_> {
     fn send(
         &self,
         session_io: SessionIo<'_>,
-        (prefetch, sent_roots): (Option<&SourcePrefetch<'_>>, Option<SentRoots>),
+        prefetch: Option<&SourcePrefetch<'_>>,
+        sent_roots: Option<SentRoots>,
         greetings: Greetings<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,

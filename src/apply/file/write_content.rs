@@ -35,7 +35,8 @@ pub(super) fn fill(
         && !context.stopped()
     {
         if context.reports_retries() {
-            report_mismatch(job, (target.verified_bytes > 0, true), &mut out.events);
+            let then = if target.verified_bytes > 0 { AfterMismatch::Retain } else { AfterMismatch::Discard };
+            report_mismatch(job, then, &mut out.events);
         }
         if target.verified_bytes > 0 {
             record_retry(context, job).map_err(Failure::Fatal)?;
@@ -62,7 +63,7 @@ pub(super) fn fill(
     content_counts.map_err(|error| match error {
         ContentError::Unsent(problem) => problem.into(),
         ContentError::Mismatch(_) | ContentError::OtherBeginning => {
-            report_mismatch(job, (false, false), &mut out.events);
+            report_mismatch(job, AfterMismatch::GiveUp, &mut out.events);
             Failure::Stopped
         }
         ContentError::Write(error) => io_failed(context, job, "write", &error),
@@ -129,7 +130,7 @@ fn fill_from_local(
     let mut copier = Copier::new(std::mem::take(&mut applier.buffer), &context.unsupported_calls, &mut step);
     let copied = match target.basis {
         Some(basis) if target.in_place && context.finds_differences() => copier
-            .copy_changed(from, basis, (sparse, max_bytes))
+            .copy_changed(from, basis, sparse, max_bytes)
             .map(|changed| (changed.written_bytes, changed.same_bytes)),
         _ => copier.copy(from, target.to, manner).map(|bytes| (bytes, 0)),
     };
@@ -156,14 +157,26 @@ fn is_device(fd: BorrowedFd<'_>) -> bool {
     sys::fstat(fd).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Device))
 }
 
-/// Reports that the content is not the source's: whether what was written stays, and whether it is requested again.
-fn report_mismatch(job: &Job<'_>, (is_retained, will_try_again): (bool, bool), events: &mut Vec<Event>) {
-    let (start, end, weight): (&[u8], &[u8], _) = match will_try_again {
-        true if is_retained => {
+/// What happens after wrong content.
+enum AfterMismatch {
+    /// What was written stays, and the rest is requested again.
+    Retain,
+    /// The content is requested again.
+    Discard,
+    /// The file fails.
+    GiveUp,
+}
+
+/// Reports that the content is not the source's.
+fn report_mismatch(job: &Job<'_>, then: AfterMismatch, events: &mut Vec<Event>) {
+    let (start, end, weight): (&[u8], &[u8], _) = match then {
+        AfterMismatch::Retain => {
             (b"WARNING: ", b" failed verification -- update retained (will try again).", Weight::Warning)
         }
-        true => (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning),
-        false => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
+        AfterMismatch::Discard => {
+            (b"WARNING: ", b" failed verification -- update discarded (will try again).", Weight::Warning)
+        }
+        AfterMismatch::GiveUp => (b"ERROR: ", b" failed verification -- update discarded.", Weight::Failed),
     };
     events.push(Event::Problem(Problem::new([start, job.path.as_bytes(), end].concat(), weight)));
 }

@@ -30,8 +30,10 @@ const BATCHES_EARLY: u64 = 256;
 pub(super) fn run(
     context: &Context<'_>,
     terms: &Terms<'_>,
-    (plans, unnamed): (&dyn Plans, u64),
-    (listener, tally): (&mut dyn EventSink, &mut Tally),
+    plans: &dyn Plans,
+    unnamed: u64,
+    listener: &mut dyn EventSink,
+    tally: &mut Tally,
     lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
 ) -> Result<(), Error> {
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
@@ -96,7 +98,7 @@ pub(super) fn run(
             source_failed: &source_failed,
             report_now: &report_now,
         };
-        let ended = lead(&mut Generator::new((plans, unnamed), context, appliers));
+        let ended = lead(&mut Generator::new(plans, unnamed, context, appliers));
         if let (Err(error), Some(wire)) = (&ended, context.wire) {
             wire.give_up(error);
         }
@@ -104,7 +106,7 @@ pub(super) fn run(
     });
     // A failed run leaves gaps in the order. Events behind a gap are still reported, because their work was done.
     order.finish();
-    state.end(context, (listener, tally), ended)
+    state.end(context, listener, tally, ended)
 }
 
 /// The state of a run in progress.
@@ -163,7 +165,8 @@ impl RunState {
     fn end(
         self,
         context: &Context<'_>,
-        (listener, tally): (&mut dyn EventSink, &mut Tally),
+        listener: &mut dyn EventSink,
+        tally: &mut Tally,
         ended: Result<GeneratorResult, Error>,
     ) -> Result<(), Error> {
         *tally = self.tally.into_inner();

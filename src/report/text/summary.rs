@@ -13,7 +13,7 @@ pub(super) struct Traffic {
 }
 
 /// Appends the block of `--stats`, without the blank line before it.
-pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, (human, protocol): (u8, Option<u8>)) {
+pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, human: u8, protocol: Option<u8>) {
     let kinds = |out: &mut Vec<u8>, words: &str, kinds: &Kinds| {
         out.extend_from_slice(words.as_bytes());
         // Counts are grouped with commas but never use units.
@@ -66,7 +66,8 @@ pub(super) fn put_totals(
     tally: &Tally,
     Traffic { sent_bytes, received_bytes }: Traffic,
     elapsed: Duration,
-    (human, remark): (u8, &[u8]),
+    human: u8,
+    remark: &[u8],
 ) {
     out.extend_from_slice(b"sent ");
     put_count(out, sent_bytes, human);

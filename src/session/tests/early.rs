@@ -98,7 +98,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
             scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-            near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
+            near.run(ours, first_words, Some(early), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
@@ -158,7 +158,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
         std::thread::scope(|scope| {
             let support = ProtocolSupport::ours(compression_choice::features(None));
             scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-            near.run(ours, (None, Some(Early::Dest(prescan))), &mut reporter(&options), &mut Tally::default())
+            near.run(ours, None, Some(Early::Dest(prescan)), &mut reporter(&options), &mut Tally::default())
         })
     });
     ended.unwrap().unwrap();
@@ -217,7 +217,7 @@ impl Guessing<'_> {
             std::thread::scope(|scope| {
                 let support = ProtocolSupport::ours(compression_choice::features(None));
                 scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-                near.run(ours, (first_words, Some(early)), &mut reporter(&options), &mut Tally::default())
+                near.run(ours, first_words, Some(early), &mut reporter(&options), &mut Tally::default())
             })
         });
         let tree = |name: &str| {
@@ -260,7 +260,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
             while prescan.predicted().count() < 2 {
                 std::thread::yield_now();
             }
-            near.run(link, (None, Some(Early::Dest(prescan))), &mut reporter(&options), &mut Tally::default())
+            near.run(link, None, Some(Early::Dest(prescan)), &mut reporter(&options), &mut Tally::default())
         });
         ended.unwrap()
     };
@@ -323,7 +323,7 @@ fn met(words: &[&str], takes: &[Compression], is_pull: bool) -> (Exit, bool) {
     let support = ProtocolSupport::ours(compression_choice::features(Some(takes)));
     let ended = std::thread::scope(|scope| {
         scope.spawn(move || server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &support));
-        near.run(ours, (Some(first), None), &mut reporter(&options), &mut Tally::default())
+        near.run(ours, Some(first), None, &mut reporter(&options), &mut Tally::default())
     });
     let text = std::fs::read_to_string(top.path().join("dst/d/file"));
     assert_eq!(text.is_ok_and(|text| text == "text"), ended.is_ok(), "{words:?}");

@@ -426,7 +426,7 @@ impl TestClient<'_> {
                 gauge: None,
             };
             let mut tally = Tally::default();
-            let ended = near.run(link, (None, None), &mut reporter(&options), &mut tally);
+            let ended = near.run(link, None, None, &mut reporter(&options), &mut tally);
             ended.map(|()| tally.exit())
         };
         let (ended, _) = against(ROOM_BYTES, honest, play);

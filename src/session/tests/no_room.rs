@@ -176,7 +176,7 @@ pub fn converse(
     let (ours, theirs) = pipe::pair(room_bytes);
     let (ended, far) = std::thread::scope(|scope| {
         let far = scope.spawn(|| server_at(cwd, &AtomicBool::new(false), &settle).serve(theirs, &far));
-        let ended = near.run(ours, (None, None), &mut reporter, &mut tally);
+        let ended = near.run(ours, None, None, &mut reporter, &mut tally);
         (ended, far.join().unwrap())
     });
     let (exit, sentence) = match ended {
