@@ -1134,14 +1134,34 @@ fn configuration_is_checked() {
         .logs("IGNORING unknown parameter \"bogus\"");
     ours.logs("Badly formed boolean in configuration file: \"maybe\". (line 3 of ");
     ours.logs("Global parameter port found in module section! (line 6 of ");
-    for (globals, words) in [
-        ("[m", "Badly formed line in config file: m (line 2 of "),
-        ("&include DIR/none", "unable to stat config file"),
-        ("incoming chmod = x", "sparsync: invalid value of the parameter \"incoming chmod\""),
+}
+
+/// The cause is logged. Clients, for which standard error may be the connection, do not learn it.
+#[test]
+fn errors_of_the_configuration_are_logged() {
+    let scene = Scene::new();
+    for (globals, words, is_ours) in [
+        ("[m", "Badly formed line in config file: m", false),
+        ("&foo x", "Unknown directive: &foo.", false),
+        ("&include DIR/none", "unable to stat config file", false),
+        ("incoming chmod = x", "invalid value of \"incoming chmod\", expected modes as for --chmod: x", true),
     ] {
-        let seen = scene.call(oracle::under_test(), (globals, ""), &["h::"]);
-        assert_ne!(seen.code, Some(0), "{globals}");
-        seen.prints(words);
+        for program in [oracle::rsync(), oracle::under_test()].into_iter().skip(is_ours.into()) {
+            let seen = scene.call(program, (globals, ""), &["h::"]);
+            seen.logs(words).logs("rsync error: syntax or usage error (code 1)").exits(12);
+            assert!(!format!("{:?}", (&seen.stdout, &seen.stderr)).contains(words), "{seen:#?}");
+        }
+        std::fs::remove_file(scene.path("log")).unwrap();
+        let config = format!("--config={}", scene.path("rsyncd.conf").display());
+        let mut daemon = Command::new(oracle::under_test());
+        let output =
+            daemon.args(["--daemon", "--no-detach", "--port=0", &config]).stdin(Stdio::null()).output().unwrap();
+        scene.seen(&output).exits(1).prints(words).prints("(line 2 of ").logs(words).logs("(line 2 of ");
+    }
+    scene.shell("cp -a mod orig");
+    for args in [["-r", "h::m/a", "dst"], ["-r", "out/secret", "h::m/x"]] {
+        let module = format!("{PLAIN}\nread only = no\nincoming chmod = %HOME%\noutgoing chmod = %HOME%");
+        scene.agree(("", &module), &args).exits(0).logs("chmod\" directive: ");
     }
 }
 

@@ -40,13 +40,9 @@ pub fn run(env: &mut Env, args: Result<Box<DaemonArgs>>) -> Exit {
     ended.unwrap_or_else(|error| fail(env, &error))
 }
 
-fn cannot_start(line: Vec<u8>) -> Error {
-    Error::new(Exit::Usage, line).by("")
-}
-
 fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     let args = &absolute(&env.cwd, args);
-    let config = read_config(env, args).map_err(cannot_start)?;
+    let config = read_config(env, args)?;
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);
     config.complaints.iter().for_each(|line| log.put(line));

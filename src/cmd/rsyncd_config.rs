@@ -1,11 +1,13 @@
 //! Reads the configuration of a daemon for stock clients, and checks what cannot be checked without the system.
 
-use super::rsyncd_log::facility_of;
+use super::rsyncd_log::{DaemonLog, facility_of};
 use crate::cli::daemon_args::DaemonArgs;
 use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
 use crate::fs::sys;
 use crate::path;
-use crate::rsyncd::config::{CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader};
+use crate::rsyncd::config::{BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader};
 use crate::rsyncd::params::{Param, ParamValue, Values};
 use std::ffi::OsString;
 use std::io;
@@ -37,8 +39,18 @@ impl ConfigFiles for SystemFiles {
     }
 }
 
-/// Reads the configuration. The error is the line for standard error and the log.
-pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, Vec<u8>> {
+/// Reads the configuration. What is wrong with it is logged, and returned for standard error.
+pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
+    read_unlogged(env, args).map_err(|BadConfig { line, globals }| {
+        let log = DaemonLog::open(&globals, args.log_file.as_deref(), env.umask, &|name| variable(env, name));
+        let error = Error::new(Exit::Usage, line).by("");
+        log.put(&error.message);
+        log.put(b"rsync error: syntax or usage error (code 1)");
+        error
+    })
+}
+
+fn read_unlogged(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, BadConfig> {
     let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
     let name = args.config.as_deref().unwrap_or(default);
     let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
@@ -49,7 +61,10 @@ pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, 
             let param = Param::named(&text[..sign])?;
             param.parse(text[sign + 1..].trim_ascii()).ok().map(|value| (param, value))
         });
-        overrides.push(parsed.ok_or_else(|| [b"Unknown dparam: ".as_slice(), text].concat())?);
+        overrides.push(parsed.ok_or_else(|| BadConfig {
+            line: [b"Unknown dparam: ".as_slice(), text].concat(),
+            globals: Values::default(),
+        })?);
     }
     let given =
         [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];
@@ -60,7 +75,7 @@ pub fn read_config(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, 
     let vars = |name: &[u8]| variable(env, name);
     let config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
     for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
-        check_values(values)?;
+        check_values(values).map_err(|line| BadConfig { line, globals: config.globals.clone() })?;
     }
     Ok(config)
 }
@@ -74,12 +89,6 @@ pub fn variable(env: &Env, name: &[u8]) -> Option<Vec<u8>> {
 fn check_values(values: &Values) -> std::result::Result<(), Vec<u8>> {
     if facility_of(values, &|_| None).is_none() && values.raw(Param::LogFile).is_none() {
         return Err(b"sparsync: cannot use the parameter \"syslog facility\": no such facility".to_vec());
-    }
-    for param in [Param::IncomingChmod, Param::OutgoingChmod] {
-        if values.raw(param).is_some_and(|text| crate::cli::value::chmod::parse(&text, 0).is_none()) {
-            let words = format!("sparsync: invalid value of the parameter \"{}\"", param.name());
-            return Err(words.into_bytes());
-        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod request;
 
 use self::hooks::PendingHooks;
 use self::peer::Peer;
+use super::command_end::fail;
 use super::rsyncd_config::{read_config, variable};
 use super::rsyncd_connections::RequestReport;
 use super::rsyncd_hooks::HookVars;
@@ -126,13 +127,9 @@ impl HandshakeReader {
 pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> Exit {
     let config = match read_config(env, args) {
         Ok(config) => config,
-        Err(line) => {
-            let log = DaemonLog::open(&Values::default(), args.log_file.as_deref(), env.umask, &|_| None);
-            log.put(&line);
-            // The client sees the end of the connection.
-            let _ = env.stderr.write_all(&[&line[..], b"\n"].concat());
-            return Exit::Usage;
-        }
+        // The client sees the end of the connection. Under inetd, standard error is the connection, too.
+        Err(error) if !args.by_shell => return error.exit,
+        Err(error) => return fail(env, &error),
     };
     let vars = |name: &[u8]| variable(env, name);
     let log = DaemonLog::open(&config.globals, args.log_file.as_deref(), env.umask, &vars);

@@ -1,6 +1,7 @@
 //! Parses rsyncd.conf: sections, parameters, directives, continued lines.
 
 use super::params::{Param, ParamValue, Values, Vars, expand};
+use crate::cli::value::chmod;
 use crate::report::event::errno_words;
 use std::io;
 
@@ -64,8 +65,14 @@ pub struct ConfigReader<'a> {
     section: Section,
 }
 
-/// Why no configuration could be read: lines for the log, with file and line.
-pub type BadConfig = Vec<u8>;
+/// Why no configuration could be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadConfig {
+    /// A line for the log, with file and line.
+    pub line: Vec<u8>,
+    /// The global parameters before the error, which name the log.
+    pub globals: Values,
+}
 
 impl<'a> ConfigReader<'a> {
     /// Reads a file. `overrides`: see `--dparam`.
@@ -79,13 +86,15 @@ impl<'a> ConfigReader<'a> {
         for (param, value) in overrides {
             reader.config.globals.set(*param, value.clone());
         }
-        reader.file(path, 0)?;
+        if let Err(line) = reader.file(path, 0) {
+            return Err(BadConfig { line, globals: reader.config.globals });
+        }
         let Config { globals, modules, .. } = &mut reader.config;
         modules.iter_mut().for_each(|module| module.values.inherit_texts(globals));
         Ok(reader.config)
     }
 
-    fn file(&mut self, path: &[u8], depth: usize) -> Result<(), BadConfig> {
+    fn file(&mut self, path: &[u8], depth: usize) -> Result<(), Vec<u8>> {
         let text = self.files.read(path).map_err(|error| {
             [b"rsync: unable to open config file \"", path, b"\": ", &errno_words(&error)[..]].concat()
         })?;
@@ -105,7 +114,7 @@ impl<'a> ConfigReader<'a> {
         self.config.complaints.push([&parts.concat()[..], b"\0"].concat());
     }
 
-    fn line(&mut self, line: &[u8], depth: usize) -> Result<(), BadConfig> {
+    fn line(&mut self, line: &[u8], depth: usize) -> Result<(), Vec<u8>> {
         match line.first() {
             None | Some(b'#' | b';') => Ok(()),
             Some(b'[') => {
@@ -119,7 +128,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    fn begin(&mut self, name: &[u8]) -> Result<(), BadConfig> {
+    fn begin(&mut self, name: &[u8]) -> Result<(), Vec<u8>> {
         let words: Vec<_> = name.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
         let name = words.join(&b' ');
         if name.is_empty() {
@@ -145,7 +154,7 @@ impl<'a> ConfigReader<'a> {
         Ok(())
     }
 
-    fn parameter(&mut self, line: &[u8]) -> Result<(), BadConfig> {
+    fn parameter(&mut self, line: &[u8]) -> Result<(), Vec<u8>> {
         let Some(sign) = line.iter().position(|&byte| byte == b'=') else {
             self.complain(&[b"params.c:Parameter() - Ignoring badly formed line in config file: ", line]);
             return Ok(());
@@ -163,6 +172,11 @@ impl<'a> ConfigReader<'a> {
             self.complain(&[b"Global parameter ", param.name().as_bytes(), b" found in module section!"]);
             return Ok(());
         }
+        let is_chmod = matches!(param, Param::IncomingChmod | Param::OutgoingChmod);
+        if is_chmod && !text.is_empty() && !text.contains(&b'%') && chmod::parse(text, 0).is_none() {
+            let name = param.name().as_bytes();
+            return Err([b"sparsync: invalid value of \"", name, b"\", expected modes as for --chmod: ", text].concat());
+        }
         // Texts are expanded when they are used.
         let value = param.parse(text).or_else(|_| param.parse(&expand(text, self.vars)));
         match value {
@@ -176,7 +190,7 @@ impl<'a> ConfigReader<'a> {
         Ok(())
     }
 
-    fn directive(&mut self, line: &[u8], depth: usize) -> Result<(), BadConfig> {
+    fn directive(&mut self, line: &[u8], depth: usize) -> Result<(), Vec<u8>> {
         let len = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
         let (name, path) = (&line[..len], line[len..].trim_ascii());
         let is_include = name.eq_ignore_ascii_case(b"include");
@@ -259,7 +273,7 @@ mod tests {
 
     fn read(files: &[(&str, &str)]) -> Result<Config, String> {
         let vars = |name: &[u8]| (name == b"YES").then(|| b"yes".to_vec());
-        ConfigReader::read(b"c", &Texts(files), &vars, &[]).map_err(|error| String::from_utf8(error).unwrap())
+        ConfigReader::read(b"c", &Texts(files), &vars, &[]).map_err(|error| String::from_utf8(error.line).unwrap())
     }
 
     fn text(config: &Config, module: &str, param: Param) -> String {
@@ -334,6 +348,10 @@ mod tests {
             ("\n[ ]", "params.c:Section() - Empty section name in config file. (line 2 of c)"),
             ("=x", "params.c:Parameter() - Invalid parameter name in config file. (line 1 of c)"),
             ("&foo x", "Unknown directive: &foo. (line 1 of c)"),
+            (
+                "[m]\nincoming chmod=D755,F",
+                "sparsync: invalid value of \"incoming chmod\", expected modes as for --chmod: D755,F (line 2 of c)",
+            ),
         ] {
             assert_eq!(read(&[("c", wrong)]), Err(why.to_owned()));
         }

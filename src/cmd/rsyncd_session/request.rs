@@ -200,8 +200,11 @@ impl Connection<'_> {
         }
         let chmod = if sends { Param::OutgoingChmod } else { Param::IncomingChmod };
         if let Some(text) = self.text(values, chmod) {
-            // An invalid one is an error at start.
-            preserve.chmod.extend(cli::value::chmod::parse(&text, self.env.umask).unwrap_or_default());
+            match cli::value::chmod::parse(&text, self.env.umask) {
+                Some(changes) => preserve.chmod.extend(changes),
+                // Only after variables were expanded. Otherwise, it is an error at start.
+                None => self.log.put(&[b"Invalid \"", chmod.name().as_bytes(), b"\" directive: ", &text].concat()),
+            }
         }
         if let Some(noatime) = values.optional_flag(Param::OpenNoatime) {
             options.select.open_noatime = noatime;
