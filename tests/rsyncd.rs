@@ -391,10 +391,10 @@ fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Pushes to a daemon with a timeout, as a client that falls silent after `sent`. Returns the end of the log.
-fn silent_push(program: &Path, sent: &[u8]) -> Vec<String> {
+/// Calls a daemon as a client that falls silent after `sent`. Returns its exit code and the end of the log.
+fn silent_client(program: &Path, (globals, module): (&str, &str), sent: &[u8]) -> (Option<i32>, Vec<String>) {
     let scene = Scene::new();
-    let config = scene.config("timeout = 1", &format!("read only = no\n{PLAIN}"));
+    let config = scene.config(globals, &format!("read only = no\n{PLAIN}\n{module}"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let socket = std::os::fd::OwnedFd::from(listener.accept().unwrap().0);
@@ -405,28 +405,44 @@ fn silent_push(program: &Path, sent: &[u8]) -> Vec<String> {
         .spawn()
         .unwrap();
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
-    client.write_all(&[&words[..], sent].concat()).unwrap();
+    client.write_all(sent).unwrap();
     let end = client.read_to_end(&mut Vec::new());
     // What a daemon has not read makes the end a reset.
     assert!(!matches!(&end, Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset), "{end:?}");
-    daemon.wait().unwrap();
+    let code = daemon.wait().unwrap().code();
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
     let words = |line: &str| line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap().to_owned();
     let mut lines: Vec<_> = log.lines().map(words).collect();
-    lines.split_off(lines.len() - 2)
+    (code, lines.split_off(lines.len() - 2))
 }
 
 #[test]
 fn silent_pushes_time_out() {
     // In the handshake, and before the file list.
     for sent in [&b""[..], b"\x06xxh128"] {
-        let log = silent_push(oracle::under_test(), sent);
+        let words = b"@RSYNCD: 31.0\nm\n--server\0-logDtpre.iLsfxCIvu\0.\0m/\0\0";
+        let call = |program| silent_client(program, ("timeout = 1", ""), &[&words[..], sent].concat());
+        let (_, log) = call(oracle::under_test());
         let words =
             ["[Receiver] io timeout after 1 seconds -- exiting", "rsync error: timeout in data send/receive (code 30)"];
         assert_eq!(log, words);
-        assert_eq!(log, silent_push(oracle::rsync(), sent));
+        assert_eq!(log, call(oracle::rsync()).1);
     }
+}
+
+#[test]
+fn silent_handshakes_time_out() {
+    let cases = [
+        (("timeout = 1", "timeout = 90"), ""),
+        (("timeout = 1", ""), "@RSYNCD: 31.0\nm\n"),
+        (("", "timeout = 1\nauth users = joe"), "@RSYNCD: 31.0\nm\n"),
+        (("timeout = 90", "timeout = 1"), "@RSYNCD: 31.0\nm\n--server\0--sender\0"),
+    ];
+    each(&cases, |(config, sent)| {
+        let ours = silent_client(oracle::under_test(), *config, sent.as_bytes());
+        assert_eq!(ours, silent_client(oracle::rsync(), *config, sent.as_bytes()), "{config:?} {sent}");
+        assert_eq!(ours.0, Some(30));
+    });
 }
 
 #[test]

@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a client may take for all that comes before the session.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(60);
+/// How long a client may take for all that comes before the session, unless `timeout` is set.
+const HANDSHAKE_SECS: u32 = 60;
 /// How often a read checks whether the process must stop, in milliseconds.
 const LOOK_MS: u32 = 500;
 /// The most bytes of a MOTD file.
@@ -85,6 +85,9 @@ struct HandshakeReader {
     /// What was read and not used yet. In the end, it belongs to the session.
     buffer: io::Cursor<Vec<u8>>,
     since: Since,
+    /// The time for all reads.
+    limit: Duration,
+    has_timed_out: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -103,10 +106,17 @@ impl Read for HandshakeReader {
 }
 
 impl HandshakeReader {
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+    /// Sets the limit that a section of the configuration has.
+    fn limit_by(&mut self, values: &Values) {
+        let secs = u32::try_from(values.number(Param::Timeout)).ok().filter(|&secs| secs > 0);
+        self.limit = Duration::from_secs(secs.unwrap_or(HANDSHAKE_SECS).into());
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            let left = HANDSHAKE_MAX.saturating_sub(self.since.elapsed());
+            let left = self.limit.saturating_sub(self.since.elapsed());
             if left.is_zero() {
+                self.has_timed_out = true;
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if self.stop.load(Ordering::Relaxed) {
@@ -142,11 +152,18 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     // A short message must not wait for the acknowledgement of the one before it. On a pipe, this fails.
     let _ = sys::send_at_once(output.as_fd());
     sys::share_memory_pools();
-    let input = HandshakeReader { input, buffer: io::Cursor::default(), since: Since::now(), stop: env.stop.clone() };
+    let (buffer, since, stop) = (io::Cursor::default(), Since::now(), env.stop.clone());
+    let mut input = HandshakeReader { input, buffer, since, limit: Duration::ZERO, has_timed_out: false, stop };
+    input.limit_by(&config.globals);
     let mut connection =
         Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new(), report };
     match connection.converse() {
         Ok(exit) => exit,
+        Err(Refusal::Over) if connection.input.has_timed_out => {
+            connection.log.put(b"[Receiver] daemon handshake timeout -- exiting");
+            connection.log.put(b"rsync error: timeout in data send/receive (code 30)");
+            Exit::Timeout
+        }
         Err(Refusal::Over) => Exit::Ok,
         Err(Refusal::Line(line)) => {
             // A client that is gone needs no reason.
@@ -287,6 +304,7 @@ impl<'a> Connection<'a> {
             return refuse_unknown(name);
         };
         let values = &module.values;
+        self.input.limit_by(values);
         self.set_var("RSYNC_MODULE_NAME", name);
         if values.flag(Param::ReverseLookup) {
             peer.look_up();
