@@ -320,6 +320,10 @@ fn modules_and_hosts_are_checked() {
     scene.agree(("", "max connections = -1"), &get).exits(5).prints("max connections (-1) reached");
     scene.agree(("", "max connections = 1\nlock file = DIR/none/lock"), &get).exits(5);
     scene.agree(("", "max connections = 1\nlock file = DIR/lock"), &get);
+    for hosts in ["allow = 127.0.0.1/33 127.0.0.1", "allow = 127.0.0.1/x", "allow = 0/0", "deny = 0/0", "deny = 127/8"]
+    {
+        scene.agree(("", &format!("hosts {hosts}")), &get);
+    }
     // What cannot be evaluated must not open a module.
     let ours = scene.call(oracle::under_test(), ("", "hosts deny = @net"), &get);
     ours.exits(5).logs("netgroups are not supported");

@@ -2,7 +2,7 @@
 
 use super::list_elements;
 use crate::filter::name_matches;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A client, as far as its connection shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,43 +16,47 @@ pub struct ClientHost {
 /// Looks up the addresses of a host name.
 pub type ForwardLookup<'a> = &'a dyn Fn(&[u8]) -> Vec<IpAddr>;
 
-/// Decides whether a client may use a module. `lookup` is `None` without `forward lookup`. The error describes an element
-/// that cannot be evaluated; the client is to be rejected then, because the element could be meant for it.
+/// Decides whether a client may use a module. `lookup` is `None` without `forward lookup`. An element that cannot be
+/// evaluated admits no client: in `allow` it matches none, in `deny` all of them. `complain` logs the reason.
 pub fn is_allowed(
     host: &ClientHost,
     allow: Option<&[u8]>,
     deny: Option<&[u8]>,
     lookup: Option<ForwardLookup<'_>>,
-) -> Result<bool, Vec<u8>> {
-    let matches = |list: &[u8]| -> Result<bool, Vec<u8>> {
-        for element in list_elements(list) {
-            if matches_element(host, element, lookup)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    complain: &dyn Fn(&[u8]),
+) -> bool {
+    let matches = |list: &[u8], if_unclear: bool| {
+        list_elements(list).any(|element| {
+            matches_element(host, element, lookup).unwrap_or_else(|why| {
+                complain(&[why.as_bytes(), element].concat());
+                if_unclear
+            })
+        })
     };
-    Ok(match (allow, deny) {
-        (Some(allow), _) if matches(allow)? => true,
+    match (allow, deny) {
+        (Some(allow), _) if matches(allow, false) => true,
         (Some(_), None) => false,
-        (_, Some(deny)) => !matches(deny)?,
+        (_, Some(deny)) => !matches(deny, true),
         (None, None) => true,
-    })
+    }
 }
 
-fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLookup<'_>>) -> Result<bool, Vec<u8>> {
-    let failed = |why: &str| Err([why.as_bytes(), b" in hosts allow or hosts deny: ", element].concat());
+fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLookup<'_>>) -> Result<bool, &'static str> {
     if element.starts_with(b"@") {
-        return failed("netgroups are not supported");
+        return Err("netgroups are not supported: ");
     }
-    let parsed = |bytes: &[u8]| str::from_utf8(bytes).ok().and_then(|text| text.parse::<IpAddr>().ok());
     if element.contains(&b'%') {
-        return failed("addresses with a scope are not supported");
+        return Err("addresses with a scope are not supported: ");
     }
+    let parsed = |bytes: &[u8]| {
+        let text = str::from_utf8(bytes).ok()?;
+        // `0/0` is a usual form.
+        text.parse().ok().or_else(|| Some(IpAddr::V4(Ipv4Addr::from_bits(text.parse().ok()?))))
+    };
     if let Some(slash) = element.iter().position(|&byte| byte == b'/') {
         let (address, mask) = (parsed(&element[..slash]), &element[slash + 1..]);
-        let Some(address) = address else { return failed("malformed address") };
-        let Some(mask) = mask_bits(mask, &address) else { return failed("malformed mask") };
+        let address = address.ok_or("malformed address in ")?;
+        let mask = mask_bits(mask, &address).ok_or("malformed mask in ")?;
         return Ok(masked(&host.address, mask).is_some_and(|masked_host| Some(masked_host) == masked(&address, mask))
             && host.address.is_ipv4() == address.is_ipv4());
     }
@@ -103,7 +107,7 @@ mod tests {
         let given = |list: &'static str| Some(list.as_bytes()).filter(|list| !list.is_empty());
         let lookup = |name: &[u8]| if name == b"box" { vec!["10.1.2.3".parse().unwrap()] } else { Vec::new() };
         let (allow, deny) = (allow.to_owned().leak(), deny.to_owned().leak());
-        is_allowed(&host, given(allow), given(deny), Some(&lookup)).unwrap()
+        is_allowed(&host, given(allow), given(deny), Some(&lookup), &|_| {})
     }
 
     #[test]
@@ -132,6 +136,8 @@ mod tests {
             "10.1.0.0/16",
             "10.1.2.3/32",
             "0.0.0.0/0",
+            "0/0",
+            "x/8 10.1.2.3",
             "10.0.0.0/255.0.0.0",
             "*.example.org",
             "host.example.ORG",
@@ -154,17 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_cannot_be_evaluated_are_errors() {
+    fn elements_that_cannot_be_evaluated_admit_no_client() {
         let host = ClientHost { address: "10.1.2.3".parse().unwrap(), name: None };
         for (element, why) in [
-            ("@net", "netgroups are not supported"),
-            ("fe80::1%eth0", "addresses with a scope are not supported"),
-            ("10.0.0.0/33", "malformed mask"),
-            ("10.0.0.0/ffff::", "malformed mask"),
-            ("x/8", "malformed address"),
+            ("@net", "netgroups are not supported: @net"),
+            ("fe80::1%eth0", "addresses with a scope are not supported: fe80::1%eth0"),
+            ("10.0.0.0/33", "malformed mask in 10.0.0.0/33"),
+            ("10.0.0.0/ffff::", "malformed mask in 10.0.0.0/ffff::"),
+            ("x/8", "malformed address in x/8"),
         ] {
-            let error = is_allowed(&host, None, Some(element.as_bytes()), None).unwrap_err();
-            assert!(error.starts_with(why.as_bytes()), "{element}: {}", error.escape_ascii());
+            let list = Some(element.as_bytes());
+            let complain = |line: &[u8]| assert_eq!(line, why.as_bytes());
+            assert!(!is_allowed(&host, list, None, None, &complain), "{element}");
+            assert!(!is_allowed(&host, None, list, None, &complain), "{element}");
         }
     }
 }

@@ -22,12 +22,7 @@ impl Connection<'_> {
     pub(super) fn check_host(&self, values: &Values, name: &[u8], peer: &Peer) -> Result<(), Refusal> {
         let (allow, deny) = (self.text(values, Param::HostsAllow), self.text(values, Param::HostsDeny));
         let lookup = values.flag(Param::ForwardLookup).then_some(&forward as access::ForwardLookup<'_>);
-        let is_allowed =
-            access::is_allowed(&peer.host, allow.as_deref(), deny.as_deref(), lookup).unwrap_or_else(|why| {
-                self.log.put(&why);
-                false
-            });
-        if !is_allowed {
+        if !access::is_allowed(&peer.host, allow.as_deref(), deny.as_deref(), lookup, &|line| self.log.put(line)) {
             self.log.put(&[b"rsync denied on module ", name, b" from ", &peer.shown()[..]].concat());
             if !values.flag(Param::List) {
                 return refuse_unknown(name);

@@ -82,8 +82,9 @@ impl Connection<'_> {
         }
         let direct = Peer::of(socket, false);
         let hosts = self.text(globals, Param::ProxyProtocolHosts).unwrap_or_default();
+        let complain = |line: &[u8]| self.log.put(line);
         let is_proxy =
-            !hosts.is_empty() && access::is_allowed(&direct.host, Some(&hosts), None, Some(&forward)) == Ok(true);
+            !hosts.is_empty() && access::is_allowed(&direct.host, Some(&hosts), None, Some(&forward), &complain);
         if !is_proxy {
             self.log.put(&[b"proxy protocol header rejected from ", &direct.shown()[..]].concat());
             return Err(Refusal::Over);
