@@ -377,10 +377,14 @@ fn users_authenticate() {
 
 /// Sends lines to our daemon and returns what it answers, up to its end.
 fn conversation(scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
+    conversation_with(oracle::under_test(), scene, config, lines)
+}
+
+fn conversation_with(program: &Path, scene: &Scene, config: (&str, &str), lines: &[u8]) -> String {
     let config = scene.config(config.0, config.1);
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let theirs = std::os::fd::OwnedFd::from(theirs);
-    let mut daemon = Command::new(oracle::under_test())
+    let mut daemon = Command::new(program)
         .args(["--daemon", &format!("--config={}", config.display())])
         .stdin(Stdio::from(theirs.try_clone().unwrap()))
         .stdout(Stdio::from(theirs))
@@ -473,6 +477,22 @@ fn all_digests_authenticate() {
     }
     let answer = conversation(&scene, ("", "auth users = joe"), b"@RSYNCD: 32.0 none\nm\n");
     assert!(answer.contains("@ERROR: your client does not support one of our daemon-auth checksums: "), "{answer}");
+}
+
+#[test]
+fn aborted_authentications_are_logged() {
+    let config = ("", "auth users = joe");
+    for sent in ["", "jo", "joe\n", "\n"] {
+        let lines = format!("@RSYNCD: 31.0\nm\n{sent}");
+        for program in [oracle::rsync(), oracle::under_test()] {
+            let scene = Scene::new();
+            let answer = conversation_with(program, &scene, config, lines.as_bytes());
+            assert!(answer.ends_with("\n@ERROR: auth failed on module m\n"), "{sent:?}: {answer}");
+            let log = std::fs::read_to_string(scene.path("log")).unwrap();
+            assert!(log.contains("] auth failed on module m from "), "{log}");
+            assert!(log.ends_with(": invalid challenge response\n"), "{log}");
+        }
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::rsyncd::access;
 use crate::rsyncd::auth::{self, AuthAccess, AuthResponse, SecretsStat};
 use crate::rsyncd::params::{Param, Values};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 /// The most bytes of a secrets file.
 const SECRETS_MAX_BYTES: usize = 16 << 20;
@@ -89,7 +90,11 @@ impl Connection<'_> {
         }
         let challenge = digest.challenge(&sys::random::<32>());
         self.send(&DaemonLine::AuthRequired(challenge.clone()).line())?;
-        let line = read_line(&mut self.input)?;
+        let line = match read_line(&mut self.input) {
+            Err(error) if self.input.has_timed_out || self.env.stop.load(Ordering::Relaxed) => return Err(error.into()),
+            // A client that leaves has failed, too: the log shows attempts.
+            line => line.unwrap_or_default(),
+        };
         let Some((user, response)) = parse_credentials(&line) else {
             return denied(self, None, b"invalid challenge response");
         };
