@@ -54,11 +54,13 @@ impl Seen {
 struct Scene {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
+    daemon_options: &'static str,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let scene = Scene { dir: tempfile::tempdir_in(oracle::scratch()).unwrap(), env: Vec::new() };
+        let scene =
+            Scene { dir: tempfile::tempdir_in(oracle::scratch()).unwrap(), env: Vec::new(), daemon_options: "" };
         // Processes of the module's user must reach it.
         std::fs::set_permissions(scene.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::create_dir_all(scene.path("mod/sub/deep")).unwrap();
@@ -111,7 +113,8 @@ impl Scene {
             let _ = std::fs::remove_dir_all(self.path("mod"));
             self.shell("cp -a orig mod");
         }
-        let connect = format!("{} --daemon --config={}", daemon.display(), config.display());
+        let options = self.daemon_options;
+        let connect = format!("{} --daemon --config={} {options}", daemon.display(), config.display());
         let output = Command::new(client)
             .args(args)
             .current_dir(self.dir.path())
@@ -1046,6 +1049,16 @@ fn transfers_are_logged() {
         .agree_in_any_order(("", &module), &["-a", "--delete", "src/", "h::m/"])
         .logs("del. localhost [127.0.0.1] m () ");
     scene.agree_in_any_order(("", "transfer logging = yes\nlog format = %P %f"), &["-a", "h::m/sub", "dst/"]);
+}
+
+#[test]
+fn log_format_of_the_command_line_replaces_the_configured_ones() {
+    for options in ["--log-file-format=%o:%f", "--log-file-format="] {
+        let scene = Scene { daemon_options: options, ..Scene::new() };
+        for module in ["", "transfer logging = yes\nlog format = %f %l"] {
+            scene.agree_in_any_order(("log format = %f", module), &["-a", "h::m/sub", "dst/"]);
+        }
+    }
 }
 
 #[test]

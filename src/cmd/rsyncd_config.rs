@@ -73,7 +73,13 @@ fn read_unlogged(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, Ba
     }
     overrides.extend(args.port.map(|port| (Param::Port, ParamValue::Number(port.into()))));
     let vars = |name: &[u8]| variable(env, name);
-    let config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
+    let mut config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
+    if let Some(format) = &args.log_format {
+        for values in config.modules.iter_mut().map(|module| &mut module.values) {
+            values.set(Param::LogFormat, ParamValue::Text(format.clone()));
+            values.set(Param::TransferLogging, ParamValue::Flag(true));
+        }
+    }
     for values in config.modules.iter().map(|module| &module.values).chain([&config.globals]) {
         check_values(values).map_err(|line| BadConfig { line, globals: config.globals.clone() })?;
     }
