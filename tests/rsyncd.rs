@@ -327,6 +327,9 @@ fn modules_and_hosts_are_checked() {
     {
         scene.agree(("", &format!("hosts {hosts}")), &get);
     }
+    scene.agree_but_for_the_log(("", "hosts deny = name.invalid"), &get).exits(5);
+    scene.agree_but_for_the_log(("", "hosts allow = name.invalid\nhosts deny = 10.0.0.1"), &get).exits(0);
+    scene.agree(("", "hosts deny = name.invalid\nforward lookup = no"), &get).exits(0);
     // What cannot be evaluated must not open a module.
     let ours = scene.call(oracle::under_test(), ("", "hosts deny = @net"), &get);
     ours.exits(5).logs("netgroups are not supported");

@@ -72,7 +72,9 @@ fn matches_element(host: &ClientHost, element: &[u8], lookup: Option<ForwardLook
         return Ok(true);
     }
     let is_plain = !element.iter().any(|byte| b"*?[".contains(byte));
-    Ok(is_plain && lookup.is_some_and(|lookup| lookup(element).contains(&host.address)))
+    let Some(lookup) = lookup.filter(|_| is_plain) else { return Ok(false) };
+    let found = lookup(element);
+    if found.is_empty() { Err("cannot look up the host name ") } else { Ok(found.contains(&host.address)) }
 }
 
 /// Returns the mask that a number of bits or an address stands for.
@@ -168,11 +170,12 @@ mod tests {
             ("10.0.0.0/33", "malformed mask in 10.0.0.0/33"),
             ("10.0.0.0/ffff::", "malformed mask in 10.0.0.0/ffff::"),
             ("x/8", "malformed address in x/8"),
+            ("unknown", "cannot look up the host name unknown"),
         ] {
             let list = Some(element.as_bytes());
             let complain = |line: &[u8]| assert_eq!(line, why.as_bytes());
-            assert!(!is_allowed(&host, list, None, None, &complain), "{element}");
-            assert!(!is_allowed(&host, None, list, None, &complain), "{element}");
+            assert!(!is_allowed(&host, list, None, Some(&|_| Vec::new()), &complain), "{element}");
+            assert!(!is_allowed(&host, None, list, Some(&|_| Vec::new()), &complain), "{element}");
         }
     }
 }
