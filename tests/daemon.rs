@@ -369,6 +369,10 @@ fn daemon_behind_a_remote_shell_is_reached() {
         &["-e", "./shell", "-4", "--rsync-path=x y", "rsync://joe@host:99/m/a"],
         &["-e", "./shell", "--port=77", "host::none"],
         &["-e", "./shell", "-ai", "--dry-run", "host::m/", "dst/"],
+        &["-e", "./shell -l bob", "joe@host::m"],
+        &["-e", "./shell -p 3 -l bob -x", "rsync://joe@host/m"],
+        &["-e", "./shell -lbob", "joe@host::m"],
+        &["-e", "./shell -p -l", "joe@host::m"],
         &["-e", "./shell", "--debug=cmd", "host::"],
     ] {
         // rsync requires a socket as standard input, or these words.

@@ -175,10 +175,12 @@ impl DaemonClient<'_> {
     fn start_shell(&mut self, port: i32) -> Result<(Shell, Link), Error> {
         let side = self.side;
         let connect = &Connect { args: ArgStyle::Escaped, ..side.options.connect.clone() };
+        // A user that the command names logs in to the machine, and the user of the operand only to the module.
+        let names_user = connect.shell.split_last().is_some_and(|(_, words)| words.iter().any(|word| word == b"-l"));
         let argv = ShellCall {
             is_quiet: false,
             connect,
-            user: side.far.user.as_deref(),
+            user: side.far.user.as_deref().filter(|_| !names_user),
             host: &side.far.host,
             program: connect.program.as_deref().unwrap_or(PROGRAM),
             server_sends: false,
