@@ -52,12 +52,12 @@ impl Local<'_> {
         for note in &gathered.notes {
             Reporter::report(reporter, &Event::Note(note.clone()));
         }
-        gathered.count(tally);
+        gathered.count(tally, false);
         let facts = Facts {
             is_empty: gathered.found == 0 && gathered.missing.is_empty(),
             single: gathered.single.clone(),
             lone_dir_is_bare: gathered.lone_dir.as_ref().map(|dir| dir.is_bare(&self.terms)),
-            has_top: gathered.top.is_some(),
+            has_top: gathered.sends_top(false),
         };
         let to = Destination::find(&self.terms, self.dest.as_deref(), &facts)?;
         self.sync(&gathered, &to, reporter, tally)
@@ -89,7 +89,7 @@ impl Local<'_> {
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
             let mut problems = Vec::new();
-            let top = gathered.top_entry(&wanted(), &mut problems)?;
+            let top = gathered.top_entry(&wanted(), &mut problems)?.filter(|_| gathered.sends_top(false));
             report_problems(&problems, reporter, tally);
             let start = RunStart {
                 top,

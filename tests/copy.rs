@@ -139,6 +139,19 @@ synctest!(a_single_empty_directory_with_its_path, |w: World| {
     }
 });
 
+synctest!(root_that_a_name_implies_is_listed_without_attributes, |w: World| {
+    w.tree("e", "").source("f").dest("g");
+    for (options, sources, dest) in [
+        (&["-aiR"][..], &["./e"][..], "new-e"),
+        (&["-aiR", "--stats"], &["./src/f"], "new-f"),
+        (&["-aiiR", "--stats"], &["./e", "src/f"], "dst"),
+        (&["-aiR", "--delete", "--existing"], &["./e"], "new"),
+        (&["-diiR", "--delete"], &["./e"], "dst"),
+    ] {
+        w.once().agree_paths(&[options, &["--no-implied-dirs"]].concat(), &[sources, &[dest]].concat()).exits(0);
+    }
+});
+
 synctest!(single_non_empty_directory_is_not_renamed, |w: World| {
     w.source("d/x");
     w.agree_paths(&["-ai"], &["src/d", "new"]).prints("d/x");

@@ -126,7 +126,8 @@ impl<'a> Sender<'a> {
         let sent_roots = match sent {
             Some(sent_roots) => sent_roots,
             None => {
-                let (roots, sent_roots) = sent_roots(&self.terms, self.shortcuts(), &start, prefetch.ids());
+                let peer = (self.shortcuts(), self.is_stock());
+                let (roots, sent_roots) = sent_roots(&self.terms, peer, &start, prefetch.ids());
                 let (roots, sent_roots) =
                     if self.is_stock() { sent_roots.with_trouble_of(roots) } else { (roots, sent_roots) };
                 self.connection.send(&Message::Roots(Box::new(roots)))?;
@@ -164,7 +165,7 @@ impl<'a> Sender<'a> {
                 keeps: !options.dry_run,
             };
             let mut counted = Tally::default();
-            gathered.count(&mut counted);
+            gathered.count(&mut counted, self.is_stock());
             for problem in problems {
                 counted.problem(problem.weight);
                 (self.report)(Event::Problem(problem))?;

@@ -41,6 +41,8 @@ pub struct Gathered {
     pub node: Arc<Node>,
     /// The directory whose content is the root, with its stat data.
     pub top: Option<(Stat, Arc<Base>)>,
+    /// `top` is only implied, and gets no attributes (`--no-implied-dirs`): only the list for a stock rsync has it.
+    pub top_is_bare: bool,
     /// How many more directories have their content as the root. Each counts in the list.
     pub tops_more: u64,
     /// How long the arguments took to be examined, in milliseconds; at least 1, as with rsync.
@@ -96,6 +98,11 @@ impl Gathered {
 }
 
 impl Gathered {
+    /// Whether the receiver gets the transfer's root. `is_stock`: it is a stock rsync.
+    pub fn sends_top(&self, is_stock: bool) -> bool {
+        self.top.is_some() && (is_stock || !self.top_is_bare)
+    }
+
     /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
     /// is none, or if it cannot be read completely, which adds to `problems`.
     pub fn top_entry(&self, wanted: &Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
@@ -122,8 +129,9 @@ impl Gathered {
 
     /// Counts the list entries that are in no directory: missing arguments, and the roots beyond the first. The generator
     /// counts the first one.
-    pub fn count(&self, tally: &mut Tally) {
-        (0..self.tops_more).for_each(|_| tally.list(Kind::Dir, 0, 1));
+    pub fn count(&self, tally: &mut Tally, is_stock: bool) {
+        let is_top_missing = self.top.is_some() && !self.sends_top(is_stock);
+        (0..self.tops_more + u64::from(is_top_missing)).for_each(|_| tally.list(Kind::Dir, 0, 1));
         self.missing.iter().for_each(|name| tally.list(Kind::File, 0, name.as_bytes().len()));
         tally.list_generation_ms += self.listing_ms;
     }
@@ -418,6 +426,11 @@ impl<'a> Gatherer<'a> {
     fn top(&mut self, stat: io::Result<Stat>, base: &Arc<Base>) {
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
+            (Some(_), Ok(stat)) if self.out.top_is_bare => {
+                self.out.top = Some((stat, base.clone()));
+                self.out.top_is_bare = false;
+                self.out.tops_more += 1;
+            }
             (None, Err(error)) => {
                 let problem = Problem::failed(ErrorRole::Sender, "link_stat", base.root.path(), &error);
                 self.out.problems.push(problem.weighing(Weight::SourceError));
@@ -533,10 +546,10 @@ impl<'a> Gatherer<'a> {
         self.has_implied_top = true;
         if self.select.recurse == Recurse::No {
             self.out.notes.push(b"skipping directory .".to_vec());
-        } else if self.implies_bare_top {
-            self.out.tops_more += 1;
         } else {
+            let is_first = self.out.top.is_none();
             self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
+            self.out.top_is_bare |= is_first && self.implies_bare_top;
         }
     }
 

@@ -70,12 +70,17 @@ impl SentRoots {
 }
 
 /// Returns the message about the source arguments, and what to keep of it.
-pub fn sent_roots(terms: &Terms<'_>, shortcuts: Shortcuts, start: &PrefetchStart, ids: &Ids) -> (Roots, SentRoots) {
+pub fn sent_roots(
+    terms: &Terms<'_>,
+    (shortcuts, is_stock): (Shortcuts, bool),
+    start: &PrefetchStart,
+    ids: &Ids,
+) -> (Roots, SentRoots) {
     let PrefetchStart { gathered, top, .. } = start;
     let mut named = SentNames { ids, sent: HashSet::new(), is_on: !terms.options.preserve.numeric_ids };
     let whole = if shortcuts.compare { fully_walked_paths(gathered) } else { Vec::new() };
     let mut ids = Vec::new();
-    let top = top.clone().map(|entry| {
+    let top = top.clone().filter(|_| gathered.sends_top(is_stock)).map(|entry| {
         named.name(&entry, &mut ids);
         let mut list = DirList::default();
         list.push_entry(b".", entry);
