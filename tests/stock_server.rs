@@ -515,6 +515,7 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
         ("-ab --backup-dir=@ src/ far:", "in/sub/a", "old"),
         ("-a --temp-dir=@ src/ far:", "in/a", "a"),
         ("-a --link-dest=@ src/ far:@/new", "in/sub/new/a", "a"),
+        ("-a -M--log-file=@/log src/ far:", "in/a", "a"),
         ("-a --delete --filter=:_.rules src/ far:", "in/d/kept", "k"),
         // A symlink leads out of the directory.
         ("-ab --backup-dir=up src/ far:", "in/a", "old"),
@@ -544,6 +545,8 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
         let output = command.stdin(Stdio::null()).output().expect("a program can be started");
         let found = std::fs::read_to_string(dir.path().join(path)).ok();
         assert_eq!(found.as_deref(), Some(content), "{line}: {output:?}");
+        let log = std::fs::read_to_string(dir.path().join("in/sub/log")).unwrap_or_default();
+        assert_eq!(log.contains(">f"), line.contains("log-file"), "{line}: {log:?} {output:?}");
         assert_eq!(std::fs::read_dir(dir.path().join("out")).unwrap().count(), 1, "{line}: {output:?}");
         let leads_out = line.contains("backup-dir=up");
         assert_eq!(output.status.success(), !leads_out, "{line}: {output:?}");

@@ -131,7 +131,8 @@ fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Opti
     let place = &options.place;
     let backup = place.backup.as_ref().and_then(|backup| backup.dir.as_ref());
     let named = backup.into_iter().chain(&place.temp_dir).chain(&place.partial_dir);
-    let named = named.chain(options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs)).chain(operands);
+    let log = options.output.log_file.iter().map(|log| &log.path);
+    let named = named.chain(options.delta.alt_dest.iter().flat_map(|alt| &alt.dirs)).chain(operands).chain(log);
     roots.extend(named.filter_map(|path| held_dir(path)).map(<[u8]>::to_vec));
     sandbox::confine_to_root(&roots).map_err(|error| {
         let words = [b"sparsync: cannot confine this process to ", dir, b": ", &errno_words(&error)].concat();
