@@ -80,6 +80,12 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     if let Err(error) = connections.listen(env) {
         log.put(&error.text());
     }
+    if config.globals.flag(Param::ProxyProtocol) && config.globals.raw(Param::ProxyProtocolHosts).is_none() {
+        log.put(
+            b"\"proxy protocol = true\" but \"proxy protocol hosts\" is unset: all connections will be rejected as \
+            untrusted proxy peers.  Set \"proxy protocol hosts\" to your trusted proxy's address.",
+        );
+    }
     log.put(format!("rsyncd version {} starting, listening on port {port}", env!("CARGO_PKG_VERSION")).as_bytes());
     if args.stays {
         // The user may have closed standard output.
@@ -91,7 +97,8 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         pid_file.into_iter().for_each(PidFile::leave);
         return Ok(run_connection(env, args, stream, report));
     }
-    log.put(b"rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)");
+    // As in rsync: the usual end is not an error.
+    log.put(b"sent 0 bytes  received 0 bytes  total size 0");
     Ok(Exit::Signal)
 }
 

@@ -315,7 +315,9 @@ impl<'a> Connection<'a> {
             self.log = Arc::new(DaemonLog::open(values, None, self.env.umask, &|name| self.var(name)));
         }
         self.check_host(values, name, &peer)?;
-        self.log.put(&[b"rsync allowed access on module ", name, b" from ", &peer.shown()[..]].concat());
+        if !self.args.by_shell {
+            self.log.put(&[b"rsync allowed access on module ", name, b" from ", &peer.shown()[..]].concat());
+        }
         self.claim_connection(values)?;
         let (user, access) = self.authenticate(values, name, (theirs, protocol), &peer)?;
         self.set_var("RSYNC_USER_NAME", user.clone());

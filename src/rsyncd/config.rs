@@ -139,7 +139,7 @@ impl<'a> ConfigReader<'a> {
             return Ok(());
         }
         if name.contains(&b'/') {
-            self.complain(&[b"Invalid module name in config file: \"", &name, b"\""]);
+            return Err([b"Warning: invalid section name in configuration file: ", &name[..]].concat());
         }
         let modules = &mut self.config.modules;
         let known = modules.iter().position(|module| module.name.eq_ignore_ascii_case(&name));
@@ -348,6 +348,7 @@ mod tests {
             ("\n[ ]", "params.c:Section() - Empty section name in config file. (line 2 of c)"),
             ("=x", "params.c:Parameter() - Invalid parameter name in config file. (line 1 of c)"),
             ("&foo x", "Unknown directive: &foo. (line 1 of c)"),
+            ("[a/b]", "Warning: invalid section name in configuration file: a/b (line 1 of c)"),
             (
                 "[m]\nincoming chmod=D755,F",
                 "sparsync: invalid value of \"incoming chmod\", expected modes as for --chmod: D755,F (line 2 of c)",

@@ -25,6 +25,9 @@ pub(super) struct PendingHooks {
 /// Returns the variables about a request for programs. `paths`: in the module. `request`: as the client wrote them.
 pub(super) fn request_vars(words: &Arguments, paths: &[Vec<u8>], request: &[u8]) -> HookVars {
     let dot = b".".to_vec();
+    // The module itself is a dot, as in rsync.
+    let paths = words.paths.iter().zip(paths);
+    let paths = paths.map(|(given, path)| if path == b"./" && !given.ends_with(b"./") { &dot } else { path });
     let all = std::iter::once(&b"rsyncd"[..]).chain(words.options.iter().chain([&dot]).chain(paths).map(Vec::as_slice));
     let args = all.enumerate().map(|(index, word)| (format!("RSYNC_ARG{index}"), word.to_vec()));
     args.chain([("RSYNC_REQUEST".into(), request.to_vec())]).collect()
@@ -49,6 +52,7 @@ impl Connection<'_> {
         }
         if let Some(text) = early {
             let ran = command(&text, &vars).and_then(|command| {
+                let vars = [&vars[..], &[("RSYNC_REQUEST".into(), b"(NONE)".to_vec())]].concat();
                 rsyncd_hooks::run(self.env, &command, &vars, early_input, false).map_err(|error| errno_words(&error))
             });
             let why = match ran {

@@ -75,7 +75,7 @@ impl Connection<'_> {
             let ssh = self.env.var("SSH_CONNECTION").map(OsString::into_vec);
             let first = ssh.as_deref().and_then(|text| text.split(|&byte| byte == b' ').next());
             let address = first.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
-            return Ok(Peer::of(address.or(socket), looks_up && address.is_some()));
+            return Ok(Peer::of(address.or(socket), looks_up));
         }
         if !globals.flag(Param::ProxyProtocol) {
             return Ok(Peer::of(socket, looks_up));
