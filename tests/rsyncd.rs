@@ -1195,6 +1195,31 @@ fn configuration_is_checked() {
     ours.logs("Global parameter port found in module section! (line 6 of ");
 }
 
+#[test]
+fn command_lines_of_a_daemon_are_checked() {
+    let scene = Scene::new();
+    let config = format!("--config={}", scene.config("pid file = DIR/pid", "").display());
+    let see = |program: &Path, args: &[&str]| {
+        let mut daemon = Command::new(program);
+        let output =
+            daemon.args(["--daemon", "--no-detach", &config]).args(args).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).replace("sparsync --daemon", "rsync --daemon");
+        (output.status.code(), lines(text.as_bytes()))
+    };
+    for option in ["--bwlimit=x", "--bwlimit=1.5m", "--dparam=foo=1", "--dparam=foo", "-Mfoo bar = x"] {
+        let seen = see(oracle::under_test(), &[option]);
+        assert_eq!(seen, see(oracle::rsync(), &[option]));
+        assert_eq!(seen.0, Some(1));
+    }
+    // The pid file is that of another daemon.
+    let daemon = Listening::start(&scene, ("pid file = DIR/pid", ""), &[]);
+    let seen = see(oracle::under_test(), &["--port=0", "--address=127.0.0.1"]);
+    assert_eq!(seen.0, Some(11), "{seen:?}");
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    assert!(log.ends_with(&format!("] {}\n", seen.1[0])) && seen.1[0].starts_with("failed to lock pid file "), "{log}");
+    drop(daemon);
+}
+
 /// The cause is logged. Clients, for which standard error may be the connection, do not learn it.
 #[test]
 fn errors_of_the_configuration_are_logged() {

@@ -1,5 +1,6 @@
 //! The command line of a daemon for stock clients: `--daemon` and the options beside it.
 
+use super::value::{Given, number};
 use crate::error::{Error, Result};
 use crate::options::connect::Family;
 use lexopt::Arg;
@@ -23,8 +24,8 @@ pub struct DaemonArgs {
     pub address: Option<Vec<u8>>,
     /// `--port`
     pub port: Option<u16>,
-    /// `--bwlimit`, in units of 1024 bytes per second, as given.
-    pub bwlimit: Option<Vec<u8>>,
+    /// `--bwlimit`, in units of 1024 bytes per second; not positive for no limit.
+    pub bwlimit: i32,
     /// `--log-file`
     pub log_file: Option<Vec<u8>>,
     /// `--log-file-format`
@@ -59,13 +60,14 @@ Usage: sparsync --daemon [OPTION]...
 See also the rsyncd.conf(5) manpage.
 ";
 
+const HINT: &str = "\n(Type \"sparsync --daemon --help\" for assistance with daemon mode.)";
+
 /// Reads the command line of a daemon.
 pub fn read(words: &[OsString]) -> Result<DaemonArgs> {
     let mut args = DaemonArgs::default();
     let mut parser = lexopt::Parser::from_args(words.iter().cloned());
     let refuse = |what: &[u8], why: &str| {
-        let end =
-            format!(": {why} (in daemon mode)\n(Type \"sparsync --daemon --help\" for assistance with daemon mode.)");
+        let end = format!(": {why} (in daemon mode){HINT}");
         Error::usage([b"rsync: ", what, end.as_bytes()].concat())
     };
     loop {
@@ -90,9 +92,22 @@ pub fn read(words: &[OsString]) -> Result<DaemonArgs> {
             "--ipv4" | "-4" => args.family = Some(Family::Ipv4),
             "--ipv6" | "-6" => args.family = Some(Family::Ipv6),
             "--config" => args.config = Some(value()?),
-            "--dparam" | "-M" => args.overrides.push(value()?),
+            "--dparam" | "-M" => {
+                let text = value()?;
+                if !text.contains(&b'=') {
+                    let start = b"--dparam value is missing an '=': ".as_slice();
+                    return Err(Error::usage([start, &text, HINT.as_bytes()].concat()));
+                }
+                args.overrides.push(text);
+            }
             "--address" => args.address = Some(value()?),
-            "--bwlimit" => args.bwlimit = Some(value()?),
+            "--bwlimit" => {
+                let text = value()?;
+                let given = Given { value: &text, word: &[b"--bwlimit=", &text[..]].concat() };
+                let wrong =
+                    |error: Error| Error::usage([&error.message[..], b" (in daemon mode)", HINT.as_bytes()].concat());
+                args.bwlimit = number::int(&given).map_err(wrong)?;
+            }
             "--log-file" => args.log_file = Some(value()?),
             "--log-file-format" => args.log_format = Some(value()?),
             "--sockopts" => args.sockopts = Some(value()?),
@@ -143,6 +158,8 @@ mod tests {
             ("--daemon --delete", "rsync: --delete: unknown option (in daemon mode)"),
             ("--daemon --config", "rsync: --config: missing argument (in daemon mode)"),
             ("--daemon --port=x", "rsync: --port: invalid port (in daemon mode)"),
+            ("--daemon --bwlimit=1.5m", "rsync: --bwlimit=1.5m: invalid numeric value (in daemon mode)"),
+            ("--daemon --dparam=x", "--dparam value is missing an '=': x\n(Type "),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.message.starts_with(words.as_bytes()), "{}", error.message.escape_ascii());

@@ -71,7 +71,7 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         detach()?;
     }
     let pid_file = config.globals.text(Param::PidFile, &vars);
-    let pid_file = pid_file.as_deref().map(PidFile::write).transpose()?;
+    let pid_file = pid_file.as_deref().map(PidFile::write).transpose().inspect_err(|error| log.put(&error.message))?;
     env.handle_signals().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let ports: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let port = ports.first().map_or(0, SocketAddr::port);
@@ -168,17 +168,14 @@ struct PidFile {
 
 impl PidFile {
     fn write(path: &[u8]) -> Result<PidFile> {
-        let failed = |error: &io::Error| {
-            Error::new(
-                Exit::FileIo,
-                [b"failed to create pid file ".as_slice(), path, b": ", &errno_words(error)].concat(),
-            )
-            .by("Receiver")
+        let because = |start: &[u8], why: &[u8]| {
+            Error::new(Exit::FileIo, [start, b" pid file ", path, b": ", why].concat()).by("Receiver")
         };
+        let failed = |error: &io::Error| because(b"failed to create", &errno_words(error));
         let file = crate::fs::trusted_path::open_append(path, 0o644, crate::options::LinkOwners::Trusted);
         let file = file.map_err(|error| failed(&error))?;
         if !sys::try_lock(file.as_fd()).map_err(|error| failed(&error))? {
-            return Err(failed(&io::ErrorKind::AlreadyExists.into()));
+            return Err(because(b"failed to lock", b"Resource temporarily unavailable"));
         }
         sys::truncate(file.as_fd(), 0)
             .and_then(|()| sys::write_all(file.as_fd(), format!("{}\n", std::process::id()).as_bytes()))

@@ -41,7 +41,8 @@ impl ConfigFiles for SystemFiles {
 
 /// Reads the configuration. What is wrong with it is logged, and returned for standard error.
 pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
-    read_unlogged(env, args).map_err(|BadConfig { line, globals }| {
+    let overrides = overrides(args)?;
+    read_unlogged(env, args, &overrides).map_err(|BadConfig { line, globals }| {
         let log = DaemonLog::open(&globals, args.log_file.as_deref(), env.umask, &|name| variable(env, name));
         let error = Error::new(Exit::Usage, line).by("");
         log.put(&error.message);
@@ -50,21 +51,15 @@ pub fn read_config(env: &Env, args: &DaemonArgs) -> Result<Config> {
     })
 }
 
-fn read_unlogged(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, BadConfig> {
-    let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
-    let name = args.config.as_deref().unwrap_or(default);
-    let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
+/// Returns the parameters of the command line.
+fn overrides(args: &DaemonArgs) -> Result<Vec<(Param, ParamValue)>> {
     let mut overrides = Vec::new();
     for text in &args.overrides {
-        let sign = text.iter().position(|&byte| byte == b'=');
-        let parsed = sign.and_then(|sign| {
-            let param = Param::named(&text[..sign])?;
-            param.parse(text[sign + 1..].trim_ascii()).ok().map(|value| (param, value))
-        });
-        overrides.push(parsed.ok_or_else(|| BadConfig {
-            line: [b"Unknown dparam: ".as_slice(), text].concat(),
-            globals: Values::default(),
-        })?);
+        let sign = text.iter().position(|&byte| byte == b'=').unwrap_or(text.len());
+        let (name, value) = (&text[..sign], text[sign..].strip_prefix(b"=").unwrap_or_default());
+        let unknown = || Error::usage([b"Unknown parameter \"".as_slice(), name, b"\""].concat());
+        let param = Param::named(name).ok_or_else(unknown)?;
+        overrides.push((param, param.parse(value.trim_ascii()).map_err(Error::usage)?));
     }
     let given =
         [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];
@@ -72,8 +67,19 @@ fn read_unlogged(env: &Env, args: &DaemonArgs) -> std::result::Result<Config, Ba
         overrides.extend(value.clone().map(|value| (param, ParamValue::Text(value))));
     }
     overrides.extend(args.port.map(|port| (Param::Port, ParamValue::Number(port.into()))));
+    Ok(overrides)
+}
+
+fn read_unlogged(
+    env: &Env,
+    args: &DaemonArgs,
+    overrides: &[(Param, ParamValue)],
+) -> std::result::Result<Config, BadConfig> {
+    let default = if args.by_shell && sys::ids().0 != 0 { SHELL_CONFIG } else { CONFIG };
+    let name = args.config.as_deref().unwrap_or(default);
+    let path = if name.starts_with(b"/") { name.to_vec() } else { path::join(&env.cwd, name) };
     let vars = |name: &[u8]| variable(env, name);
-    let mut config = ConfigReader::read(&path, &SystemFiles, &vars, &overrides)?;
+    let mut config = ConfigReader::read(&path, &SystemFiles, &vars, overrides)?;
     if let Some(format) = &args.log_format {
         for values in config.modules.iter_mut().map(|module| &mut module.values) {
             values.set(Param::LogFormat, ParamValue::Text(format.clone()));

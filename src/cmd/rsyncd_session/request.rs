@@ -214,8 +214,7 @@ impl Connection<'_> {
         if self.text(values, Param::DontCompress).is_some_and(|list| list == b"*") {
             options.delta.compress.level = Some(1);
         }
-        let rate = self.args.bwlimit.as_deref().and_then(|text| str::from_utf8(text).ok()?.parse::<u64>().ok());
-        if let Some(rate) = rate.filter(|&rate| rate > 0).map(|rate| rate * 1024) {
+        if let Some(rate) = u64::try_from(self.args.bwlimit).ok().filter(|&rate| rate > 0).map(|rate| rate * 1024) {
             let limit = &mut options.connect.bwlimit_bytes_per_sec;
             *limit = Some(limit.map_or(rate, |given| given.min(rate)));
         }
