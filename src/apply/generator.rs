@@ -14,8 +14,8 @@ mod partials;
 mod plan_queue;
 mod shared_files;
 
-pub use self::batch::{Batch, Retries};
 use self::batch::{Member, Work};
+pub use self::batch::{Retries, WorkBatch};
 use self::deletions::Deletions;
 use self::dirs::{DirMaker, Opened};
 use self::link_groups::LinkGroups;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A piece of work for an applier, with its position in the order of events.
-pub struct Batch {
+pub struct WorkBatch {
     /// Its position.
     pub number: u64,
     /// Events reported before those of the work.
@@ -91,7 +91,7 @@ impl Drop for Leading {
     }
 }
 
-impl Batch {
+impl WorkBatch {
     /// Does the work.
     pub fn carry_out(
         self,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Device and inode number of a file at the source.
-pub(super) type Inode = (u64, u64);
+pub(super) type DevIno = (u64, u64);
 
 /// The files with several names that become hard links of one file.
 pub(super) struct LinkGroups {
@@ -65,7 +65,7 @@ impl LinkGroups {
 
     /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
     /// name only, or is left alone.
-    pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<Inode> {
+    pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<DevIno> {
         if !self.are_kept || matches!(step.decision.action, Action::Refuse(_)) {
             return None;
         }
@@ -81,7 +81,7 @@ impl LinkGroups {
     ///
     /// A name that is not needed because of `--compare-dest` becomes a link if there is a leader. It never leads: rsync
     /// 3.5.0 then hangs.
-    pub(super) fn add(&mut self, inode: Inode, member: Member) -> Vec<Work> {
+    pub(super) fn add(&mut self, inode: DevIno, member: Member) -> Vec<Work> {
         self.leaders.settle();
         let near = self.near.entry(inode);
         near.to_come = near.to_come.saturating_sub(1);
@@ -156,7 +156,7 @@ struct Leaders {
     /// Leaders that may not be placed yet, or that need more than a path.
     whole: ByInode<Arc<Leader>>,
     /// Those of `whole` that may not be placed yet, in order.
-    under_way: VecDeque<Inode>,
+    under_way: VecDeque<DevIno>,
     /// Placed leaders.
     placed: ByInode<Placed>,
     /// The directories of the placed leaders.
@@ -181,7 +181,7 @@ struct Placed {
 }
 
 impl Leaders {
-    fn get(&self, inode: Inode) -> Option<Arc<Leader>> {
+    fn get(&self, inode: DevIno) -> Option<Arc<Leader>> {
         if let Some(leader) = self.whole.get(inode) {
             return Some(leader.clone());
         }
@@ -191,12 +191,12 @@ impl Leaders {
         Some(Arc::new(Leader::left(home.path.join(name), placed.left)))
     }
 
-    fn put(&mut self, inode: Inode, leader: Arc<Leader>) {
+    fn put(&mut self, inode: DevIno, leader: Arc<Leader>) {
         self.whole.insert(inode, leader);
         self.under_way.push_back(inode);
     }
 
-    fn remove(&mut self, inode: Inode) {
+    fn remove(&mut self, inode: DevIno) {
         if self.whole.remove(inode).is_none() {
             self.placed.remove(inode);
         }
@@ -249,26 +249,26 @@ impl<T> Default for ByInode<T> {
 }
 
 impl<T> ByInode<T> {
-    fn get(&self, (dev, ino): Inode) -> Option<&T> {
+    fn get(&self, (dev, ino): DevIno) -> Option<&T> {
         self.0.get(&dev)?.get(&ino)
     }
 
-    fn get_mut(&mut self, (dev, ino): Inode) -> Option<&mut T> {
+    fn get_mut(&mut self, (dev, ino): DevIno) -> Option<&mut T> {
         self.0.get_mut(&dev)?.get_mut(&ino)
     }
 
-    fn entry(&mut self, (dev, ino): Inode) -> &mut T
+    fn entry(&mut self, (dev, ino): DevIno) -> &mut T
     where
         T: Default,
     {
         self.0.entry(dev).or_default().entry(ino).or_default()
     }
 
-    fn insert(&mut self, (dev, ino): Inode, value: T) {
+    fn insert(&mut self, (dev, ino): DevIno, value: T) {
         self.0.entry(dev).or_default().insert(ino, value);
     }
 
-    fn remove(&mut self, (dev, ino): Inode) -> Option<T> {
+    fn remove(&mut self, (dev, ino): DevIno) -> Option<T> {
         self.0.get_mut(&dev)?.remove(&ino)
     }
 

@@ -1,7 +1,7 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
 use crate::apply::fuzzy_basis::FuzzySearch;
-use crate::apply::generator::batch::{Batch, Retries, Work};
+use crate::apply::generator::batch::{Retries, Work, WorkBatch};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, content, file};
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::work::queue::Queue;
 #[derive(Clone, Copy)]
 pub struct Appliers<'a> {
     /// The queue from which they take batches.
-    pub queue: &'a Queue<Batch>,
+    pub queue: &'a Queue<WorkBatch>,
     /// The work that they leave to be repeated after all first requests.
     pub retries: &'a Retries,
     /// Called before a batch is queued, with the number of the next one. Blocks while too many events are pending.
@@ -84,7 +84,7 @@ impl<'a> Outbox<'a> {
 
     fn queue(&mut self, work: Vec<Work>, is_repeated: bool) -> Result<(), Error> {
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
-        let batch = Batch { number: self.number, head, tally, work, is_repeated };
+        let batch = WorkBatch { number: self.number, head, tally, work, is_repeated };
         self.number += 1;
         (self.appliers.pace)(self.number);
         self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))

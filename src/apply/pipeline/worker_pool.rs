@@ -1,6 +1,6 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
-use crate::apply::generator::{Appliers, Batch, Generator, GeneratorResult, Plans, Retries, count_so_far};
+use crate::apply::generator::{Appliers, Generator, GeneratorResult, Plans, Retries, WorkBatch, count_so_far};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -47,7 +47,7 @@ pub(super) fn run(
         true => usize::MAX,
         false => sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING),
     };
-    let queue: Queue<Batch> = Queue::new(waiting_max.max(1));
+    let queue: Queue<WorkBatch> = Queue::new(waiting_max.max(1));
     let retries = Retries::default();
     let apply = || {
         let mut applier = ApplierState::default();
