@@ -21,7 +21,7 @@ use crate::transport::net::{HangUp, NetTransport};
 use crate::trust::grants::{ENDED, Grant};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
@@ -159,8 +159,8 @@ fn shown(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn now() -> Moment {
-    Moment(clock::now_unix().0)
+fn now() -> Timestamp {
+    Timestamp(clock::now_unix().0)
 }
 
 /// A running session.

@@ -25,7 +25,7 @@ use crate::trust::grants::{Grant, Grants};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers, Route};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock::{self, Since};
 use serde::Deserialize;
 use std::ffi::{OsStr, OsString};
@@ -229,8 +229,8 @@ fn shown_errno(error: &io::Error) -> String {
     String::from_utf8_lossy(&errno_words(error)).into_owned()
 }
 
-fn now() -> Moment {
-    Moment(clock::now_unix().0)
+fn now() -> Timestamp {
+    Timestamp(clock::now_unix().0)
 }
 
 /// Checks the files of this user.
@@ -405,10 +405,11 @@ fn process(env: &Env) -> Vec<Check> {
     };
     let own = env.own_path().and_then(|path| sys::stat_path(path.as_os_str().as_bytes(), true).ok());
     let clock = match own {
-        Some(own) if own.mtime.secs > now().0 => {
-            Check::fail("clock", format!("{}, before this program was installed ({})", now(), Moment(own.mtime.secs)))
-                .with_hint("set the clock")
-        }
+        Some(own) if own.mtime.secs > now().0 => Check::fail(
+            "clock",
+            format!("{}, before this program was installed ({})", now(), Timestamp(own.mtime.secs)),
+        )
+        .with_hint("set the clock"),
         _ => Check::ok("clock", now().to_string()),
     };
     vec![open, Check::ok("processes", shown(processes, "")), Check::ok("address space", shown(memory, " bytes")), clock]
@@ -639,7 +640,7 @@ struct RemoteGrant {
     pin: Pin,
     roots: Vec<String>,
     read_only: bool,
-    expires: Option<Moment>,
+    expires: Option<Timestamp>,
     allow_setuid: bool,
     no_munge: bool,
     owner: Option<String>,
@@ -691,7 +692,7 @@ mod tests {
             port: 1,
             pin: Pin([7; 32]),
             program: None,
-            met: Moment(1),
+            met: Timestamp(1),
             last_route: None,
             last_until: None,
             last_trouble: None,

@@ -15,7 +15,7 @@ use crate::trust::grants::NO_SUCH_GRANT;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock;
 use serde::Serialize;
 use std::io::Write;
@@ -44,7 +44,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let host = &wanted.reach.host;
     if let Some(until) = &wanted.rights.expires {
         // The other machine's clock decides whether the time has passed.
-        let read = Moment::read(until, Moment(clock::now_unix().0));
+        let read = Timestamp::read(until, Timestamp(clock::now_unix().0));
         read.map_err(|bad| Error::usage(format!("sparsync enroll: --expires: {bad}")))?;
     }
     let known = Peers::load(places)?.find(host).cloned();
@@ -114,7 +114,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         port: introduction.port,
         pin: introduction.pin,
         program: reach.program.map(|program| String::from_utf8_lossy(&program).into_owned()),
-        met: Moment(clock::now_unix().0),
+        met: Timestamp(clock::now_unix().0),
         last_route: None,
         last_until: None,
         last_trouble: None,

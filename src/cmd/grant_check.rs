@@ -6,7 +6,7 @@ use crate::trust::Pin;
 use crate::trust::files::CachedList;
 use crate::trust::grants::{Grants, KeyStatus};
 use crate::trust::paths::Places;
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl GrantCheck {
                 String::from_utf8_lossy(&mistake.message)
             );
         }
-        let words = match grants.standing(pin, Moment(clock::now_unix().0)) {
+        let words = match grants.standing(pin, Timestamp(clock::now_unix().0)) {
             KeyStatus::Granted(_) => return true,
             KeyStatus::Expired(grant) => format!("client rejected: the grant of {} has expired", grant.name),
             KeyStatus::Unknown => format!("client rejected: unknown key {pin}"),

@@ -17,7 +17,7 @@ use crate::trust::files::List as _;
 use crate::trust::grants::{Grant, Grants, NO_SUCH_GRANT, Put};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock;
 use serde::Serialize;
 use std::io::Write;
@@ -29,7 +29,7 @@ struct GrantJson<'a> {
     pin: Pin,
     roots: Vec<String>,
     read_only: bool,
-    expires: Option<Moment>,
+    expires: Option<Timestamp>,
     expired: bool,
     allow_setuid: bool,
     no_munge: bool,
@@ -43,7 +43,7 @@ fn roots_shown(grant: &Grant) -> Vec<String> {
 /// Prints all grants.
 pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     let grants = Grants::load(places)?.grants;
-    let now = Moment(clock::now_unix().0);
+    let now = Timestamp(clock::now_unix().0);
     if json {
         let grants_json: Vec<_> = grants
             .iter()
@@ -109,21 +109,21 @@ struct GrantChange {
     roots: Vec<Vec<u8>>,
     read_only: Option<bool>,
     /// `Some(None)`: the grant does not expire.
-    expires: Option<Option<Moment>>,
+    expires: Option<Option<Timestamp>>,
     allow_setuid: Option<bool>,
     no_munge: Option<bool>,
     /// `Some(None)`: sessions run as the user of the server.
     owner: Option<Option<String>>,
 }
 
-fn grant_change(new: &NewGrant, now: Moment) -> Result<GrantChange> {
+fn grant_change(new: &NewGrant, now: Timestamp) -> Result<GrantChange> {
     let NewGrant { pin, name, default_name, rights, .. } = new;
     let pin = pin.parse().map_err(|bad| Error::usage(format!("sparsync server: grant: {bad}")))?;
     if name.iter().chain(default_name).any(|name| name.is_empty() || name.chars().any(char::is_control)) {
         return Err(Error::usage("sparsync server: --name: expected one line that is not empty"));
     }
     let wrong_end = |bad: String| Error::usage(format!("sparsync server: --expires: {bad}"));
-    let ends = |text: &String| match Moment::read(text, now) {
+    let ends = |text: &String| match Timestamp::read(text, now) {
         Ok(end) if end <= now => Err(wrong_end(format!("`{text}` is in the past"))),
         read => read.map(Some).map_err(wrong_end),
     };
@@ -160,7 +160,7 @@ impl GrantChange {
 
 /// Adds or changes a grant.
 pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
-    let now = Moment(clock::now_unix().0);
+    let now = Timestamp(clock::now_unix().0);
     let change = grant_change(&new, now)?;
     let NewGrant { start, json, .. } = new;
     let known = Grants::load(places)?.of(&change.pin).cloned();

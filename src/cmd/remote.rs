@@ -43,7 +43,7 @@ use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::files::List as _;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::walk::run_context::Terms;
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
@@ -335,7 +335,7 @@ impl RemoteCopy {
             }
             Err(error) => return Err(error),
         };
-        let now = Moment(clock::now_unix().0);
+        let now = Timestamp(clock::now_unix().0);
         let umask = env.umask;
         let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
         match route::plan(&self.far, &self.options, &peers, now, &proxied)? {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Connect, Options, Transport};
 use crate::trust::peers::{Peer, Peers, Route};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 
 /// The default name of sparsync on the remote side.
 const OURS: &[u8] = b"sparsync";
@@ -41,7 +41,13 @@ pub fn earlier_trouble(peer: &Peer) -> String {
 /// `proxied` returns whether ssh would connect through another machine, which QUIC and TLS cannot do. It runs ssh, so
 /// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
 /// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
-pub fn plan(far: &Far, options: &Options, peers: &Peers, now: Moment, proxied: &dyn Fn() -> bool) -> Result<RoutePlan> {
+pub fn plan(
+    far: &Far,
+    options: &Options,
+    peers: &Peers,
+    now: Timestamp,
+    proxied: &dyn Fn() -> bool,
+) -> Result<RoutePlan> {
     let connect = &options.connect;
     let name = named(far);
     // `user@host` is a different account, and so a different peer, than `host`. This also holds in a URL.
@@ -112,7 +118,7 @@ pub fn named(far: &Far) -> String {
 }
 
 /// Returns QUIC and TLS, beginning with the one that was last used.
-fn in_turn(known: Option<&Peer>, now: Moment) -> Vec<Route> {
+fn in_turn(known: Option<&Peer>, now: Timestamp) -> Vec<Route> {
     match known.and_then(|peer| peer.winner(now)) {
         Some(Route::Tls) => vec![Route::Tls, Route::Quic],
         _ => vec![Route::Quic, Route::Tls],
@@ -124,7 +130,7 @@ mod tests {
     use super::*;
     use crate::trust::Pin;
 
-    const NOW: Moment = Moment(1000);
+    const NOW: Timestamp = Timestamp(1000);
 
     fn far(host: &str, server: Option<Option<u16>>) -> Far {
         let (user, host) = host.split_once('@').map_or((None, host), |(user, host)| (Some(user), host));
@@ -149,9 +155,9 @@ mod tests {
             port: 28792,
             pin: Pin([7; 32]),
             program: None,
-            met: Moment(1),
+            met: Timestamp(1),
             last_route: last.map(|(route, _)| route),
-            last_until: last.map(|(_, until)| Moment(until)),
+            last_until: last.map(|(_, until)| Timestamp(until)),
             last_trouble: None,
             is_limited: false,
         }

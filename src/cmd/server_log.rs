@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::fs::sys;
 use crate::trust::files;
 use crate::trust::paths::Places;
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -105,9 +105,9 @@ impl Subscriber for Lines {
             (Readers::Journal, Level::ERROR) => format!("<3>{text}\n"),
             (Readers::Journal, Level::WARN) => format!("<4>{text}\n"),
             (Readers::Journal, _) => format!("<6>{text}\n"),
-            (_, level) => format!("{} {level:>5} {text}\n", Moment(clock::now_unix().0)),
+            (_, level) => format!("{} {level:>5} {text}\n", Timestamp(clock::now_unix().0)),
         };
-        let dated = format!("{} {text}", Moment(clock::now_unix().0));
+        let dated = format!("{} {text}", Timestamp(clock::now_unix().0));
         if event.metadata().target() == REJECTED_CLIENTS {
             self.errors.record_rejected(dated);
         } else if level <= Level::WARN {

@@ -23,7 +23,7 @@ use crate::transport::shell::{Shell, ShellExit};
 use crate::trust::Pin;
 use crate::trust::identity::Identity;
 use crate::trust::peers::{Peer, Route};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +154,7 @@ fn peer_of(host: &str, hostname: &str, place: &Meeting) -> Peer {
         port: place.port,
         pin: Pin(place.pin),
         program: None,
-        met: Moment(0),
+        met: Timestamp(0),
         last_route: None,
         last_until: None,
         last_trouble: None,

@@ -19,7 +19,7 @@ use crate::trust::files::List as _;
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers, Route};
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::trust::{Pin, tls};
 use crate::work::clock::{self, Since};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -489,7 +489,7 @@ fn remember(places: &Places, peer: &Peer, route: Route, trouble: Option<String>)
     let now = clock::now_unix().0;
     let secs = if route == Route::Ssh { LOSERS_SECS } else { WINNER_SECS };
     // An entry that has half of its time left is not renewed, so most runs write nothing.
-    let is_fresh = peer.winner(Moment(now + secs / 2)) == Some(route);
+    let is_fresh = peer.winner(Timestamp(now + secs / 2)) == Some(route);
     if is_fresh {
         return;
     }
@@ -497,7 +497,7 @@ fn remember(places: &Places, peer: &Peer, route: Route, trouble: Option<String>)
     let _ = Peers::change(places, |peers| {
         if let Some(peer) = peers.hosts.iter_mut().find(|known| known.name == peer.name) {
             peer.last_route = Some(route);
-            peer.last_until = Some(Moment(now + secs));
+            peer.last_until = Some(Timestamp(now + secs));
             peer.last_trouble = trouble;
         }
     });

@@ -18,7 +18,7 @@ use crate::transport::shell::{self, Shell, ShellAnswer, ShellCall, ShellExit, St
 use crate::trust::logins::{Answers, Logins};
 use crate::trust::paths::Places;
 use crate::trust::peers::Peer;
-use crate::trust::timestamp::Moment;
+use crate::trust::timestamp::Timestamp;
 use crate::work::clock;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub struct ByShell<'a> {
 struct CachedAnswer<'a> {
     memory: Option<&'a (Places, String)>,
     recalled: Option<Answers>,
-    now: Moment,
+    now: Timestamp,
 }
 
 impl CachedAnswer<'_> {
@@ -117,7 +117,7 @@ impl<'a> ByShell<'a> {
 
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
     pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
-        let now = Moment(clock::now_unix().0);
+        let now = Timestamp(clock::now_unix().0);
         let memory = self.memory.as_ref().filter(|_| self.side.options.requires_stock().is_none());
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
         match self.attempt(is_quiet, held, CachedAnswer { memory, recalled, now })? {

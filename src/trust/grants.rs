@@ -2,7 +2,7 @@
 
 use super::files::{self, List};
 use super::pin::Pin;
-use super::timestamp::Moment;
+use super::timestamp::Timestamp;
 use crate::cli::subcommand::is_owner;
 use crate::error::Result;
 use crate::exit::Exit;
@@ -31,7 +31,7 @@ pub struct Grant {
     pub read_only: bool,
     /// When it expires; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires: Option<Moment>,
+    pub expires: Option<Timestamp>,
     /// Whether the key may create set-ID files and `security.` attributes below its roots.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_setuid: bool,
@@ -45,12 +45,12 @@ pub struct Grant {
 
 impl Grant {
     /// Returns whether it has not expired.
-    pub fn stands(&self, now: Moment) -> bool {
+    pub fn stands(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|end| now < end)
     }
 
     /// Describes the rights: `reads /srv as backup, until 2026-12-31T00:00:00Z`.
-    pub fn rights(&self, now: Moment) -> String {
+    pub fn rights(&self, now: Timestamp) -> String {
         let what = if self.read_only { "reads" } else { "reads and writes" };
         let roots: Vec<_> = self.roots.iter().map(|root| String::from_utf8_lossy(root)).collect();
         let until = match self.expires {
@@ -98,7 +98,7 @@ pub struct Grants {
 
 impl Grants {
     /// Returns the current grant of a key; `None` if it has none or if it has expired.
-    pub fn find(&self, pin: &Pin, now: Moment) -> Option<&Grant> {
+    pub fn find(&self, pin: &Pin, now: Timestamp) -> Option<&Grant> {
         match self.standing(pin, now) {
             KeyStatus::Granted(grant) => Some(grant),
             KeyStatus::Expired(_) | KeyStatus::Unknown => None,
@@ -106,7 +106,7 @@ impl Grants {
     }
 
     /// Returns the status of a key.
-    pub fn standing(&self, pin: &Pin, now: Moment) -> KeyStatus<'_> {
+    pub fn standing(&self, pin: &Pin, now: Timestamp) -> KeyStatus<'_> {
         match self.of(pin) {
             Some(grant) if grant.stands(now) => KeyStatus::Granted(grant),
             Some(grant) => KeyStatus::Expired(grant),
@@ -259,15 +259,15 @@ mod tests {
     #[test]
     fn grant_is_valid_until_it_expires_or_is_revoked() {
         let (_top, places) = scratch();
-        let ends = Grant { expires: Some(Moment(100)), read_only: true, ..grant(2, "b") };
+        let ends = Grant { expires: Some(Timestamp(100)), read_only: true, ..grant(2, "b") };
         let put = |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
         assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Put::New, Put::New, Put::Same));
         let grants = Grants::load(&places).unwrap();
-        assert_eq!(grants.find(&Pin([1; 32]), Moment(0)), Some(&grant(1, "a")));
-        assert_eq!(grants.standing(&Pin([2; 32]), Moment(99)), KeyStatus::Granted(&ends));
-        assert_eq!(grants.standing(&Pin([2; 32]), Moment(100)), KeyStatus::Expired(&ends));
-        assert_eq!(grants.find(&Pin([2; 32]), Moment(100)), None);
-        assert_eq!(grants.standing(&Pin([3; 32]), Moment(0)), KeyStatus::Unknown);
+        assert_eq!(grants.find(&Pin([1; 32]), Timestamp(0)), Some(&grant(1, "a")));
+        assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(99)), KeyStatus::Granted(&ends));
+        assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(100)), KeyStatus::Expired(&ends));
+        assert_eq!(grants.find(&Pin([2; 32]), Timestamp(100)), None);
+        assert_eq!(grants.standing(&Pin([3; 32]), Timestamp(0)), KeyStatus::Unknown);
         assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Put::Changed);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), [grant(1, "a")]);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), []);

@@ -2,7 +2,7 @@
 
 use super::files::List;
 use super::paths::Places;
-use super::timestamp::Moment;
+use super::timestamp::Timestamp;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct Login {
     /// The program that answered.
     pub answers: Answers,
     /// When the entry expires.
-    pub until: Moment,
+    pub until: Timestamp,
 }
 
 /// The hosts, the most recent answer last.
@@ -47,16 +47,16 @@ const LOGINS_MAX: usize = 256;
 
 impl Logins {
     /// Returns the program that answered at a host; `None`: unknown or expired, or the file cannot be read.
-    pub fn recall(places: &Places, host: &str, now: Moment) -> Option<Answers> {
+    pub fn recall(places: &Places, host: &str, now: Timestamp) -> Option<Answers> {
         let logins = Logins::load(&in_state(places)).unwrap_or_default().logins;
         logins.into_iter().find(|login| login.host == host && now < login.until).map(|login| login.answers)
     }
 
     /// Stores an answer; `None` removes the host.
-    pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Moment) -> Result<()> {
+    pub fn remember(places: &Places, host: &str, answers: Option<Answers>, now: Timestamp) -> Result<()> {
         Logins::change(&in_state(places), |list| {
             list.logins.retain(|login| login.host != host && now < login.until);
-            let until = Moment(now.0 + KEPT_SECS);
+            let until = Timestamp(now.0 + KEPT_SECS);
             list.logins.extend(answers.map(|answers| Login { host: host.to_owned(), answers, until }));
             list.logins.drain(..list.logins.len().saturating_sub(LOGINS_MAX));
         })
@@ -86,15 +86,15 @@ mod tests {
     fn login_answers_are_cached_for_a_day() {
         let top = tempfile::tempdir().unwrap();
         let places = Places { config: top.path().join("config"), state: top.path().join("state") };
-        let remember = |host: &str, answers, now| Logins::remember(&places, host, answers, Moment(now)).unwrap();
-        assert_eq!(Logins::recall(&places, "a", Moment(0)), None);
+        let remember = |host: &str, answers, now| Logins::remember(&places, host, answers, Timestamp(now)).unwrap();
+        assert_eq!(Logins::recall(&places, "a", Timestamp(0)), None);
         remember("a", Some(Answers::Rsync), 0);
         remember("u@a", Some(Answers::ForcedCommand), 10);
-        assert_eq!(Logins::recall(&places, "a", Moment(KEPT_SECS - 1)), Some(Answers::Rsync));
-        assert_eq!(Logins::recall(&places, "a", Moment(KEPT_SECS)), None);
-        assert_eq!(Logins::recall(&places, "u@a", Moment(KEPT_SECS)), Some(Answers::ForcedCommand));
+        assert_eq!(Logins::recall(&places, "a", Timestamp(KEPT_SECS - 1)), Some(Answers::Rsync));
+        assert_eq!(Logins::recall(&places, "a", Timestamp(KEPT_SECS)), None);
+        assert_eq!(Logins::recall(&places, "u@a", Timestamp(KEPT_SECS)), Some(Answers::ForcedCommand));
         remember("u@a", None, 20);
-        assert_eq!(Logins::recall(&places, "u@a", Moment(20)), None);
+        assert_eq!(Logins::recall(&places, "u@a", Timestamp(20)), None);
         assert!(!places.config.exists(), "the cache is not in the configuration");
     }
 
@@ -102,10 +102,10 @@ mod tests {
     fn number_of_cached_logins_is_limited() {
         let top = tempfile::tempdir().unwrap();
         let places = Places { config: top.path().to_owned(), state: top.path().to_owned() };
-        let login = |n: usize| Login { host: n.to_string(), answers: Answers::Rsync, until: Moment(100) };
+        let login = |n: usize| Login { host: n.to_string(), answers: Answers::Rsync, until: Timestamp(100) };
         let many = Logins { logins: (0..LOGINS_MAX).map(login).collect() };
         Logins::change(&places, |list| *list = many).unwrap();
-        Logins::remember(&places, "new", Some(Answers::Rsync), Moment(1)).unwrap();
+        Logins::remember(&places, "new", Some(Answers::Rsync), Timestamp(1)).unwrap();
         let logins = Logins::load(&places).unwrap().logins;
         assert_eq!((logins.len(), &*logins[0].host, &*logins[LOGINS_MAX - 1].host), (LOGINS_MAX, "1", "new"));
     }

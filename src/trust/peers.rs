@@ -2,7 +2,7 @@
 
 use super::files::{self, List};
 use super::pin::Pin;
-use super::timestamp::Moment;
+use super::timestamp::Timestamp;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -37,13 +37,13 @@ pub struct Peer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     /// When it was enrolled.
-    pub met: Moment,
+    pub met: Timestamp,
     /// The transport of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_route: Option<Route>,
     /// Until when that transport should be tried first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_until: Option<Moment>,
+    pub last_until: Option<Timestamp>,
     /// Why only ssh is tried until then, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_trouble: Option<String>,
@@ -54,7 +54,7 @@ pub struct Peer {
 
 impl Peer {
     /// Returns the transport that worked recently; `None`: unknown, or too long ago.
-    pub fn winner(&self, now: Moment) -> Option<Route> {
+    pub fn winner(&self, now: Timestamp) -> Option<Route> {
         self.last_route.filter(|_| self.last_until.is_some_and(|until| now < until))
     }
 }
@@ -135,7 +135,7 @@ mod tests {
             port: 28792,
             pin: Pin([7; 32]),
             program: None,
-            met: Moment(1_000_000_000),
+            met: Timestamp(1_000_000_000),
             last_route: None,
             last_until: None,
             last_trouble: None,
@@ -147,7 +147,7 @@ mod tests {
     fn stored_peers_are_found_again() {
         let (_top, places) = scratch();
         assert_eq!(Peers::load(&places).unwrap(), Peers::default());
-        let won = Peer { last_route: Some(Route::Tls), last_until: Some(Moment(50)), ..peer("b") };
+        let won = Peer { last_route: Some(Route::Tls), last_until: Some(Timestamp(50)), ..peer("b") };
         Peers::change(&places, |peers| {
             peers.put(peer("a"));
             peers.put(won.clone());
@@ -155,7 +155,7 @@ mod tests {
         .unwrap();
         let peers = Peers::load(&places).unwrap();
         assert_eq!((peers.find("a"), peers.find("b"), peers.find("c")), (Some(&peer("a")), Some(&won), None));
-        assert_eq!((won.winner(Moment(49)), won.winner(Moment(50))), (Some(Route::Tls), None));
+        assert_eq!((won.winner(Timestamp(49)), won.winner(Timestamp(50))), (Some(Route::Tls), None));
         assert_eq!(Peers::change(&places, |peers| peers.remove("a")).unwrap(), Some(peer("a")));
         assert_eq!(Peers::load(&places).unwrap().hosts, [won]);
     }
