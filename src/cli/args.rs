@@ -63,7 +63,7 @@ pub const MAN_PAGES: [&str; 5] = ["sparsync", "bench", "doctor", "enroll", "serv
 
 /// A shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shell {
+pub enum CompletionShell {
     /// bash, version 4 or later.
     Bash,
     /// zsh
@@ -84,7 +84,7 @@ pub enum PrintRequest {
     /// `--man`: one of [`MAN_PAGES`].
     Man(&'static str),
     /// `--completions`
-    Completions(Shell),
+    Completions(CompletionShell),
 }
 
 /// The command line as given.

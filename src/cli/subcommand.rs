@@ -18,7 +18,7 @@ mod word_reader;
 
 pub use command::{
     Bench, BenchTrees, DEFAULT_PORT, Doctor, Enroll, EnrollHost, Install, MEMORY_MIN_BYTES, NewGrant, RemoteHost,
-    Rights, Server, ServerAction, Session, Shape, Start, Verb, is_owner,
+    Rights, ServerAction, ServerCommand, Session, Shape, Start, Verb, is_owner,
 };
 pub use pages::{PAGES, page};
 

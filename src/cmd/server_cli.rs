@@ -4,7 +4,7 @@ use super::command_end::{fail, print_line, to_json, write_text};
 use super::control_socket::{self, Question, Status};
 use super::server_process::{START_MAX, at_its_port, restart, shown_at, stop};
 use super::{enroll, grant_cli, server_process, server_session, systemd_unit};
-use crate::cli::subcommand::{RemoteHost, Server, ServerAction, Start};
+use crate::cli::subcommand::{RemoteHost, ServerAction, ServerCommand, Start};
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -25,7 +25,7 @@ use std::time::Duration;
 const NOT_RUNNING: Exit = Exit::Other(3);
 
 /// Runs a subcommand of `sparsync server`.
-pub fn run(env: &mut Env, server: Server) -> Exit {
+pub fn run(env: &mut Env, server: ServerCommand) -> Exit {
     if matches!(&server.action, ServerAction::Session(_) | ServerAction::Start(Start { detached: true, .. })) {
         env::name_process();
     }

@@ -5,18 +5,18 @@ mod command;
 mod fish;
 mod zsh;
 
-use self::command::{Argument, Command, OptionEntry};
+use self::command::{ArgumentKind, Command, OptionEntry};
 use super::help_page::HelpPage;
-use crate::cli::args::Shell;
+use crate::cli::args::CompletionShell;
 use crate::cli::flag::{Arity, Flag, Support};
 use crate::cli::{flags, subcommand};
 
 /// Returns the script that defines the completions in a shell.
-pub fn completions(shell: Shell) -> String {
+pub fn completions(shell: CompletionShell) -> String {
     match shell {
-        Shell::Bash => bash::script(&commands()),
-        Shell::Zsh => zsh::script(&commands()),
-        Shell::Fish => fish::script(&commands()),
+        CompletionShell::Bash => bash::script(&commands()),
+        CompletionShell::Zsh => zsh::script(&commands()),
+        CompletionShell::Fish => fish::script(&commands()),
     }
 }
 
@@ -34,17 +34,17 @@ fn commands() -> Vec<Command> {
 /// Returns an option of a copy, and the first of its negations.
 fn of_flag(flag: &'static Flag) -> Vec<OptionEntry> {
     let (Arity::Value(placeholder) | Arity::Optional(placeholder)) = flag.arity else {
-        return with_negation(flag, Argument::Any);
+        return with_negation(flag, ArgumentKind::Any);
     };
     let lower = |word: &&str| match word.bytes().all(|b| b.is_ascii_uppercase()) {
         true => word.to_lowercase(),
         false => (*word).to_owned(),
     };
     let words: Vec<_> = flag.words.iter().map(lower).collect();
-    with_negation(flag, if words.is_empty() { argument(placeholder) } else { Argument::Words(words) })
+    with_negation(flag, if words.is_empty() { argument(placeholder) } else { ArgumentKind::Words(words) })
 }
 
-fn with_negation(flag: &'static Flag, argument: Argument) -> Vec<OptionEntry> {
+fn with_negation(flag: &'static Flag, argument: ArgumentKind) -> Vec<OptionEntry> {
     let names = std::iter::once(flag.long).chain(flag.aliases.iter().copied());
     let long = names.filter(|name| !name.is_empty()).collect();
     let on = OptionEntry { long, short: flag.short, arity: flag.arity, argument, help: flag.help.to_owned() };
@@ -52,7 +52,7 @@ fn with_negation(flag: &'static Flag, argument: Argument) -> Vec<OptionEntry> {
         long: vec![name],
         short: None,
         arity: Arity::Switch,
-        argument: Argument::Any,
+        argument: ArgumentKind::Any,
         help: if flag.help_off.is_empty() { format!("turn off --{}", flag.long) } else { flag.help_off.to_owned() },
     });
     std::iter::once(on).chain(off).collect()
@@ -60,8 +60,13 @@ fn with_negation(flag: &'static Flag, argument: Argument) -> Vec<OptionEntry> {
 
 /// Returns an option of a subcommand: `--rsh=COMMAND, -e`.
 fn of_entry((names, help): (&'static str, &str)) -> OptionEntry {
-    let mut entry =
-        OptionEntry { long: Vec::new(), short: None, arity: Arity::Switch, argument: Argument::Any, help: short(help) };
+    let mut entry = OptionEntry {
+        long: Vec::new(),
+        short: None,
+        arity: Arity::Switch,
+        argument: ArgumentKind::Any,
+        help: short(help),
+    };
     for name in names.split(", ") {
         match (name.strip_prefix("--"), name.strip_prefix('-')) {
             (Some(long), _) => {
@@ -80,12 +85,12 @@ fn of_entry((names, help): (&'static str, &str)) -> OptionEntry {
 }
 
 /// Returns what a placeholder stands for.
-fn argument(placeholder: &str) -> Argument {
+fn argument(placeholder: &str) -> ArgumentKind {
     match placeholder {
-        "FILE" => Argument::File,
-        "DIR" => Argument::Dir,
-        "HOST" => Argument::Host,
-        _ => Argument::Any,
+        "FILE" => ArgumentKind::File,
+        "DIR" => ArgumentKind::Dir,
+        "HOST" => ArgumentKind::Host,
+        _ => ArgumentKind::Any,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options that rsync does not have.
 
-use crate::cli::args::{MAN_PAGES, PrintRequest, Shell};
+use crate::cli::args::{CompletionShell, MAN_PAGES, PrintRequest};
 use crate::cli::flag::{Arity, Effect, Flag, Support};
 use crate::error::Error;
 use crate::options::connect::Transport;
@@ -89,9 +89,9 @@ pub const FLAGS: &[Flag] = &[
         words: &["bash", "zsh", "fish"],
         effect: Effect::Argument(|args, given| {
             args.print = Some(PrintRequest::Completions(match given.value {
-                b"bash" => Shell::Bash,
-                b"zsh" => Shell::Zsh,
-                b"fish" => Shell::Fish,
+                b"bash" => CompletionShell::Bash,
+                b"zsh" => CompletionShell::Zsh,
+                b"fish" => CompletionShell::Fish,
                 other => {
                     args.own_option_is_invalid = true;
                     let other = other.escape_ascii();

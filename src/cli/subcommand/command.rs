@@ -9,7 +9,7 @@ pub const DEFAULT_PORT: u16 = 28792;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
     /// `sparsync server ...`, here or on a host.
-    Server(Box<Server>),
+    Server(Box<ServerCommand>),
     /// `sparsync enroll ...`.
     Enroll(Box<Enroll>),
     /// `sparsync doctor ...`.
@@ -22,7 +22,7 @@ pub enum Verb {
 
 /// An action on a server, here or on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerCommand {
     /// The action.
     pub action: ServerAction,
     /// The host; `None`: this machine.

@@ -1,6 +1,6 @@
 //! Parses the arguments of `server`.
 
-use super::command::{Install, NewGrant, RemoteHost, Rights, Server, ServerAction, Session, Start, Verb};
+use super::command::{Install, NewGrant, RemoteHost, Rights, ServerAction, ServerCommand, Session, Start, Verb};
 use super::pages::page_of;
 use super::word_reader::{Argument, RIGHTS, WordReader};
 use crate::error::{Error, Result};
@@ -193,7 +193,7 @@ fn settle(words: &WordReader, got: ServerWords) -> Result<Verb> {
     if let Some(extra) = operands.next() {
         return Err(words.wrong(&format!("unexpected argument `{extra}`")));
     }
-    Ok(Verb::Server(Box::new(Server { action: settled, host })))
+    Ok(Verb::Server(Box::new(ServerCommand { action: settled, host })))
 }
 
 /// Returns the error for a word that is none of the actions.

@@ -14,7 +14,7 @@ fn parsed(line: &str) -> Option<Result<Verb>> {
     read(&program, &words.collect::<Vec<_>>())
 }
 
-fn server(line: &str) -> Server {
+fn server(line: &str) -> ServerCommand {
     match parsed(&format!("sparsync server {line}")) {
         Some(Ok(Verb::Server(server))) => *server,
         other => panic!("{line}: {other:?}"),
@@ -208,14 +208,14 @@ proptest! {
     #[test]
     fn server_action_survives_formatting_and_parsing(action in actions()) {
         let words: Vec<_> = action.words().into_iter().map(OsString::from_vec).collect();
-        let remote = Server { action, host: None };
+        let remote = ServerCommand { action, host: None };
         prop_assert_eq!(read(OsStr::new("sparsync"), &words), Some(Ok(Verb::Server(Box::new(remote)))), "{:?}", words);
     }
 }
 
 #[test]
 fn server_arguments_are_parsed() {
-    let local = |action| Server { action, host: None };
+    let local = |action| ServerCommand { action, host: None };
     assert_eq!(server("start"), local(ServerAction::Start(Start::default())));
     let start = Start {
         port: Some(0),
@@ -245,7 +245,7 @@ fn server_arguments_are_parsed() {
     let remote = server("revoke laptop u@host -e rsh --rsync-path=/x/sparsync");
     let reach =
         RemoteHost { host: "u@host".into(), shell: vec![b"rsh".to_vec()], program: Some(b"/x/sparsync".to_vec()) };
-    assert_eq!(remote, Server { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
+    assert_eq!(remote, ServerCommand { action: ServerAction::Revoke { who: "laptop".into() }, host: Some(reach) });
     for (misspelled, meant) in
         [("u@[::1]", "u@::1"), ("[fe80::1]", "fe80::1"), ("::1", "::1"), ("a@fe80::1%eth0", "a@fe80::1%eth0")]
     {

@@ -1,6 +1,6 @@
 //! Completions for bash.
 
-use super::command::{Argument, Command};
+use super::command::{ArgumentKind, Command};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.
@@ -110,11 +110,11 @@ pub fn script(commands: &[Command]) -> String {
             }
             let patterns = patterns.join(" | ");
             let source = match &option.argument {
-                Argument::Any => continue,
-                Argument::Words(words) => format!("-W '{}'", words.join(" ")),
-                Argument::Host => "-A hostname".to_owned(),
-                Argument::File => "-f".to_owned(),
-                Argument::Dir => "-d".to_owned(),
+                ArgumentKind::Any => continue,
+                ArgumentKind::Words(words) => format!("-W '{}'", words.join(" ")),
+                ArgumentKind::Host => "-A hostname".to_owned(),
+                ArgumentKind::File => "-f".to_owned(),
+                ArgumentKind::Dir => "-d".to_owned(),
             };
             arguments += &format!("        {patterns}) source=({source}) ;;\n");
         }

@@ -28,13 +28,13 @@ pub struct OptionEntry {
     /// Whether it takes an argument.
     pub arity: Arity,
     /// What the argument can be.
-    pub argument: Argument,
+    pub argument: ArgumentKind,
     /// One statement.
     pub help: String,
 }
 
 /// What the argument of an option can be.
-pub enum Argument {
+pub enum ArgumentKind {
     /// Any text.
     Any,
     /// A path of a file.

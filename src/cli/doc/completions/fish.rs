@@ -1,6 +1,6 @@
 //! Completions for fish.
 
-use super::command::{Argument, Command, OptionEntry};
+use super::command::{ArgumentKind, Command, OptionEntry};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.
@@ -63,14 +63,14 @@ fn line(command: &str, option: &OptionEntry) -> String {
     let names = option.short.map(|letter| format!(" -s {letter}")).into_iter();
     let names: String = names.chain(option.long.iter().map(|name| format!(" -l {name}"))).collect();
     let argument = match &option.argument {
-        Argument::Any => String::new(),
-        Argument::File => " -F".to_owned(),
-        Argument::Dir => " -f -a '(__fish_complete_directories)'".to_owned(),
-        Argument::Host => " -f -a '(__fish_print_hostnames)'".to_owned(),
-        Argument::Words(words) => format!(" -f -a '{}'", words.join(" ")),
+        ArgumentKind::Any => String::new(),
+        ArgumentKind::File => " -F".to_owned(),
+        ArgumentKind::Dir => " -f -a '(__fish_complete_directories)'".to_owned(),
+        ArgumentKind::Host => " -f -a '(__fish_print_hostnames)'".to_owned(),
+        ArgumentKind::Words(words) => format!(" -f -a '{}'", words.join(" ")),
     };
     let required = match (option.arity, &option.argument) {
-        (Arity::Value(_), Argument::Any) => " -x",
+        (Arity::Value(_), ArgumentKind::Any) => " -x",
         (Arity::Value(_), _) => " -r",
         (Arity::Switch | Arity::Optional(_), _) => "",
     };

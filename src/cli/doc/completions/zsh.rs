@@ -1,6 +1,6 @@
 //! Completions for zsh.
 
-use super::command::{Argument, Command, OptionEntry, quoted};
+use super::command::{ArgumentKind, Command, OptionEntry, quoted};
 use crate::cli::flag::Arity;
 
 /// What is the same for all commands. `@` marks where the tables are inserted.
@@ -68,11 +68,11 @@ fn specs(option: &OptionEntry) -> Vec<String> {
     let help = escaped(&option.help, &['[', ']', ':']);
     let argument = |placeholder: &str| {
         let action = match &option.argument {
-            Argument::Any => " ".to_owned(),
-            Argument::File => "_files".to_owned(),
-            Argument::Dir => "_files -/".to_owned(),
-            Argument::Host => "_hosts".to_owned(),
-            Argument::Words(words) => format!("({})", words.join(" ")),
+            ArgumentKind::Any => " ".to_owned(),
+            ArgumentKind::File => "_files".to_owned(),
+            ArgumentKind::Dir => "_files -/".to_owned(),
+            ArgumentKind::Host => "_hosts".to_owned(),
+            ArgumentKind::Words(words) => format!("({})", words.join(" ")),
         };
         format!("{}:{action}", escaped(placeholder, &[':']))
     };
