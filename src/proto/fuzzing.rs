@@ -14,17 +14,17 @@ use super::rsync::mux::{Demultiplexer, FrameHeader};
 use super::rsync::number::NdxDecoder;
 use super::rsync::search::BlockIndex;
 use super::rsync::sort;
-use super::rsync::stats::{Deletions, Stats};
+use super::rsync::stats::{DeletionCounts, Stats};
 use super::rsync::tokens::{self, Token, TokenDecoder};
 use super::{Dialect as _, Encoder as _, Joiner, Message, decode_greeting, native::Native, sniff};
 use crate::options::{Checksum, Compression};
 use std::io::Read as _;
 
 /// Decodes arbitrary bytes. Panics if a decoder returns more than it has read.
-pub type Family = fn(&[u8]);
+pub type DecoderFamily = fn(&[u8]);
 
 /// All families.
-pub const FAMILIES: [(&str, Family); 8] = [
+pub const FAMILIES: [(&str, DecoderFamily); 8] = [
     ("handshake", handshake),
     ("file_list", file_list),
     ("items", items),
@@ -97,7 +97,7 @@ pub fn items(bytes: &[u8]) {
     repeat(bytes, |input| indices.decode(input).ok().map(|_| 0));
     repeat(bytes, |input| ItemHead::decode(input, protocol).ok().map(|_| 0));
     repeat(bytes, |input| Stats::decode(input, protocol).ok().map(|_| 0));
-    repeat(bytes, |input| Deletions::decode(input).ok().map(|_| 0));
+    repeat(bytes, |input| DeletionCounts::decode(input).ok().map(|_| 0));
     repeat(bytes, |input| {
         let head = SumHead::decode(input, protocol).ok()?;
         BlockSum::decode(input, &head).ok().map(|_| 0)

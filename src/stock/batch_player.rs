@@ -18,10 +18,10 @@ use crate::proto::rsync::file_list::{FileEntry, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::limits::{FRAME_SENT_MAX_BYTES, XATTRS_MAX};
-use crate::proto::rsync::mux::{self, Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{self, Control, Demultiplexer, FrameTag};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, NdxEncoder};
 use crate::proto::rsync::sort;
-use crate::proto::rsync::stats::{Deletions, Stats};
+use crate::proto::rsync::stats::{DeletionCounts, Stats};
 use crate::proto::rsync::tokens::{self, Token, TokenDecoder, TokenEncoder};
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
@@ -351,7 +351,7 @@ impl<'a> BatchPlayer<'a> {
                     }
                     out.data(&data)?;
                 }
-                Ndx::Deletions => drop(Deletions::decode(&mut input)?),
+                Ndx::Deletions => drop(DeletionCounts::decode(&mut input)?),
                 Ndx::Entry(index) => {
                     let head = ItemHead::decode(&mut input, protocol)?;
                     if head.flags == ItemFlags::REPORT_XATTR {
@@ -416,7 +416,7 @@ impl<'a> BatchPlayer<'a> {
             let is_skipped = !self.requested.contains(&index);
             if is_skipped && output.info.name > 0 && !self.options.dry_run {
                 let line = [&b"(Skipping batched update for \""[..], self.path(index).unwrap_or_default(), b"\")\n"];
-                out.control(Control::Text(Tag::Info, line.concat()))?;
+                out.control(Control::Text(FrameTag::Info, line.concat()))?;
             }
         }
         Ok(())
@@ -457,7 +457,7 @@ impl<'a> BatchPlayer<'a> {
         let path = self.path(index).unwrap_or_default().to_vec();
         let Some(item) = item else {
             let line = [&b"(No batched update for \""[..], &path, b"\")\n"].concat();
-            out.control(Control::Text(Tag::ErrorXfer, line))?;
+            out.control(Control::Text(FrameTag::ErrorXfer, line))?;
             return out.control(Control::NoSend(index));
         };
         self.requested.insert(index);

@@ -6,7 +6,7 @@ use crate::flist::Kind;
 use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, DecodeError, broken_stream};
 use crate::proto::rsync::limits::TIMEOUT_MAX_SECS;
-use crate::proto::rsync::mux::{Control, Demultiplexer, Tag};
+use crate::proto::rsync::mux::{Control, Demultiplexer, FrameTag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
@@ -87,7 +87,7 @@ pub struct Controls {
     /// Files that will not come, reported while another one was under way.
     unsent: Vec<i32>,
     /// Incomplete lines of text, by tag.
-    partial: Vec<(Tag, Vec<u8>)>,
+    partial: Vec<(FrameTag, Vec<u8>)>,
     /// The errors of the sender, as bits.
     io_error: i32,
     /// The peer has reported an error that makes the result incomplete.
@@ -148,12 +148,12 @@ impl Controls {
         }
     }
 
-    fn text(&mut self, tag: Tag, text: &[u8], to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+    fn text(&mut self, tag: FrameTag, text: &[u8], to: (&Connection, &dyn MessageHandler)) -> Result<()> {
         let at = self.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
             self.partial.push((tag, Vec::new()));
             self.partial.len() - 1
         });
-        self.has_failed |= tag == Tag::ErrorXfer;
+        self.has_failed |= tag == FrameTag::ErrorXfer;
         let partial = &mut self.partial[at].1;
         partial.extend_from_slice(text);
         if partial.len() > LINE_MAX_BYTES {
@@ -215,17 +215,17 @@ fn reports_unread(line: &[u8]) -> bool {
 const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
 
 /// Passes on a line of the peer.
-fn report_line(tag: Tag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+fn report_line(tag: FrameTag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
     let len_bytes = line.len();
     report(event_of(tag, line), len_bytes, to)
 }
 
 /// Returns the event that reports a line of the peer.
-pub fn event_of(tag: Tag, line: Vec<u8>) -> Event {
+pub fn event_of(tag: FrameTag, line: Vec<u8>) -> Event {
     let line = charset::line_from_wire(line);
     match tag {
-        Tag::Info => Event::Note(line),
-        Tag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),
+        FrameTag::Info => Event::Note(line),
+        FrameTag::ErrorXfer => Event::Problem(Problem::new(line, Weight::Failed)),
         _ => Event::Problem(Problem::new(line, Weight::Warning)),
     }
 }

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
-use crate::proto::rsync::mux::{self, Control, Tag};
+use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::{Reporter as _, TextReporter};
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
@@ -18,7 +18,7 @@ use std::io::{self, Read};
 pub fn read_early<T>(
     mut reader: Box<dyn Read + Send>,
     has_frames: bool,
-    text: &mut dyn FnMut(Tag, Vec<u8>) -> decode_error::Result<()>,
+    text: &mut dyn FnMut(FrameTag, Vec<u8>) -> decode_error::Result<()>,
     read: impl FnOnce(&mut Input<'_>) -> decode_error::Result<T>,
 ) -> Result<(T, Box<dyn Read + Send>), Error> {
     let mut gave_up = None;

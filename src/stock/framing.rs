@@ -4,7 +4,7 @@ use super::controls::is_reported;
 use super::stock_terms::StockTerms;
 use crate::exit::Exit;
 use crate::fs::charset;
-use crate::proto::rsync::mux::{self, Control, Tag};
+use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::report::event::{Event, Problem, Weight};
 
 /// How one direction of a connection is encoded.
@@ -39,8 +39,8 @@ impl Framing {
     pub fn control(self, control: Control, out: &mut Vec<u8>) {
         let control = match control {
             // Older protocols have two classes of text.
-            Control::Text(Tag::Error, text) if self.protocol < 30 => Control::Text(Tag::ErrorXfer, text),
-            Control::Text(Tag::Warning, text) if self.protocol < 30 => Control::Text(Tag::Info, text),
+            Control::Text(FrameTag::Error, text) if self.protocol < 30 => Control::Text(FrameTag::ErrorXfer, text),
+            Control::Text(FrameTag::Warning, text) if self.protocol < 30 => Control::Text(FrameTag::Info, text),
             control => control,
         };
         let since = match &control {
@@ -70,13 +70,15 @@ impl Framing {
 }
 
 /// Returns the class of text and the line that report an event to the peer, if it is reported as text.
-pub fn text_of(event: &Event) -> Option<(Tag, &[u8])> {
+pub fn text_of(event: &Event) -> Option<(FrameTag, &[u8])> {
     match event {
-        Event::Note(line) => Some((Tag::Info, line)),
+        Event::Note(line) => Some((FrameTag::Info, line)),
         // Another line has reported it.
         Event::Problem(Problem { line, .. }) if line.is_empty() => None,
-        Event::Problem(Problem { line, weight: Weight::Warning | Weight::Vanished, .. }) => Some((Tag::Warning, line)),
-        Event::Problem(Problem { line, .. }) => Some((Tag::ErrorXfer, line)),
+        Event::Problem(Problem { line, weight: Weight::Warning | Weight::Vanished, .. }) => {
+            Some((FrameTag::Warning, line))
+        }
+        Event::Problem(Problem { line, .. }) => Some((FrameTag::ErrorXfer, line)),
         Event::Item(_)
         | Event::Deleted { .. }
         | Event::Missing(_)

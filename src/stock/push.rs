@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::path::{self, RelPath};
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
-use crate::proto::rsync::stats::Deletions;
+use crate::proto::rsync::stats::DeletionCounts;
 use crate::proto::{DirId, FileId};
 use crate::report::event::{Item, Wants};
 use crate::session::event_relay::EventQueue;
@@ -40,7 +40,7 @@ struct Shared {
     /// The items that are to be returned, in order.
     items: VecDeque<PendingItem>,
     /// What the receiver has deleted.
-    deletions: Option<Deletions>,
+    deletions: Option<DeletionCounts>,
 }
 
 /// A listing that was sent.

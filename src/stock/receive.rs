@@ -2,7 +2,7 @@
 
 use super::framing::Framing;
 use super::pull::{self, UnchangedDest};
-use super::serve::{Opening, StockServer};
+use super::serve::{EarlyData, StockServer};
 use super::stock_terms::StockTerms;
 use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::apply::pipeline::EventSink;
@@ -53,9 +53,9 @@ impl StockServer<'_> {
         if let Some(listed) = &self.listed {
             send(&mut link, &names(listed, Framing::of_server(&stock)))?;
         }
-        let (Opening { rules, .. }, link) = match receiver_needs_rules(self.options, stock.protocol) {
+        let (EarlyData { rules, .. }, link) = match receiver_needs_rules(self.options, stock.protocol) {
             true => self.open(link, stock, false, "Receiver")?,
-            false => (Opening::default(), link),
+            false => (EarlyData::default(), link),
         };
         let rules = (self.complete_rules)(rules);
         self.receive_with(&rules, stock, link, traffic, tally)

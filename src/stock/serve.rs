@@ -15,7 +15,7 @@ use crate::proto::Message;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::handshake::{self, Capabilities, CompatFlags};
-use crate::proto::rsync::mux::{self, Control, Tag};
+use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
@@ -81,7 +81,7 @@ pub struct DaemonTerms<'a> {
 
 /// What a client sends first.
 #[derive(Default)]
-pub(super) struct Opening {
+pub(super) struct EarlyData {
     pub(super) rules: Vec<Parsed>,
     listed: Option<Vec<Vec<u8>>>,
 }
@@ -214,7 +214,7 @@ impl StockServer<'_> {
         stock: StockTerms,
         reads_names: bool,
         role: &'static str,
-    ) -> Result<(Opening, Link), Error> {
+    ) -> Result<(EarlyData, Link), Error> {
         let Link { reader, mut writer, parting, leave, moved } = link;
         let framing = Framing::of_server(&stock);
         let opened = older::check(self.options, stock.protocol)
@@ -337,7 +337,7 @@ impl StockServer<'_> {
     pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<(), Error> {
         let mode = self.options.output.stderr;
         let Some((tag, line)) = text_of(&event) else { return Ok(()) };
-        if mode == StderrMode::Client || mode == StderrMode::Errors && tag == Tag::Info {
+        if mode == StderrMode::Client || mode == StderrMode::Errors && tag == FrameTag::Info {
             return connection.send(&Message::Event(event));
         }
         (self.print_error)(line);
@@ -393,7 +393,7 @@ impl DaemonTerms<'_> {
     /// Logs a line, and appends the frames that report it to the client.
     fn put(&self, line: &[u8], framing: Framing, frames: &mut Vec<u8>) {
         (self.log.put)(line);
-        framing.control(Control::Text(Tag::Error, [line, b"\n"].concat()), frames);
+        framing.control(Control::Text(FrameTag::Error, [line, b"\n"].concat()), frames);
     }
 }
 
@@ -410,12 +410,12 @@ fn read_opening(
     reader: Box<dyn Read + Send>,
     (protocol, has_frames): (u8, bool),
     reads_names: bool,
-) -> Result<(Opening, Box<dyn Read + Send>), Error> {
+) -> Result<(EarlyData, Box<dyn Read + Send>), Error> {
     let mut no_text = |_, _| Err(violation("message before the file list"));
     read_early(reader, has_frames, &mut no_text, |input| {
         let rules = decode_rules(input, protocol)?;
         if !reads_names {
-            return Ok(Opening { rules, listed: None });
+            return Ok(EarlyData { rules, listed: None });
         }
         // Up to protocol 30, names have no frames.
         if protocol <= 30 && input.rest_bytes() > 0 {
@@ -428,7 +428,7 @@ fn read_opening(
         if protocol <= 30 {
             input.set_frames(has_frames);
         }
-        Ok(Opening { rules, listed })
+        Ok(EarlyData { rules, listed })
     })
 }
 

@@ -5,7 +5,7 @@ use crate::flist::{DirId, FileId, Kind};
 use crate::plan::Changes;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead};
-use crate::proto::rsync::stats::Deletions;
+use crate::proto::rsync::stats::DeletionCounts;
 use crate::report::Tally;
 use crate::report::event::{Item, Update};
 use std::collections::hash_map::Entry::{Occupied, Vacant};
@@ -149,10 +149,10 @@ fn flags_of(changes: Changes, kind: Kind) -> ItemFlags {
 }
 
 /// Returns the counts of deleted entries.
-pub(super) fn deletions_of(tally: &Tally) -> Deletions {
+pub(super) fn deletions_of(tally: &Tally) -> DeletionCounts {
     let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let deleted = &tally.deleted;
-    Deletions {
+    DeletionCounts {
         files: count(deleted.files),
         dirs: count(deleted.dirs),
         symlinks: count(deleted.symlinks),

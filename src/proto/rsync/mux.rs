@@ -11,7 +11,7 @@ const TAG_BASE: u8 = 7;
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Tag {
+pub enum FrameTag {
     /// A piece of the data stream.
     Data = 0,
     /// An error of one file.
@@ -38,20 +38,20 @@ pub enum Tag {
     NoSend = 102,
 }
 
-impl Tag {
-    const ALL: [Tag; 12] = [
-        Tag::Data,
-        Tag::ErrorXfer,
-        Tag::Info,
-        Tag::Error,
-        Tag::Warning,
-        Tag::IoError,
-        Tag::IoTimeout,
-        Tag::Noop,
-        Tag::ErrorExit,
-        Tag::Success,
-        Tag::Deleted,
-        Tag::NoSend,
+impl FrameTag {
+    const ALL: [FrameTag; 12] = [
+        FrameTag::Data,
+        FrameTag::ErrorXfer,
+        FrameTag::Info,
+        FrameTag::Error,
+        FrameTag::Warning,
+        FrameTag::IoError,
+        FrameTag::IoTimeout,
+        FrameTag::Noop,
+        FrameTag::ErrorExit,
+        FrameTag::Success,
+        FrameTag::Deleted,
+        FrameTag::NoSend,
     ];
 }
 
@@ -59,7 +59,7 @@ impl Tag {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Text for the user, normally with its newline. The tag is one of the four for text.
-    Text(Tag, Vec<u8>),
+    Text(FrameTag, Vec<u8>),
     /// Bits to add to the `io_error` of the run.
     IoError(i32),
     /// The timeout in seconds that a daemon demands.
@@ -84,7 +84,7 @@ pub enum Control {
 }
 
 /// Appends a frame. The payload must not exceed [`FRAME_MAX_BYTES`].
-pub fn encode_frame(tag: Tag, payload: &[u8], out: &mut Vec<u8>) {
+pub fn encode_frame(tag: FrameTag, payload: &[u8], out: &mut Vec<u8>) {
     assert!(payload.len() <= FRAME_MAX_BYTES, "the length of a frame has 24 bits");
     out.put_int((i32::from(TAG_BASE + tag as u8) << 24) | payload.len() as i32);
     out.put(payload);
@@ -98,7 +98,7 @@ pub fn data_header(len_bytes: usize) -> [u8; 4] {
 
 /// Appends a part of the data stream as frames; none if it is empty.
 pub fn encode_data(data: &[u8], out: &mut Vec<u8>) {
-    data.chunks(FRAME_SENT_MAX_BYTES).for_each(|piece| encode_frame(Tag::Data, piece, out));
+    data.chunks(FRAME_SENT_MAX_BYTES).for_each(|piece| encode_frame(FrameTag::Data, piece, out));
 }
 
 /// Appends the frames of a control message. Text is cut into frames that every peer accepts.
@@ -107,19 +107,19 @@ pub fn encode_control(control: &Control, out: &mut Vec<u8>) {
         Control::Text(tag, text) => {
             text.chunks(TEXT_MAX_BYTES).for_each(|piece| encode_frame(*tag, piece, out));
         }
-        Control::IoError(bits) => encode_frame(Tag::IoError, &bits.to_le_bytes(), out),
-        Control::IoTimeout(secs) => encode_frame(Tag::IoTimeout, &secs.to_le_bytes(), out),
-        Control::KeepAlive => encode_frame(Tag::Data, b"", out),
-        Control::Noop => encode_frame(Tag::Noop, b"", out),
-        Control::ErrorExit(None) => encode_frame(Tag::ErrorExit, b"", out),
-        Control::ErrorExit(Some(code)) => encode_frame(Tag::ErrorExit, &code.to_le_bytes(), out),
-        Control::Success(index) => encode_frame(Tag::Success, &index.to_le_bytes(), out),
+        Control::IoError(bits) => encode_frame(FrameTag::IoError, &bits.to_le_bytes(), out),
+        Control::IoTimeout(secs) => encode_frame(FrameTag::IoTimeout, &secs.to_le_bytes(), out),
+        Control::KeepAlive => encode_frame(FrameTag::Data, b"", out),
+        Control::Noop => encode_frame(FrameTag::Noop, b"", out),
+        Control::ErrorExit(None) => encode_frame(FrameTag::ErrorExit, b"", out),
+        Control::ErrorExit(Some(code)) => encode_frame(FrameTag::ErrorExit, &code.to_le_bytes(), out),
+        Control::Success(index) => encode_frame(FrameTag::Success, &index.to_le_bytes(), out),
         Control::Deleted { path, is_dir } => {
             let mut payload = path.clone();
             payload.extend_from_slice(if *is_dir { b"\0" } else { b"" });
-            encode_frame(Tag::Deleted, &payload, out);
+            encode_frame(FrameTag::Deleted, &payload, out);
         }
-        Control::NoSend(index) => encode_frame(Tag::NoSend, &index.to_le_bytes(), out),
+        Control::NoSend(index) => encode_frame(FrameTag::NoSend, &index.to_le_bytes(), out),
     }
 }
 
@@ -127,7 +127,7 @@ pub fn encode_control(control: &Control, out: &mut Vec<u8>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The kind of the frame.
-    pub tag: Tag,
+    pub tag: FrameTag,
     /// The length of its payload.
     pub len_bytes: usize,
 }
@@ -137,17 +137,17 @@ impl FrameHeader {
     pub fn decode(header: [u8; 4]) -> Result<FrameHeader> {
         let [a, b, c, number] = header;
         let len_bytes = u32::from_le_bytes([a, b, c, 0]) as usize;
-        let tag = Tag::ALL.into_iter().find(|&tag| TAG_BASE + tag as u8 == number);
+        let tag = FrameTag::ALL.into_iter().find(|&tag| TAG_BASE + tag as u8 == number);
         let Some(tag) = tag else {
             return Err(broken_stream(format!("unexpected tag {}", i16::from(number) - i16::from(TAG_BASE))));
         };
         let is_valid = match tag {
-            Tag::Data => true,
-            Tag::ErrorXfer | Tag::Info | Tag::Error | Tag::Warning => len_bytes <= TEXT_MAX_BYTES,
-            Tag::Noop => len_bytes == 0,
-            Tag::ErrorExit => matches!(len_bytes, 0 | 4),
-            Tag::IoError | Tag::IoTimeout | Tag::Success | Tag::NoSend => len_bytes == 4,
-            Tag::Deleted => len_bytes <= PATH_MAX_BYTES + 1,
+            FrameTag::Data => true,
+            FrameTag::ErrorXfer | FrameTag::Info | FrameTag::Error | FrameTag::Warning => len_bytes <= TEXT_MAX_BYTES,
+            FrameTag::Noop => len_bytes == 0,
+            FrameTag::ErrorExit => matches!(len_bytes, 0 | 4),
+            FrameTag::IoError | FrameTag::IoTimeout | FrameTag::Success | FrameTag::NoSend => len_bytes == 4,
+            FrameTag::Deleted => len_bytes <= PATH_MAX_BYTES + 1,
         };
         match is_valid {
             true => Ok(FrameHeader { tag, len_bytes }),
@@ -159,16 +159,18 @@ impl FrameHeader {
     fn control(self, mut payload: Vec<u8>) -> Option<Control> {
         let number = || payload.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
         Some(match self.tag {
-            Tag::Data if self.len_bytes > 0 => return None,
-            Tag::Data => Control::KeepAlive,
-            tag @ (Tag::ErrorXfer | Tag::Info | Tag::Error | Tag::Warning) => Control::Text(tag, payload),
-            Tag::IoError => Control::IoError(number()),
-            Tag::IoTimeout => Control::IoTimeout(number()),
-            Tag::Noop => Control::Noop,
-            Tag::ErrorExit => Control::ErrorExit((self.len_bytes > 0).then(number)),
-            Tag::Success => Control::Success(number()),
-            Tag::NoSend => Control::NoSend(number()),
-            Tag::Deleted => {
+            FrameTag::Data if self.len_bytes > 0 => return None,
+            FrameTag::Data => Control::KeepAlive,
+            tag @ (FrameTag::ErrorXfer | FrameTag::Info | FrameTag::Error | FrameTag::Warning) => {
+                Control::Text(tag, payload)
+            }
+            FrameTag::IoError => Control::IoError(number()),
+            FrameTag::IoTimeout => Control::IoTimeout(number()),
+            FrameTag::Noop => Control::Noop,
+            FrameTag::ErrorExit => Control::ErrorExit((self.len_bytes > 0).then(number)),
+            FrameTag::Success => Control::Success(number()),
+            FrameTag::NoSend => Control::NoSend(number()),
+            FrameTag::Deleted => {
                 let is_dir = payload.pop_if(|last| *last == 0).is_some();
                 Control::Deleted { path: payload, is_dir }
             }
@@ -235,7 +237,7 @@ impl<R: Read, H: FnMut(Control) -> Result<()>> Demultiplexer<R, H> {
             return Ok(true);
         }
         let header = FrameHeader::decode(self.input.array()?)?;
-        if header.tag == Tag::Data && header.len_bytes > 0 {
+        if header.tag == FrameTag::Data && header.len_bytes > 0 {
             self.rest_bytes = header.len_bytes;
             return Ok(true);
         }
@@ -273,7 +275,7 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let bytes = || proptest::collection::vec(1u8.., 1..300);
-        let text = prop::sample::select(vec![Tag::ErrorXfer, Tag::Info, Tag::Error, Tag::Warning]);
+        let text = prop::sample::select(vec![FrameTag::ErrorXfer, FrameTag::Info, FrameTag::Error, FrameTag::Warning]);
         prop_oneof![
             (text, bytes()).prop_map(|(tag, text)| Control::Text(tag, text)),
             any::<i32>().prop_map(Control::IoError),

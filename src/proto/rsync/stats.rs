@@ -43,7 +43,7 @@ impl Stats {
 
 /// How many entries were deleted, by type. Follows [`Ndx::Deletions`](super::number::Ndx::Deletions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Deletions {
+pub struct DeletionCounts {
     /// Regular files.
     pub files: u32,
     /// Directories.
@@ -56,19 +56,19 @@ pub struct Deletions {
     pub specials: u32,
 }
 
-impl Deletions {
+impl DeletionCounts {
     /// Appends the counts. Counts beyond the limit are sent as the limit.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Deletions { files, dirs, symlinks, devices, specials } = *self;
+        let DeletionCounts { files, dirs, symlinks, devices, specials } = *self;
         for count in [files, dirs, symlinks, devices, specials] {
             out.put_varint(count.min(DELETIONS_MAX.cast_unsigned()).cast_signed());
         }
     }
 
     /// Reads the counts.
-    pub fn decode(input: &mut impl Read) -> Result<Deletions> {
+    pub fn decode(input: &mut impl Read) -> Result<DeletionCounts> {
         let mut next = || input.varint_in(DELETIONS_MAX as usize, "the number of deletions").map(|count| count as u32);
-        Ok(Deletions { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
+        Ok(DeletionCounts { files: next()?, dirs: next()?, symlinks: next()?, devices: next()?, specials: next()? })
     }
 }
 
@@ -83,13 +83,13 @@ mod tests {
             let [read_bytes, written_bytes, total_bytes, list_build_ms, list_send_ms] = numbers.map(|number| number & i64::MAX);
             let stats = Stats { read_bytes, written_bytes, total_bytes, list_build_ms, list_send_ms };
             let [files, dirs, symlinks, devices, specials] = counts.map(|count| count >> 4);
-            let deletions = Deletions { files, dirs, symlinks, devices, specials };
+            let deletions = DeletionCounts { files, dirs, symlinks, devices, specials };
             let mut out = Vec::new();
             stats.encode(protocol, &mut out);
             deletions.encode(&mut out);
             let mut input = &out[..];
             prop_assert_eq!(Stats::decode(&mut input, protocol).unwrap(), stats);
-            prop_assert_eq!(Deletions::decode(&mut input).unwrap(), deletions);
+            prop_assert_eq!(DeletionCounts::decode(&mut input).unwrap(), deletions);
             prop_assert!(input.is_empty());
         }
     }

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A place in a list that the sender has sorted.
-pub(super) struct Slot {
+pub(super) struct ListSlot {
     pub(super) place: u32,
     /// `None` for a duplicate, and for what was taken out.
     pub(super) entry: Option<FileEntry>,
@@ -23,7 +23,7 @@ pub(super) struct Slot {
 pub(super) struct SortedList {
     /// The index of its first entry.
     pub(super) first: i32,
-    pub(super) entries: Vec<Slot>,
+    pub(super) entries: Vec<ListSlot>,
     /// The places of the duplicates that are directories. They are numbered, too.
     pub(super) dropped_dirs: HashSet<u32>,
     /// The places of directories whose names cannot be converted. They are numbered, too.
@@ -56,7 +56,7 @@ impl SortedList {
 }
 
 /// The listing of a directory that is being assembled.
-pub(super) struct Listing {
+pub(super) struct PendingListing {
     pub(super) message: DirListing,
     /// The index of the first entry of the list that contains it.
     pub(super) first: i32,
@@ -68,10 +68,16 @@ pub(super) struct Listing {
     pub(super) dirs: (u32, Vec<u32>),
 }
 
-impl Listing {
-    pub(super) fn new(path: RelPath, first: i32, has_content: bool) -> Listing {
+impl PendingListing {
+    pub(super) fn new(path: RelPath, first: i32, has_content: bool) -> PendingListing {
         let message = DirListing { path, may_delete: has_content, is_named: !has_content, ..DirListing::default() };
-        Listing { message, first, places: Vec::new(), cost: size_of::<DirListing>() as u64, dirs: Default::default() }
+        PendingListing {
+            message,
+            first,
+            places: Vec::new(),
+            cost: size_of::<DirListing>() as u64,
+            dirs: Default::default(),
+        }
     }
 
     pub(super) fn push(&mut self, place: u32, name: &[u8], entry: Entry, sub: Option<SubdirFlags>) {

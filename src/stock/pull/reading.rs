@@ -2,7 +2,7 @@
 
 mod items;
 
-use super::lists::{Listing, Slot, SortedList, entry_of, len_of, number_links};
+use super::lists::{ListSlot, PendingListing, SortedList, entry_of, len_of, number_links};
 use super::{List, ListingIndex, PullIntake, Sent, unsent};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -19,7 +19,7 @@ use crate::proto::rsync::handshake::VERSIONS;
 use crate::proto::rsync::mux::{Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder};
 use crate::proto::rsync::sort;
-use crate::proto::rsync::stats::{Deletions, Stats};
+use crate::proto::rsync::stats::{DeletionCounts, Stats};
 use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Class, DirId, IdName, Message, Roots, SubdirFlags};
 use crate::report::Tally;
@@ -68,7 +68,7 @@ pub(super) struct Reading<'a, 'i, R, H> {
     /// The list of a directory that was read before the roots were passed on.
     read_ahead: Option<(i32, SortedList)>,
     /// Listings that wait for those that precede them, with the numbers of their lists (`--iconv`).
-    held: Vec<(Listing, usize)>,
+    held: Vec<(PendingListing, usize)>,
     /// The root was in a list.
     has_root: bool,
     counted: Tally,
@@ -138,7 +138,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
                     has_all_lists = true;
                     self.intake.shared.lock().has_all_lists = true;
                     let mut held = std::mem::take(&mut self.held);
-                    let path = |listing: &Listing| listing.message.path.as_bytes().to_vec();
+                    let path = |listing: &PendingListing| listing.message.path.as_bytes().to_vec();
                     held.sort_by(|(a, _), (b, _)| compare_paths((&path(a), true), (&path(b), true)));
                     held.into_iter().try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
                     self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
@@ -205,7 +205,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         if protocol >= 31 {
             let mut ndx = self.indices.decode(self.input)?;
             if ndx == Ndx::Deletions {
-                Deletions::decode(self.input)?;
+                DeletionCounts::decode(self.input)?;
                 ndx = self.indices.decode(self.input)?;
             }
             if ndx != Ndx::Done {
@@ -311,7 +311,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         let mut entries: Vec<Option<FileEntry>> = entries.into_iter().map(Some).collect();
         let sorted = order.iter().map(|&at| entries[at as usize].take().expect("each place is taken once"));
         let sorted = (0..).zip(sorted.map(Some));
-        let mut sorted: Vec<Slot> = sorted.map(|(place, entry)| Slot { place: number(place), entry }).collect();
+        let mut sorted: Vec<ListSlot> = sorted.map(|(place, entry)| ListSlot { place: number(place), entry }).collect();
         dropped.into_iter().for_each(|place| sorted[place as usize].entry = None);
         if is_resorted {
             // The receiver needs the order of later protocols.
@@ -333,7 +333,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
 
     /// Determines for which directories of a whole list the content was sent: before protocol 30, only arguments have a
     /// mark.
-    fn mark_content(&self, sorted: &mut [Slot]) {
+    fn mark_content(&self, sorted: &mut [ListSlot]) {
         let select = &self.intake.options.select;
         let mut top: Option<Vec<u8>> = None;
         for entry in sorted.iter_mut().filter_map(|slot| slot.entry.as_mut()).filter(|entry| entry.is_dir()) {
@@ -504,13 +504,13 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
     /// Passes on a list that is the content of one directory.
     fn pass_on_listing(&mut self, path: RelPath, list: SortedList, has_content: bool) -> decode_error::Result<()> {
         let SortedList { first, entries, dropped_dirs, lost_dirs, named_dirs, ids, problems } = list;
-        let mut listing = Listing::new(path, first, has_content);
+        let mut listing = PendingListing::new(path, first, has_content);
         // The directories of the list by their places; `None`: it is not walked.
         let mut dirs: Vec<_> = lost_dirs.into_iter().map(|place| (place, None)).collect();
         listing.message.ids = ids;
         problems.iter().for_each(|problem| self.counted.problem(problem.weight));
         listing.message.problems = problems;
-        for Slot { place, entry } in entries {
+        for ListSlot { place, entry } in entries {
             let Some(entry) = entry else {
                 dirs.extend(dropped_dirs.contains(&place).then_some((place, None)));
                 continue;
@@ -558,9 +558,9 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
     fn pass_on_tree(&mut self, list: SortedList, has_content: bool) -> decode_error::Result<()> {
         let SortedList { first, entries, named_dirs, .. } = list;
         self.add_list(first, false);
-        let mut listings = vec![Listing::new(RelPath::root(), first, has_content)];
+        let mut listings = vec![PendingListing::new(RelPath::root(), first, has_content)];
         let mut at: HashMap<RelPath, usize> = HashMap::from([(RelPath::root(), 0)]);
-        for Slot { place, entry } in entries {
+        for ListSlot { place, entry } in entries {
             let Some(entry) = entry else { continue };
             let (parent, name) = crate::path::split_parent(&entry.path);
             let parent = RelPath::parse(parent).ok().and_then(|parent| at.get(&parent).copied());
@@ -570,7 +570,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             listings[parent].push(place, name, converted, sub.as_ref().map(|sub| sub.0));
             if let Some((_, dir)) = sub.filter(|(_, dir)| dir.is_walked) {
                 at.insert(dir.path.clone(), listings.len());
-                listings.push(Listing::new(dir.path, first, dir.has_content));
+                listings.push(PendingListing::new(dir.path, first, dir.has_content));
             }
         }
         listings.into_iter().try_for_each(|listing| self.deliver(listing, None))
@@ -630,7 +630,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         Ok(converted)
     }
 
-    fn deliver(&self, mut listing: Listing, list: Option<usize>) -> decode_error::Result<()> {
+    fn deliver(&self, mut listing: PendingListing, list: Option<usize>) -> decode_error::Result<()> {
         let mut shared = self.intake.shared.lock();
         listing.message.id = shared.listings.len() as DirId;
         let has_dirs = shared.served.is_some() && !self.intake.is_incremental();

@@ -15,7 +15,7 @@ use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListEncoder, ListOptions};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{ItemHead, SumHead};
-use crate::proto::rsync::mux::{Control, Tag};
+use crate::proto::rsync::mux::{Control, FrameTag};
 use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::rsync::tokens::TokenEncoder;
@@ -503,7 +503,7 @@ impl PushEncoder {
         if is_final {
             let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
-            report = server.reports_matches.then(|| Control::Text(Tag::Info, line.into_bytes()));
+            report = server.reports_matches.then(|| Control::Text(FrameTag::Info, line.into_bytes()));
             self.stats(&server.traffic).encode(self.terms.protocol, out);
         }
         report

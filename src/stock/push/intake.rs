@@ -13,7 +13,7 @@ use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::handshake::CompatFlags;
 use crate::proto::rsync::item::{BasisType, ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::number::{Ndx, NdxDecoder, ReadWire as _};
-use crate::proto::rsync::stats::Deletions;
+use crate::proto::rsync::stats::DeletionCounts;
 use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
@@ -112,9 +112,9 @@ impl<'a> PushIntake<'a> {
                     pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
                 }
                 Ndx::Deletions => {
-                    let decoded = Deletions::decode(input)?;
+                    let decoded = DeletionCounts::decode(input)?;
                     self.shared.lock().deletions = Some(decoded);
-                    let Deletions { files, dirs, symlinks, devices, specials } = decoded;
+                    let DeletionCounts { files, dirs, symlinks, devices, specials } = decoded;
                     let deleted = &mut tally.deleted;
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
                     (deleted.devices, deleted.specials) = (devices.into(), specials.into());

@@ -8,10 +8,10 @@ use super::super::file_list::{FileEntry, ListDecoder, ListEncoder, ListItem, Lis
 use super::super::filter_list;
 use super::super::handshake::{self, Capabilities, CompatFlags};
 use super::super::item::{BlockSum, ItemFlags, ItemHead, SumHead};
-use super::super::mux::{Control, Demultiplexer, Tag};
+use super::super::mux::{Control, Demultiplexer, FrameTag};
 use super::super::number::{Ndx, NdxDecoder, NdxEncoder, ReadWire as _, WriteWire as _};
 use super::super::sort;
-use super::super::stats::{Deletions, Stats};
+use super::super::stats::{DeletionCounts, Stats};
 use super::super::tokens::{Token, TokenDecoder, TokenEncoder};
 use super::captures;
 use crate::digest::ContentHasher;
@@ -332,7 +332,7 @@ impl Walk<'_> {
                     self.lists.read(&mut decoder, &mut encoder, protocol, input, &mut out);
                 }
                 Ndx::ListsEnd => {}
-                Ndx::Deletions => Deletions::decode(input).unwrap().encode(&mut out),
+                Ndx::Deletions => DeletionCounts::decode(input).unwrap().encode(&mut out),
                 Ndx::Done => {
                     counts.done += 1;
                     let is_final = counts.done == if protocol >= 29 { self.lists.count + 2 } else { 2 };
@@ -436,7 +436,7 @@ impl Walk<'_> {
             out_indices.encode(ndx, &mut out);
             match ndx {
                 Ndx::List(_) | Ndx::ListsEnd => panic!("{ndx:?} of a receiver"),
-                Ndx::Deletions => Deletions::decode(input).unwrap().encode(&mut out),
+                Ndx::Deletions => DeletionCounts::decode(input).unwrap().encode(&mut out),
                 Ndx::Done => counts.done += 1,
                 Ndx::Entry(index) => {
                     let head = ItemHead::decode(input, protocol).unwrap();
@@ -740,7 +740,7 @@ fn refusals_of_daemons_are_decoded() {
     assert!(texts(&controls).contains("module is read only"), "{controls:?}");
     // The daemon has not seen the capabilities when it refuses.
     let (_, controls) = daemon_walk("d-refused.cap", "--server --sender -logDtprc .");
-    assert!(matches!(&controls[0], Control::Text(Tag::Error | Tag::ErrorXfer, _)), "{controls:?}");
+    assert!(matches!(&controls[0], Control::Text(FrameTag::Error | FrameTag::ErrorXfer, _)), "{controls:?}");
 }
 
 /// Decodes a batch file completely.
