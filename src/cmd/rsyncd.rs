@@ -125,7 +125,11 @@ fn set_option(socket: std::os::fd::BorrowedFd<'_>, text: &[u8]) -> std::result::
 }
 
 /// Returns the addresses to listen at.
-fn addresses(globals: &Values, args: &DaemonArgs, vars: crate::rsyncd::params::Vars<'_>) -> Result<Vec<SocketAddr>> {
+fn addresses(
+    globals: &Values,
+    args: &DaemonArgs,
+    vars: crate::rsyncd::params::VarLookup<'_>,
+) -> Result<Vec<SocketAddr>> {
     let port = match globals.number(Param::Port) {
         // The command line can request any free port.
         0 if args.port != Some(0) => PORT,

@@ -5,7 +5,7 @@
 
 use crate::env::{self, Env};
 use crate::fs::sys;
-use crate::rsyncd::params::{Vars, expand_with};
+use crate::rsyncd::params::{VarLookup, expand_with};
 use crate::transport::shell;
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ pub type HookVars = Vec<(String, Vec<u8>)>;
 /// Returns the command of a hook with variables expanded. The error is the line for the log.
 ///
 /// A variable of the connection is not expanded if a shell could interpret its value.
-pub fn command(text: &[u8], own: &HookVars, vars: Vars<'_>) -> Result<Vec<u8>, Vec<u8>> {
+pub fn command(text: &[u8], own: &HookVars, vars: VarLookup<'_>) -> Result<Vec<u8>, Vec<u8>> {
     let refused = RefCell::new(None);
     let expanded = expand_with(text, &|name, out| {
         let value = own.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, value)| value.clone());

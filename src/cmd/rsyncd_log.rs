@@ -5,7 +5,7 @@ use crate::options::LinkOwners;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::report::times::LocalTimes;
-use crate::rsyncd::params::{Param, Values, Vars};
+use crate::rsyncd::params::{Param, Values, VarLookup};
 use crate::work::clock;
 use crate::zone;
 use parking_lot::Mutex;
@@ -62,7 +62,7 @@ pub struct DaemonLog {
 
 impl DaemonLog {
     /// Opens the log that a section of the configuration names. `forced`: the file of `--log-file`.
-    pub fn open(values: &Values, forced: Option<&[u8]>, umask: u32, vars: Vars<'_>) -> DaemonLog {
+    pub fn open(values: &Values, forced: Option<&[u8]>, umask: u32, vars: VarLookup<'_>) -> DaemonLog {
         let path = forced.map(<[u8]>::to_vec).or_else(|| values.text(Param::LogFile, vars));
         let times = Mutex::new(LocalTimes::new(zone::local()));
         let Some(path) = path else { return DaemonLog { place: to_system(values, vars), times } };
@@ -103,7 +103,7 @@ impl DaemonLog {
     }
 }
 
-fn to_system(values: &Values, vars: Vars<'_>) -> LogPlace {
+fn to_system(values: &Values, vars: VarLookup<'_>) -> LogPlace {
     let Some(facility) = facility_of(values, vars) else { return LogPlace::Nowhere };
     let tag = values.text(Param::SyslogTag, vars).unwrap_or_default();
     let connected = UnixDatagram::unbound().and_then(|socket| {
@@ -120,7 +120,7 @@ fn to_system(values: &Values, vars: Vars<'_>) -> LogPlace {
 }
 
 /// Returns the number of the facility; `None` if there is none of that name.
-pub fn facility_of(values: &Values, vars: Vars<'_>) -> Option<u32> {
+pub fn facility_of(values: &Values, vars: VarLookup<'_>) -> Option<u32> {
     let name = values.text(Param::SyslogFacility, vars)?.to_ascii_lowercase();
     FACILITIES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, number)| *number)
 }

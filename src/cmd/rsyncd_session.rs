@@ -11,7 +11,7 @@ mod peer;
 mod request;
 
 use self::hooks::PendingHooks;
-use self::peer::Peer;
+use self::peer::DaemonClient;
 use super::command_end::fail;
 use super::rsyncd_config::{read_config, variable};
 use super::rsyncd_connections::RequestReport;
@@ -188,7 +188,7 @@ struct Connection<'a> {
 /// An accepted module.
 struct Accepted<'a> {
     module: &'a Module,
-    peer: Peer,
+    peer: DaemonClient,
     protocol: u8,
     user: Vec<u8>,
     read_only: bool,
@@ -277,7 +277,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends the list of modules.
-    fn list(&mut self, peer: &Peer) -> Result<Exit, Refusal> {
+    fn list(&mut self, peer: &DaemonClient) -> Result<Exit, Refusal> {
         self.log.put(&[b"module-list request from ", &peer.shown()[..]].concat());
         let config = self.config;
         let mut text = Vec::new();
@@ -294,7 +294,7 @@ impl<'a> Connection<'a> {
     fn accept(
         &mut self,
         name: &[u8],
-        mut peer: Peer,
+        mut peer: DaemonClient,
         (theirs, protocol): (&DaemonGreeting, u8),
         early_input: &[u8],
     ) -> Result<Accepted<'a>, Refusal> {

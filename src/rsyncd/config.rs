@@ -1,6 +1,6 @@
 //! Parses rsyncd.conf: sections, parameters, directives, continued lines.
 
-use super::params::{Param, ParamValue, Values, Vars, expand};
+use super::params::{Param, ParamValue, Values, VarLookup, expand};
 use crate::cli::value::chmod;
 use crate::report::event::errno_words;
 use std::io;
@@ -58,7 +58,7 @@ enum Section {
 /// Reads a configuration.
 pub struct ConfigReader<'a> {
     files: &'a dyn ConfigFiles,
-    vars: Vars<'a>,
+    vars: VarLookup<'a>,
     /// Parameters of the command line, which the global section does not change.
     overrides: &'a [(Param, ParamValue)],
     config: Config,
@@ -79,7 +79,7 @@ impl<'a> ConfigReader<'a> {
     pub fn read(
         path: &[u8],
         files: &'a dyn ConfigFiles,
-        vars: Vars<'a>,
+        vars: VarLookup<'a>,
         overrides: &'a [(Param, ParamValue)],
     ) -> Result<Config, BadConfig> {
         let mut reader = ConfigReader { files, vars, overrides, config: Config::default(), section: Section::Global };

@@ -192,7 +192,7 @@ impl Values {
     }
 
     /// Returns a text in which the variables are expanded; `None` if it is empty.
-    pub fn text(&self, param: Param, vars: Vars<'_>) -> Option<Vec<u8>> {
+    pub fn text(&self, param: Param, vars: VarLookup<'_>) -> Option<Vec<u8>> {
         Some(expand(&self.raw(param)?, vars)).filter(|text| !text.is_empty())
     }
 
@@ -208,10 +208,10 @@ impl Values {
 }
 
 /// Looks up a variable of the environment.
-pub type Vars<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
+pub type VarLookup<'a> = &'a dyn Fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Replaces each `%NAME%` by the value of a variable, if there is one. As in rsync, contrary to its manual, `%%` stays.
-pub fn expand(text: &[u8], vars: Vars<'_>) -> Vec<u8> {
+pub fn expand(text: &[u8], vars: VarLookup<'_>) -> Vec<u8> {
     // A text that a plain copy returns cannot fail.
     expand_with(text, &|name, out| {
         let value = vars(name)?;
