@@ -9,7 +9,7 @@ use super::compiled_rules::{
     ChainBuilder, ChainOptions, Compiled, FilterError, ReadMerge, RuleBlock, RuleItem, clean, flatten, join, names_of,
     push_rule,
 };
-use super::pattern::Subject;
+use super::pattern::CandidatePath;
 use super::rule::{Parsed, Rule, Side, Sides, Verdict};
 
 /// The rule that decided a verdict, for `--debug=FILTER`.
@@ -256,7 +256,7 @@ impl Chain {
         if rules.is_empty() || path.is_empty() {
             return None;
         }
-        let subject = Subject::new(path, is_dir, &self.0.options.root_abs);
+        let subject = CandidatePath::new(path, is_dir, &self.0.options.root_abs);
         let applies = |rule: &Compiled| {
             rule.covers(side) && !rule.xattr && !(in_deleted_dir && rule.perishable) && rule.matches(&subject)
         };
@@ -285,7 +285,7 @@ impl Chain {
         if !self.0.has_xattr {
             return None;
         }
-        let subject = Subject::new(name, false, b"");
+        let subject = CandidatePath::new(name, false, b"");
         let rules = self.0.rules.iter().flat_map(|block| &block.rules);
         let found = rules.filter(|found| found.xattr && found.covers(side)).find(|found| found.matches(&subject));
         Some(found.is_none_or(|found| found.include))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::module_rules::ModuleRules;
 use super::parse::{BadRule, Label, cvs_globals, parse_labelled};
-use super::pattern::{Anchor, Pattern, Subject};
+use super::pattern::{Anchor, CandidatePath, Pattern};
 use super::rule::{Merge, Parsed, Rule, Side, Sides, Text};
 
 /// How deeply merge files may include each other. Beyond that the run ends.
@@ -124,7 +124,7 @@ impl Compiled {
         self.sides.cover(side, false)
     }
 
-    pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
+    pub(super) fn matches(&self, subject: &CandidatePath<'_>) -> bool {
         self.pattern.matches(&self.text, subject) != self.negate
     }
 }

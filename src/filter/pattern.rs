@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) const PATTERN_MAX_BYTES: usize = 4095;
 
 /// The path to be matched.
-pub(super) struct Subject<'a> {
+pub(super) struct CandidatePath<'a> {
     path: &'a [u8],
     name: &'a [u8],
     is_dir: bool,
@@ -19,11 +19,11 @@ pub(super) struct Subject<'a> {
     absolute: OnceCell<Vec<u8>>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> CandidatePath<'a> {
     /// Creates a subject. `root_abs` is the absolute path of the root without a trailing slash.
-    pub(super) fn new(path: &'a [u8], is_dir: bool, root_abs: &'a [u8]) -> Subject<'a> {
+    pub(super) fn new(path: &'a [u8], is_dir: bool, root_abs: &'a [u8]) -> CandidatePath<'a> {
         let name_at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-        Subject { path, name: &path[name_at..], is_dir, root_abs, absolute: OnceCell::new() }
+        CandidatePath { path, name: &path[name_at..], is_dir, root_abs, absolute: OnceCell::new() }
     }
 
     /// Returns the absolute path without its leading slash.
@@ -166,7 +166,7 @@ impl Pattern {
     }
 
     /// Returns whether the pattern matches. `text` is that to which it refers.
-    pub(super) fn matches(&self, text: &[u8], subject: &Subject<'_>) -> bool {
+    pub(super) fn matches(&self, text: &[u8], subject: &CandidatePath<'_>) -> bool {
         if self.flags & DIR_ONLY != 0 && !subject.is_dir {
             return false;
         }
@@ -237,7 +237,7 @@ impl Test {
 
 /// Returns whether a name matches a pattern with wildcards. Neither may contain a slash.
 pub fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    Pattern::compile_global(pattern, b"", false).matches(pattern, &Subject::new(name, false, b""))
+    Pattern::compile_global(pattern, b"", false).matches(pattern, &CandidatePath::new(name, false, b""))
 }
 
 /// Returns whether a pattern contains a wildcard. Only then is a backslash an escape; otherwise the pattern is literal.
@@ -584,7 +584,7 @@ mod tests {
             Some(dir) => (dir, true),
             None => (path, false),
         };
-        pattern.matches(text, &Subject::new(path.as_bytes(), is_dir, b"/r"))
+        pattern.matches(text, &CandidatePath::new(path.as_bytes(), is_dir, b"/r"))
     }
 
     #[test]
@@ -698,7 +698,7 @@ mod tests {
             None => (Scope::Name, &escaped[..]),
         };
         let pattern = Pattern::of(Test::Glob(scope), (core, 0), 0..core.len(), dir_only | triple);
-        pattern.matches(core, &Subject::new(path, is_dir, b""))
+        pattern.matches(core, &CandidatePath::new(path, is_dir, b""))
     }
 
     proptest! {
@@ -719,7 +719,7 @@ mod tests {
             is_dir: bool,
         ) {
             let quick = Pattern::compile_global(text.as_bytes(), b"", false)
-                .matches(text.as_bytes(), &Subject::new(path.as_bytes(), is_dir, b""));
+                .matches(text.as_bytes(), &CandidatePath::new(path.as_bytes(), is_dir, b""));
             prop_assert_eq!(quick, in_general(text.as_bytes(), path.as_bytes(), is_dir));
         }
 
@@ -738,7 +738,7 @@ mod tests {
         #[test]
         fn any_bytes_compile_as_a_pattern(text in proptest::collection::vec(any::<u8>(), 0..40), path: Vec<u8>) {
             let _ = Pattern::compile_global(&text, b"/r", false)
-                .matches(&text, &Subject::new(&path, true, b"/r"));
+                .matches(&text, &CandidatePath::new(&path, true, b"/r"));
         }
     }
 }

@@ -118,14 +118,14 @@ pub enum Who {
 }
 
 /// Decides by name whether an attribute takes part.
-pub type Rules<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+pub type XattrRules<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
 /// Which attributes of the files on one side take part, and under which names.
 #[derive(Clone, Copy)]
 pub struct XattrPolicy<'a> {
     who: Who,
     shows_own: bool,
-    rules: Option<Rules<'a>>,
+    rules: Option<XattrRules<'a>>,
 }
 
 /// The prefix of rsync's own attributes.
@@ -136,13 +136,13 @@ impl<'a> XattrPolicy<'a> {
     /// Returns the policy for reading the source. rsync's own attributes (`user.rsync.%…`) are hidden unless `level` is
     /// 2 (`-XX`). `rules` are the `x` filter rules for the sender. They replace the namespace rule, so unless a rule
     /// excludes them, even `system.*` attributes are shown, as in rsync.
-    pub fn sender(who: Who, level: u8, rules: Option<Rules<'a>>) -> Self {
+    pub fn sender(who: Who, level: u8, rules: Option<XattrRules<'a>>) -> Self {
         XattrPolicy { who, shows_own: level > 1 && who != Who::Fake, rules }
     }
 
     /// Returns the policy for the destination. rsync's own attributes are visible here even with a single `-X`, so that
     /// leftover ones are removed. Only `--fake-super` leaves them alone.
-    pub fn receiver(who: Who, rules: Option<Rules<'a>>) -> Self {
+    pub fn receiver(who: Who, rules: Option<XattrRules<'a>>) -> Self {
         XattrPolicy { who, shows_own: who != Who::Fake, rules }
     }
 

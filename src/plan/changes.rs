@@ -5,7 +5,7 @@
 pub struct Changes(u16);
 
 /// How output shows one difference.
-pub struct Shown {
+pub struct ShownChange {
     change: Changes,
     /// The name in `--json`.
     pub name: &'static str,
@@ -16,17 +16,17 @@ pub struct Shown {
 }
 
 /// Every difference that output shows. New entries are shown in a different form.
-const SHOWN: [Shown; 10] = [
-    Shown { change: Changes::CHECKSUM, name: "content", column: 2, letter: b'c' },
-    Shown { change: Changes::SIZE, name: "size", column: 3, letter: b's' },
-    Shown { change: Changes::TIME, name: "mtime", column: 4, letter: b't' },
-    Shown { change: Changes::TIME_NOW, name: "mtime_now", column: 4, letter: b'T' },
-    Shown { change: Changes::PERMS, name: "permissions", column: 5, letter: b'p' },
-    Shown { change: Changes::OWNER, name: "owner", column: 6, letter: b'o' },
-    Shown { change: Changes::GROUP, name: "group", column: 7, letter: b'g' },
-    Shown { change: Changes::ATIME, name: "atime", column: 8, letter: b'u' },
-    Shown { change: Changes::ACL, name: "acl", column: 9, letter: b'a' },
-    Shown { change: Changes::XATTR, name: "xattrs", column: 10, letter: b'x' },
+const SHOWN: [ShownChange; 10] = [
+    ShownChange { change: Changes::CHECKSUM, name: "content", column: 2, letter: b'c' },
+    ShownChange { change: Changes::SIZE, name: "size", column: 3, letter: b's' },
+    ShownChange { change: Changes::TIME, name: "mtime", column: 4, letter: b't' },
+    ShownChange { change: Changes::TIME_NOW, name: "mtime_now", column: 4, letter: b'T' },
+    ShownChange { change: Changes::PERMS, name: "permissions", column: 5, letter: b'p' },
+    ShownChange { change: Changes::OWNER, name: "owner", column: 6, letter: b'o' },
+    ShownChange { change: Changes::GROUP, name: "group", column: 7, letter: b'g' },
+    ShownChange { change: Changes::ATIME, name: "atime", column: 8, letter: b'u' },
+    ShownChange { change: Changes::ACL, name: "acl", column: 9, letter: b'a' },
+    ShownChange { change: Changes::XATTR, name: "xattrs", column: 10, letter: b'x' },
 ];
 
 impl Changes {
@@ -69,7 +69,7 @@ impl Changes {
     }
 
     /// Returns the differences that output shows, in the order of the columns.
-    pub fn shown(self) -> impl Iterator<Item = &'static Shown> {
+    pub fn shown(self) -> impl Iterator<Item = &'static ShownChange> {
         SHOWN.iter().filter(move |shown| self.has(shown.change))
     }
 

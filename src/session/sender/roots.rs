@@ -29,10 +29,10 @@ fn fit_into_roots<T>(lines: &[T], len_bytes: impl Fn(&T) -> usize) -> usize {
 }
 
 /// Problems with arguments, and lines for stdout.
-pub(super) type Trouble = (Vec<Problem>, Vec<Vec<u8>>);
+pub(super) type ArgumentProblems = (Vec<Problem>, Vec<Vec<u8>>);
 
 /// Returns the problems and notes that go into [`Roots`], and those that do not fit.
-fn trouble(gathered: &Gathered) -> (Trouble, Trouble) {
+fn trouble(gathered: &Gathered) -> (ArgumentProblems, ArgumentProblems) {
     let (mut problems, mut notes) = (gathered.problems.clone(), gathered.notes.clone());
     let fit = |problems: &[Problem]| fit_into_roots(problems, |problem| problem.line.len());
     if fit(&problems) < problems.len() {
@@ -53,7 +53,7 @@ pub struct SentRoots {
     /// How many of the problems sent are failures. The receiver includes them in its counts.
     pub(super) failed: u64,
     /// The problems and notes that did not fit.
-    pub(super) more: Trouble,
+    pub(super) more: ArgumentProblems,
 }
 
 impl SentRoots {

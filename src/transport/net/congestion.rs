@@ -93,7 +93,7 @@ const SENT_MAX: usize = 48_000;
 
 /// Congestion control of one path, in one direction.
 #[derive(Debug, Clone, Default)]
-pub struct Control {
+pub struct CongestionControl {
     datagram_bytes: u64,
     /// Acknowledged bytes in total, and when the last acknowledgement arrived.
     acked_bytes: u64,
@@ -220,10 +220,10 @@ struct Bound {
     held_until: Duration,
 }
 
-impl Control {
+impl CongestionControl {
     /// Creates the control of a path of which only the maximum datagram size is known.
-    pub fn new(datagram_bytes: u64) -> Control {
-        Control { datagram_bytes, ..Control::default() }
+    pub fn new(datagram_bytes: u64) -> CongestionControl {
+        CongestionControl { datagram_bytes, ..CongestionControl::default() }
     }
 
     /// Sets a new maximum datagram size.
@@ -294,7 +294,7 @@ impl Control {
         });
     }
 
-    /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`Control::all_acknowledged`] follows.
+    /// Records the acknowledgement of `bytes` that were sent at `sent_at`. [`CongestionControl::all_acknowledged`] follows.
     pub fn acknowledged(&mut self, now: Duration, sent_at: Duration, bytes: u64) {
         self.acked_bytes += bytes;
         self.judged.acked_bytes += bytes;
@@ -463,7 +463,7 @@ impl Control {
     /// Resets everything except the counters.
     fn forget(&mut self) {
         let acked_bytes = self.acked_bytes;
-        *self = Control {
+        *self = CongestionControl {
             acked_bytes,
             acked_at: self.acked_at,
             gathered_until: acked_bytes,
@@ -477,7 +477,7 @@ impl Control {
                 began_bytes: acked_bytes,
                 ..Round::default()
             },
-            ..Control::new(self.datagram_bytes)
+            ..CongestionControl::new(self.datagram_bytes)
         };
     }
 

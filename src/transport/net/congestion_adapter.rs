@@ -1,6 +1,6 @@
 //! Plugs our congestion control into quinn: passes quinn's events and times to [`super::congestion`].
 
-use super::congestion::Control;
+use super::congestion::CongestionControl;
 use quinn::congestion::{Controller, ControllerFactory};
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct ByRate;
 impl ControllerFactory for ByRate {
     fn build(self: Arc<ByRate>, now: Instant, mtu_bytes: u16) -> Box<dyn Controller> {
         let mtu_bytes = mtu_bytes.into();
-        Box::new(Path { control: Control::new(mtu_bytes), began: now, mtu_bytes, allowance: Arc::default() })
+        Box::new(Path { control: CongestionControl::new(mtu_bytes), began: now, mtu_bytes, allowance: Arc::default() })
     }
 }
 
@@ -46,7 +46,7 @@ fn path_of(connection: &quinn::Connection) -> Option<Box<Path>> {
 /// A path, and when it began.
 #[derive(Clone)]
 struct Path {
-    control: Control,
+    control: CongestionControl,
     began: Instant,
     mtu_bytes: u64,
     allowance: Arc<Allowance>,

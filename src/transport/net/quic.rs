@@ -322,7 +322,7 @@ pub fn halves(
     let parting = patience.parting.clone();
     let mut pieces = vec![Bytes::new(); PIECES];
     pieces[PIECES - 1] = first;
-    let (window, begun) = (quic_window::Reading::default(), Since::now());
+    let (window, begun) = (quic_window::QuicWindow::default(), Since::now());
     let ceiling = ceiling.clone();
     let reader = QuicReader {
         recv,
@@ -405,7 +405,7 @@ pub struct QuicReader {
     pieces: Vec<Bytes>,
     at: usize,
     patience: Patience,
-    window: quic_window::Reading,
+    window: quic_window::QuicWindow,
     ceiling: Ceiling,
     begun: Since,
     /// Also keeps the connection open while the reader exists.

@@ -13,7 +13,7 @@ const AHEAD: u64 = 2;
 
 /// The window of the receiver.
 #[derive(Debug)]
-pub struct Reading {
+pub struct QuicWindow {
     window_bytes: u64,
     /// The shortest round trip seen; on a slow CPU others are longer.
     round: Duration,
@@ -22,13 +22,13 @@ pub struct Reading {
     came_bytes: u64,
 }
 
-impl Default for Reading {
-    fn default() -> Reading {
-        Reading { window_bytes: WINDOW_BYTES.into(), round: Duration::MAX, since: Duration::ZERO, came_bytes: 0 }
+impl Default for QuicWindow {
+    fn default() -> QuicWindow {
+        QuicWindow { window_bytes: WINDOW_BYTES.into(), round: Duration::MAX, since: Duration::ZERO, came_bytes: 0 }
     }
 }
 
-impl Reading {
+impl QuicWindow {
     /// Records that `bytes` were read at `now` on a path with this round trip. Returns the window if it changes. `most`
     /// returns how far it may grow; it is only called if that matters.
     pub fn took(&mut self, now: Duration, bytes: u64, round: Duration, most: impl FnOnce() -> u64) -> Option<u64> {
@@ -48,7 +48,7 @@ impl Reading {
     }
 }
 
-/// Returns the window of the sender for a congestion window of `control_bytes`; `most` as in [`Reading::took`].
+/// Returns the window of the sender for a congestion window of `control_bytes`; `most` as in [`QuicWindow::took`].
 pub fn writing(control_bytes: u64, most: impl FnOnce() -> u64) -> u64 {
     at_most(control_bytes.saturating_mul(AHEAD).max(SEND_MIN_BYTES), most)
 }
@@ -66,7 +66,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Returns the window after a minute with `per_ms` bytes per millisecond, as far as the window permits.
-    fn after_a_minute(reading: &mut Reading, per_ms: u64, round_ms: u64, most: u64) -> u64 {
+    fn after_a_minute(reading: &mut QuicWindow, per_ms: u64, round_ms: u64, most: u64) -> u64 {
         let mut window = reading.window_bytes;
         let (mut under_way, mut came) = (std::collections::VecDeque::from(vec![0; round_ms as usize]), 0);
         for ms in 0..60_000 {
@@ -89,7 +89,7 @@ mod tests {
         for (mbit, ms, times) in
             [(10_000, 1, 1), (250, 38, 1), (40, 800, 1), (1000, 38, 2), (1000, 150, 8), (250, 400, 4), (1000, 600, 8)]
         {
-            let window = after_a_minute(&mut Reading::default(), mbit * 125, ms, u64::MAX);
+            let window = after_a_minute(&mut QuicWindow::default(), mbit * 125, ms, u64::MAX);
             assert_eq!(window, times * start, "{mbit} Mbit/s, {ms} ms");
         }
         assert_eq!(u64::from(WINDOW_MAX_BYTES), 8 * start);
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn window_follows_a_changing_ceiling() {
         let start = u64::from(WINDOW_BYTES);
-        let mut reading = Reading::default();
+        let mut reading = QuicWindow::default();
         let mut window_below = |most| {
             reading.since = Duration::ZERO;
             after_a_minute(&mut reading, 125_000, 150, most)
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn inflated_round_trips_do_not_grow_the_window() {
-        let mut reading = Reading::default();
+        let mut reading = QuicWindow::default();
         let ms = Duration::from_millis;
         for now in 0..1000 {
             let round = if now == 0 { ms(1) } else { ms(500) };

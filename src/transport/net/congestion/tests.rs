@@ -1,6 +1,6 @@
 //! Congestion control on simulated paths: senders that behave like quinn's, and a link with a queue.
 
-use super::{Control, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, RateStep};
+use super::{CongestionControl, FLOOR_DATAGRAMS, LOST_AT_ONCE_DATAGRAMS, Pause, RateStep};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -50,7 +50,7 @@ enum Event {
 }
 
 struct Sender {
-    control: Control,
+    control: CongestionControl,
     begins: u64,
     next: u64,
     out: BTreeMap<u64, u64>,
@@ -89,7 +89,7 @@ struct World {
 impl World {
     fn new(path: Path, begins: &[u64], seed: u64) -> World {
         let senders = begins.iter().map(|&begins| Sender {
-            control: Control::new(DATAGRAM_BYTES),
+            control: CongestionControl::new(DATAGRAM_BYTES),
             begins,
             next: 0,
             out: BTreeMap::new(),
@@ -532,7 +532,7 @@ fn application_limited_flow_keeps_its_window() {
 
 #[test]
 fn sparse_sender_keeps_the_initial_window() {
-    let mut control = Control::new(DATAGRAM_BYTES);
+    let mut control = CongestionControl::new(DATAGRAM_BYTES);
     for at in 0..100 {
         let now = Duration::from_secs(at);
         // Acknowledgements are not acknowledged themselves.
@@ -568,7 +568,7 @@ fn ecn_mark_reduces_the_window_like_a_loss() {
 
 #[test]
 fn initial_window_is_32_datagrams() {
-    let mut control = Control::new(1200);
+    let mut control = CongestionControl::new(1200);
     assert_eq!((control.window_bytes(), control.initial_bytes()), (32 * 1200, 32 * 1200));
     control.resize(1452);
     assert_eq!(control.window_bytes(), 32 * 1452);
@@ -591,7 +591,7 @@ proptest! {
     /// For any sequence of events, the window stays above its minimum and finite.
     #[test]
     fn any_event_sequence_keeps_the_window_in_range(events in proptest::collection::vec((0..4u8, 0..2_000_000u64, any::<bool>()), 1..400)) {
-        let mut control = Control::new(DATAGRAM_BYTES);
+        let mut control = CongestionControl::new(DATAGRAM_BYTES);
         let mut now = Duration::ZERO;
         for (what, number, flag) in events {
             now += Duration::from_micros(number % 50_000 * u64::from(flag));
