@@ -252,7 +252,7 @@ impl Client<'_> {
         let shortcuts = Shortcuts::of(self.options, self.setup.wants);
         let sent_roots = early.and_then(Early::source).filter(|_| is_harmless).and_then(|prefetch| {
             let (roots, sent_roots) =
-                prefetch.peek(|start| sender::sent_roots(&self.terms(), (shortcuts, false), start, prefetch.ids()))?;
+                prefetch.peek(|start| sender::sent_roots(&self.terms(), shortcuts, false, start, prefetch.ids()))?;
             let mut frame = Vec::new();
             (self.support.dialect)(first.ours.newest).encode(&Message::Roots(Box::new(roots)), &mut frame).ok()?;
             CompressingWriter::new(&mut bytes, CompressionPolicy::Never, AsItIs::default()).write_all(&frame).ok()?;

@@ -126,8 +126,8 @@ impl<'a> Sender<'a> {
         let sent_roots = match sent {
             Some(sent_roots) => sent_roots,
             None => {
-                let peer = (self.shortcuts(), self.is_stock());
-                let (roots, sent_roots) = sent_roots(&self.terms, peer, &start, prefetch.ids());
+                let (roots, sent_roots) =
+                    sent_roots(&self.terms, self.shortcuts(), self.is_stock(), &start, prefetch.ids());
                 let (roots, sent_roots) =
                     if self.is_stock() { sent_roots.with_trouble_of(roots) } else { (roots, sent_roots) };
                 self.connection.send(&Message::Roots(Box::new(roots)))?;

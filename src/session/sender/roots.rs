@@ -72,7 +72,8 @@ impl SentRoots {
 /// Returns the message about the source arguments, and what to keep of it.
 pub fn sent_roots(
     terms: &Terms<'_>,
-    (shortcuts, is_stock): (Shortcuts, bool),
+    shortcuts: Shortcuts,
+    is_stock: bool,
     start: &PrefetchStart,
     ids: &Ids,
 ) -> (Roots, SentRoots) {
