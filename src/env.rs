@@ -111,6 +111,13 @@ impl Env {
         Ok(())
     }
 
+    /// Returns a flag that SIGTERM sets. To be called before [`Env::handle_signals`], so that the flag is set first.
+    pub fn note_term(&self) -> std::io::Result<Arc<AtomicBool>> {
+        let is_terminated = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, is_terminated.clone())?;
+        Ok(is_terminated)
+    }
+
     /// Like [`Env::handle_signals`], for a server: SIGHUP has no effect, so a closed terminal does not stop it.
     pub fn handle_end_signals(&self) -> std::io::Result<()> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1408,12 +1408,19 @@ fn daemon_listens_and_ends_at_a_signal() {
     daemon.get(&scene, &["-a", "URLm/sub", "dst"]).exits(0);
     let pid = std::fs::read_to_string(scene.path("pid")).unwrap();
     assert_eq!(pid.trim(), daemon.daemon.id().to_string());
-    let pid = rustix::process::Pid::from_child(&daemon.daemon);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(daemon.daemon.wait().unwrap().code(), Some(20));
-    assert!(!scene.path("pid").exists());
-    let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    assert!(log.ends_with("sent 0 bytes  received 0 bytes  total size 0\n"), "{log}");
+    // As rsync does, which a test cannot start without a fixed port.
+    for (signal, code, words) in [
+        (rustix::process::Signal::TERM, 0, "] sent 0 bytes  received 0 bytes  total size 0\n"),
+        (rustix::process::Signal::INT, 20, "] rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)\n"),
+    ] {
+        let pid = rustix::process::Pid::from_child(&daemon.daemon);
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(daemon.daemon.wait().unwrap().code(), Some(code));
+        assert!(!scene.path("pid").exists());
+        let log = std::fs::read_to_string(scene.path("log")).unwrap();
+        assert!(log.ends_with(words), "{log}");
+        daemon = Listening::start(&scene, ("pid file = DIR/pid", PLAIN), &[]);
+    }
 }
 
 #[test]

@@ -72,7 +72,9 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
     }
     let pid_file = config.globals.text(Param::PidFile, &vars);
     let pid_file = pid_file.as_deref().map(PidFile::write).transpose().inspect_err(|error| log.put(&error.message))?;
-    env.handle_signals().map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
+    let handled = env.note_term().and_then(|is_terminated| env.handle_signals().map(|()| is_terminated));
+    let is_terminated =
+        handled.map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot handle signals: {error}")))?;
     let ports: Vec<_> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let port = ports.first().map_or(0, SocketAddr::port);
     let mut connections = Connections::new(ports)
@@ -97,8 +99,12 @@ fn listen(env: &mut Env, args: &DaemonArgs) -> Result<Exit> {
         pid_file.into_iter().for_each(PidFile::leave);
         return Ok(run_connection(env, args, stream, report));
     }
-    // As in rsync: the usual end is not an error.
-    log.put(b"sent 0 bytes  received 0 bytes  total size 0");
+    if is_terminated.load(Ordering::Relaxed) {
+        // As in rsync: the usual end is not an error.
+        log.put(b"sent 0 bytes  received 0 bytes  total size 0");
+        return Ok(Exit::Ok);
+    }
+    log.put(b"rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)");
     Ok(Exit::Signal)
 }
 
