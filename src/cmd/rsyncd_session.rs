@@ -11,7 +11,7 @@ mod peer;
 mod request;
 
 use self::hooks::PendingHooks;
-use self::peer::DaemonClient;
+use self::peer::DaemonPeer;
 use super::command_end::fail;
 use super::rsyncd_config::{read_config, variable};
 use super::rsyncd_connections::RequestReport;
@@ -155,8 +155,16 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     let (buffer, since, stop) = (io::Cursor::default(), Since::now(), env.stop.clone());
     let mut input = HandshakeReader { input, buffer, since, limit: Duration::ZERO, has_timed_out: false, stop };
     input.limit_by(&config.globals);
-    let mut connection =
-        Connection { env, args, config: &config, log: Arc::new(log), input, output, hook_vars: Vec::new(), report };
+    let mut connection = DaemonConnection {
+        env,
+        args,
+        config: &config,
+        log: Arc::new(log),
+        input,
+        output,
+        hook_vars: Vec::new(),
+        report,
+    };
     match connection.converse() {
         Ok(exit) => exit,
         Err(Refusal::Over) if connection.input.has_timed_out => {
@@ -173,7 +181,7 @@ pub fn run(env: &mut Env, args: &DaemonArgs, report: Option<RequestReport>) -> E
     }
 }
 
-struct Connection<'a> {
+struct DaemonConnection<'a> {
     env: &'a mut Env,
     args: &'a DaemonArgs,
     config: &'a Config,
@@ -188,7 +196,7 @@ struct Connection<'a> {
 /// An accepted module.
 struct Accepted<'a> {
     module: &'a Module,
-    peer: DaemonClient,
+    peer: DaemonPeer,
     protocol: u8,
     user: Vec<u8>,
     read_only: bool,
@@ -205,7 +213,7 @@ struct ModulePlace {
     charset: Option<NameCharset>,
 }
 
-impl<'a> Connection<'a> {
+impl<'a> DaemonConnection<'a> {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.output.write_all(bytes)
     }
@@ -277,7 +285,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends the list of modules.
-    fn list(&mut self, peer: &DaemonClient) -> Result<Exit, Refusal> {
+    fn list(&mut self, peer: &DaemonPeer) -> Result<Exit, Refusal> {
         self.log.put(&[b"module-list request from ", &peer.shown()[..]].concat());
         let config = self.config;
         let mut text = Vec::new();
@@ -294,7 +302,7 @@ impl<'a> Connection<'a> {
     fn accept(
         &mut self,
         name: &[u8],
-        mut peer: DaemonClient,
+        mut peer: DaemonPeer,
         (theirs, protocol): (&DaemonGreeting, u8),
         early_input: &[u8],
     ) -> Result<Accepted<'a>, Refusal> {

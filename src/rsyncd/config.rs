@@ -50,7 +50,7 @@ impl Config {
 
 /// Where a parameter applies at a place in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Section {
+enum ConfigSection {
     Global,
     Module(usize),
 }
@@ -62,7 +62,7 @@ pub struct ConfigReader<'a> {
     /// Parameters of the command line, which the global section does not change.
     overrides: &'a [(Param, ParamValue)],
     config: Config,
-    section: Section,
+    section: ConfigSection,
 }
 
 /// Why no configuration could be read.
@@ -82,7 +82,8 @@ impl<'a> ConfigReader<'a> {
         vars: VarLookup<'a>,
         overrides: &'a [(Param, ParamValue)],
     ) -> Result<Config, BadConfig> {
-        let mut reader = ConfigReader { files, vars, overrides, config: Config::default(), section: Section::Global };
+        let mut reader =
+            ConfigReader { files, vars, overrides, config: Config::default(), section: ConfigSection::Global };
         for (param, value) in overrides {
             reader.config.globals.set(*param, value.clone());
         }
@@ -135,7 +136,7 @@ impl<'a> ConfigReader<'a> {
             return Err(b"params.c:Section() - Empty section name in config file.".to_vec());
         }
         if name.eq_ignore_ascii_case(b"global") {
-            self.section = Section::Global;
+            self.section = ConfigSection::Global;
             return Ok(());
         }
         if name.contains(&b'/') {
@@ -150,7 +151,7 @@ impl<'a> ConfigReader<'a> {
             modules.push(Module { name, values: self.config.globals.clone() });
             modules.len() - 1
         });
-        self.section = Section::Module(index);
+        self.section = ConfigSection::Module(index);
         Ok(())
     }
 
@@ -168,7 +169,7 @@ impl<'a> ConfigReader<'a> {
             self.complain(&[b"IGNORING unknown parameter \"", name, b"\""]);
             return Ok(());
         };
-        if param.is_global() && self.section != Section::Global {
+        if param.is_global() && self.section != ConfigSection::Global {
             self.complain(&[b"Global parameter ", param.name().as_bytes(), b" found in module section!"]);
             return Ok(());
         }
@@ -181,9 +182,9 @@ impl<'a> ConfigReader<'a> {
         let value = param.parse(text).or_else(|_| param.parse(&expand(text, self.vars)));
         match value {
             Ok(value) => match self.section {
-                Section::Global if self.overrides.iter().any(|(other, _)| *other == param) => {}
-                Section::Global => self.config.globals.set(param, value),
-                Section::Module(index) => self.config.modules[index].values.set(param, value),
+                ConfigSection::Global if self.overrides.iter().any(|(other, _)| *other == param) => {}
+                ConfigSection::Global => self.config.globals.set(param, value),
+                ConfigSection::Module(index) => self.config.modules[index].values.set(param, value),
             },
             Err(why) => self.complain(&[&why]),
         }
@@ -219,9 +220,9 @@ impl<'a> ConfigReader<'a> {
                 continue;
             }
             let globals = self.config.globals.clone();
-            self.section = Section::Global;
+            self.section = ConfigSection::Global;
             self.file(&path, depth + 1)?;
-            self.section = Section::Global;
+            self.section = ConfigSection::Global;
             self.config.globals = globals;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Who may use a module: hosts, the number of connections, and authentication.
 
-use super::peer::{DaemonClient, forward};
-use super::{Connection, Refusal, refuse, refuse_unknown};
+use super::peer::{DaemonPeer, forward};
+use super::{DaemonConnection, Refusal, refuse, refuse_unknown};
 use crate::fs::{ids, sys};
 use crate::options::LinkOwners;
 use crate::proto::rsync::daemon::{AuthDigest, DaemonGreeting, DaemonLine, parse_credentials, read_line};
@@ -18,9 +18,9 @@ const SECRETS_MAX_BYTES: usize = 16 << 20;
 /// The bytes of the lock file for each connection, as in rsync.
 const LOCK_BYTES: i64 = 4;
 
-impl Connection<'_> {
+impl DaemonConnection<'_> {
     /// Checks `hosts allow` and `hosts deny`.
-    pub(super) fn check_host(&self, values: &Values, name: &[u8], peer: &DaemonClient) -> Result<(), Refusal> {
+    pub(super) fn check_host(&self, values: &Values, name: &[u8], peer: &DaemonPeer) -> Result<(), Refusal> {
         let (allow, deny) = (self.text(values, Param::HostsAllow), self.text(values, Param::HostsDeny));
         let lookup = values.flag(Param::ForwardLookup).then_some(&forward as access::ForwardLookup<'_>);
         if !access::is_allowed(&peer.host, allow.as_deref(), deny.as_deref(), lookup, &|line| self.log.put(line)) {
@@ -69,7 +69,7 @@ impl Connection<'_> {
         values: &Values,
         name: &[u8],
         (theirs, protocol): (&DaemonGreeting, u8),
-        peer: &DaemonClient,
+        peer: &DaemonPeer,
     ) -> Result<(Vec<u8>, AuthAccess), Refusal> {
         let Some(users) = self.text(values, Param::AuthUsers) else { return Ok((Vec::new(), AuthAccess::Unchanged)) };
         let denied = |connection: &Self, user: Option<&[u8]>, why: &[u8]| {

@@ -1,6 +1,6 @@
 //! The user, the root and the sandbox of a connection.
 
-use super::{Connection, ModulePlace, Refusal, failed, refuse};
+use super::{DaemonConnection, ModulePlace, Refusal, failed, refuse};
 use crate::cmd::input_files;
 use crate::filter::{ModuleRules, Parsed, split_rules};
 use crate::fs::{charset, ids, sandbox, sys};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const DEFAULT_USER: &[u8] = b"nobody";
 const DEFAULT_GROUPS: [&[u8]; 2] = [b"nobody", b"nogroup"];
 
-impl Connection<'_> {
+impl DaemonConnection<'_> {
     /// Carries out `daemon chroot`, `daemon gid` and `daemon uid`.
     pub(super) fn confine_daemon(&mut self, globals: &Values) -> Result<(), Refusal> {
         if let Some(root) = self.text(globals, Param::DaemonChroot)
@@ -29,7 +29,7 @@ impl Connection<'_> {
         }
         let gid = self.text(globals, Param::DaemonGid);
         let uid = self.text(globals, Param::DaemonUid);
-        let known = Ids::new();
+        let known = ModuleIds::new();
         let gid = gid.map(|name| known.group(&name).ok_or(name)).transpose();
         let uid = uid.map(|name| known.user(&name).ok_or(name)).transpose();
         let (gid, uid) = match (gid, uid) {
@@ -120,7 +120,7 @@ impl Connection<'_> {
 
     /// Returns the user and the groups that serve the module; `None` if this process is not privileged.
     fn identity(&self, values: &Values) -> Result<Option<(u32, Vec<u32>)>, Refusal> {
-        let known = Ids::new();
+        let known = ModuleIds::new();
         let invalid = |what: &str, name: &[u8]| {
             self.log.put(&[b"Invalid ", what.as_bytes(), b" ", name].concat());
             refuse([b"invalid ", what.as_bytes(), b" ", name].concat())
@@ -174,11 +174,11 @@ impl Connection<'_> {
 }
 
 /// Finds users and groups by name or number.
-struct Ids(ids::Ids);
+struct ModuleIds(ids::Ids);
 
-impl Ids {
-    fn new() -> Ids {
-        Ids(ids::Ids::new())
+impl ModuleIds {
+    fn new() -> ModuleIds {
+        ModuleIds(ids::Ids::new())
     }
 
     fn user(&self, name: &[u8]) -> Option<u32> {

@@ -2,7 +2,7 @@
 //! the arguments of the client.
 
 use super::arguments::Arguments;
-use super::{Connection, Refusal, failed, refuse};
+use super::{DaemonConnection, Refusal, failed, refuse};
 use crate::cmd::name_converter::PendingConverter;
 use crate::cmd::rsyncd_config::variable;
 use crate::cmd::rsyncd_hooks::{self, HookVars, PreXfer};
@@ -33,7 +33,7 @@ pub(super) fn request_vars(words: &Arguments, paths: &[Vec<u8>], request: &[u8])
     args.chain([("RSYNC_REQUEST".into(), request.to_vec())]).collect()
 }
 
-impl Connection<'_> {
+impl DaemonConnection<'_> {
     /// Runs `early exec`, and starts the processes for the other programs.
     pub(super) fn start_hooks(&mut self, values: &Values, early_input: &[u8]) -> Result<PendingHooks, Refusal> {
         let raw = |param: Param| values.raw(param).filter(|_| self.env.var("RSYNC_NO_XFER_EXEC").is_none());

@@ -1,6 +1,6 @@
 //! The client of a daemon: its address and name, as the socket, the remote shell, or a proxy reports them.
 
-use super::{Connection, Refusal};
+use super::{DaemonConnection, Refusal};
 use crate::fs::sys;
 use crate::proto::rsync::number::ReadWire as _;
 use crate::rsyncd::access::{self, ClientHost};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStringExt as _;
 const PROXY_LINE_MAX_BYTES: usize = 107;
 
 /// A client.
-pub(super) struct DaemonClient {
+pub(super) struct DaemonPeer {
     pub(super) host: ClientHost,
     /// The name for messages.
     pub(super) name: Vec<u8>,
@@ -24,10 +24,10 @@ pub(super) struct DaemonClient {
     pub(super) address: Vec<u8>,
 }
 
-impl DaemonClient {
-    fn of(address: Option<IpAddr>, looks_up: bool) -> DaemonClient {
+impl DaemonPeer {
+    fn of(address: Option<IpAddr>, looks_up: bool) -> DaemonPeer {
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).to_canonical();
-        let mut peer = DaemonClient {
+        let mut peer = DaemonPeer {
             host: ClientHost { address, name: None },
             name: b"UNDETERMINED".to_vec(),
             address: address.to_string().into_bytes(),
@@ -64,9 +64,9 @@ pub(super) fn forward(name: &[u8]) -> Vec<IpAddr> {
     found.into_iter().map(|address| address.ip().to_canonical()).collect()
 }
 
-impl Connection<'_> {
+impl DaemonConnection<'_> {
     /// Finds out who connects.
-    pub(super) fn peer(&mut self) -> Result<DaemonClient, Refusal> {
+    pub(super) fn peer(&mut self) -> Result<DaemonPeer, Refusal> {
         let globals = &self.config.globals;
         let looks_up = globals.flag(Param::ReverseLookup);
         let socket = sys::peer_address(self.input.input.as_fd()).map(|address| address.ip());
@@ -75,12 +75,12 @@ impl Connection<'_> {
             let ssh = self.env.var("SSH_CONNECTION").map(OsString::into_vec);
             let first = ssh.as_deref().and_then(|text| text.split(|&byte| byte == b' ').next());
             let address = first.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
-            return Ok(DaemonClient::of(address.or(socket), looks_up));
+            return Ok(DaemonPeer::of(address.or(socket), looks_up));
         }
         if !globals.flag(Param::ProxyProtocol) {
-            return Ok(DaemonClient::of(socket, looks_up));
+            return Ok(DaemonPeer::of(socket, looks_up));
         }
-        let direct = DaemonClient::of(socket, false);
+        let direct = DaemonPeer::of(socket, false);
         let hosts = self.text(globals, Param::ProxyProtocolHosts).unwrap_or_default();
         let complain = |line: &[u8]| self.log.put(line);
         let is_proxy =
@@ -90,7 +90,7 @@ impl Connection<'_> {
             return Err(Refusal::Over);
         }
         let address = read_proxy_header(&mut self.input)?;
-        Ok(DaemonClient::of(address.or(socket), looks_up))
+        Ok(DaemonPeer::of(address.or(socket), looks_up))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::hooks::request_vars;
-use super::{Accepted, Connection, ModulePlace, Refusal};
+use super::{Accepted, DaemonConnection, ModulePlace, Refusal};
 use crate::cli::parse::GivenOption;
 use crate::cli::{self, server_args};
 use crate::cmd::copy;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-impl Connection<'_> {
+impl DaemonConnection<'_> {
     /// Reads the arguments, and runs the session.
     pub(super) fn serve(&mut self, accepted: Accepted<'_>) -> Result<Exit, Refusal> {
         let Accepted { module, peer, protocol, user, read_only, place } = accepted;
