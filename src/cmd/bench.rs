@@ -47,7 +47,7 @@ struct Sample {
 
 /// The resource that limits the speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bound {
+enum LimitingResource {
     Processor,
     Metadata,
     Storage,
@@ -55,26 +55,26 @@ enum Bound {
     Unknown,
 }
 
-impl Bound {
+impl LimitingResource {
     /// Decides from the sum of all runs. `cpus`: how many processors a run could use.
-    fn of(sum: &Sample, cpus: usize, is_network: bool) -> Bound {
+    fn of(sum: &Sample, cpus: usize, is_network: bool) -> LimitingResource {
         let is_busy = sum.user.as_secs_f64() >= 0.5 * sum.wall.as_secs_f64() * cpus as f64;
         match sum.bytes / sum.entries.max(1) {
-            _ if sum.wall < MEASURED_LEAST => Bound::Unknown,
-            _ if is_busy => Bound::Processor,
-            _ if is_network => Bound::Network,
-            LARGE_BYTES.. => Bound::Storage,
-            _ => Bound::Metadata,
+            _ if sum.wall < MEASURED_LEAST => LimitingResource::Unknown,
+            _ if is_busy => LimitingResource::Processor,
+            _ if is_network => LimitingResource::Network,
+            LARGE_BYTES.. => LimitingResource::Storage,
+            _ => LimitingResource::Metadata,
         }
     }
 
     fn word(self) -> &'static str {
         match self {
-            Bound::Processor => "processor",
-            Bound::Metadata => "metadata",
-            Bound::Storage => "storage",
-            Bound::Network => "network",
-            Bound::Unknown => "unknown",
+            LimitingResource::Processor => "processor",
+            LimitingResource::Metadata => "metadata",
+            LimitingResource::Storage => "storage",
+            LimitingResource::Network => "network",
+            LimitingResource::Unknown => "unknown",
         }
     }
 }
@@ -105,7 +105,7 @@ struct Setting {
 
 /// The rows, and the sentences below them.
 #[derive(Default)]
-struct Report {
+struct BenchReport {
     rows: Vec<BenchLine>,
     verdicts: Vec<String>,
 }
@@ -157,7 +157,7 @@ fn measure_all(env: &mut Env, wanted: &Bench, dir: &[u8]) -> Result<Vec<BenchLin
         .and_then(|dir| probe::is_network(dir.as_fd()))
         .map_err(|error| failed("examine", at, &error))?;
     let note = if wanted.cold { probe::drop_caches().err().map(|error| no_cold_runs(&error)) } else { None };
-    let mut report = Report::default();
+    let mut report = BenchReport::default();
     if !wanted.json {
         let head =
             "cache  workers  runs   median s    least s     most s      entries/s      MiB/s     user s   system s";
@@ -212,7 +212,13 @@ fn settings(wanted: &Bench, is_cold_possible: bool) -> Vec<Setting> {
 }
 
 /// Measures a tree, and prints and collects its rows.
-fn measure(env: &mut Env, wanted: &Bench, tree: &Tree<'_>, settings: &[Setting], report: &mut Report) -> Result<()> {
+fn measure(
+    env: &mut Env,
+    wanted: &Bench,
+    tree: &Tree<'_>,
+    settings: &[Setting],
+    report: &mut BenchReport,
+) -> Result<()> {
     for setting in settings {
         // The first run fills the caches.
         if !setting.is_cold {
@@ -251,7 +257,7 @@ fn row(tree: &Tree<'_>, samples: &[Sample], Setting { is_cold, workers }: Settin
         entries: sum.entries + sample.entries,
         bytes: sum.bytes + sample.bytes,
     });
-    let bound = Bound::of(&sum, cpus, tree.is_network);
+    let bound = LimitingResource::of(&sum, cpus, tree.is_network);
     let mean = |time: Duration| time.div_f64(samples.len() as f64);
     let [wall, least, most, user, system] =
         [median.wall, samples[0].wall, samples[samples.len() - 1].wall, mean(sum.user), mean(sum.system)]
@@ -274,7 +280,7 @@ fn row(tree: &Tree<'_>, samples: &[Sample], Setting { is_cold, workers }: Settin
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     let shape = tree.shape.map(|shape| format!("{}, ", shape.name())).unwrap_or_default();
     let start = format!("{shape}{}, {workers} worker{}", row.cache, plural(workers));
-    if bound == Bound::Unknown {
+    if bound == LimitingResource::Unknown {
         return (row, format!("{start}: the limit is unknown, because the runs are too short"));
     }
     let share = 100.0 * sum.user.as_secs_f64() / (sum.wall.as_secs_f64() * cpus as f64);
@@ -418,15 +424,15 @@ mod tests {
             bytes,
         };
         for (user_ms, cpus, bytes, is_network, bound) in [
-            (900, 1, 0, false, Bound::Processor),
-            (900, 4, 0, false, Bound::Metadata),
-            (100, 1, 10 * LARGE_BYTES, false, Bound::Storage),
-            (100, 1, 10 * LARGE_BYTES - 1, false, Bound::Metadata),
-            (100, 1, 0, true, Bound::Network),
-            (900, 1, 0, true, Bound::Processor),
+            (900, 1, 0, false, LimitingResource::Processor),
+            (900, 4, 0, false, LimitingResource::Metadata),
+            (100, 1, 10 * LARGE_BYTES, false, LimitingResource::Storage),
+            (100, 1, 10 * LARGE_BYTES - 1, false, LimitingResource::Metadata),
+            (100, 1, 0, true, LimitingResource::Network),
+            (900, 1, 0, true, LimitingResource::Processor),
         ] {
-            assert_eq!(Bound::of(&sample(user_ms, bytes), cpus, is_network), bound);
+            assert_eq!(LimitingResource::of(&sample(user_ms, bytes), cpus, is_network), bound);
         }
-        assert_eq!(Bound::of(&Sample::default(), 1, false), Bound::Unknown);
+        assert_eq!(LimitingResource::of(&Sample::default(), 1, false), LimitingResource::Unknown);
     }
 }

@@ -65,33 +65,36 @@ enum State {
     Fail,
 }
 
-struct Check {
+struct DoctorCheck {
     name: &'static str,
     state: State,
     finding: String,
     hint: Option<String>,
 }
 
-impl Check {
-    fn ok(name: &'static str, finding: impl Into<String>) -> Check {
-        Check { name, state: State::Ok, finding: finding.into(), hint: None }
+impl DoctorCheck {
+    fn ok(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { name, state: State::Ok, finding: finding.into(), hint: None }
     }
 
-    fn warn(name: &'static str, finding: impl Into<String>) -> Check {
-        Check { state: State::Warn, ..Check::ok(name, finding) }
+    fn warn(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { state: State::Warn, ..DoctorCheck::ok(name, finding) }
     }
 
-    fn fail(name: &'static str, finding: impl Into<String>) -> Check {
-        Check { state: State::Fail, ..Check::ok(name, finding) }
+    fn fail(name: &'static str, finding: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { state: State::Fail, ..DoctorCheck::ok(name, finding) }
     }
 
-    fn of_error(name: &'static str, error: &Error) -> Check {
+    fn of_error(name: &'static str, error: &Error) -> DoctorCheck {
         let text = String::from_utf8_lossy(&error.message).replace('\n', ";");
-        Check { hint: error.hint.clone(), ..Check::fail(name, text.strip_prefix("sparsync: ").unwrap_or(&text)) }
+        DoctorCheck {
+            hint: error.hint.clone(),
+            ..DoctorCheck::fail(name, text.strip_prefix("sparsync: ").unwrap_or(&text))
+        }
     }
 
-    fn with_hint(self, hint: impl Into<String>) -> Check {
-        Check { hint: Some(hint.into()), ..self }
+    fn with_hint(self, hint: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { hint: Some(hint.into()), ..self }
     }
 
     fn line(&self) -> String {
@@ -119,11 +122,11 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn print(&mut self, checks: Vec<Check>) -> Result<()> {
+    fn print(&mut self, checks: Vec<DoctorCheck>) -> Result<()> {
         let mut text = Vec::new();
         for check in checks {
             self.failed |= check.state == State::Fail;
-            let Check { name, state, finding, hint } = &check;
+            let DoctorCheck { name, state, finding, hint } = &check;
             match self.json {
                 true => {
                     let line = json::CheckLine { name, state: state.word(), finding, hint: hint.as_deref() };
@@ -142,7 +145,7 @@ pub fn run(env: &mut Env, wanted: &Doctor) -> Result<Exit> {
     let mut printer = Printer { env, json: wanted.json, failed: false };
     let checks = programs(printer.env);
     printer.print(checks)?;
-    printer.print(places.as_ref().map_or_else(|error| vec![Check::of_error("configuration", error)], files))?;
+    printer.print(places.as_ref().map_or_else(|error| vec![DoctorCheck::of_error("configuration", error)], files))?;
     if let Ok(places) = &places {
         printer.print(server(places))?;
     }
@@ -180,48 +183,48 @@ fn words_of(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
 }
 
-fn programs(env: &Env) -> Vec<Check> {
+fn programs(env: &Env) -> Vec<DoctorCheck> {
     let own = env.own_path().map_or_else(|| "an unknown path".into(), |path| path.display().to_string());
     let called = env.program.to_string_lossy();
     let version = env!("CARGO_PKG_VERSION");
-    let program = Check::ok("program", format!("sparsync {version} at {own}, called as {called}"));
+    let program = DoctorCheck::ok("program", format!("sparsync {version} at {own}, called as {called}"));
     // Without a name, none is used.
     let rsync = exec_rsync::named(env).map(|named| match ask(env, &words_of(&[named.as_bytes(), b"--version"])) {
         Ok((ShellExit::Code(0), text)) => {
-            Check::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), named.display()))
+            DoctorCheck::ok("rsync", format!("{} at {}", text.lines().next().unwrap_or_default(), named.display()))
         }
-        _ => Check::warn("rsync", format!("version unknown: {} --version failed", named.display())),
+        _ => DoctorCheck::warn("rsync", format!("version unknown: {} --version failed", named.display())),
     });
     let script = b"p=$(command -v ssh) || exit 0; echo \"$p\"; exec ssh -V 2>&1";
     let ssh = match ask(env, &words_of(&[b"sh", b"-c", script])) {
         Ok((ShellExit::Code(0), text)) if text.is_empty() => {
-            Check::warn("ssh", "not installed: hosts are reached only through their servers, or with -e")
+            DoctorCheck::warn("ssh", "not installed: hosts are reached only through their servers, or with -e")
                 .with_hint("install the package openssh-client")
         }
         Ok((ShellExit::Code(0), text)) => {
             let (path, version) = text.trim_end().split_once('\n').unwrap_or((text.trim_end(), "unknown version"));
-            Check::ok("ssh", format!("{version} at {path}"))
+            DoctorCheck::ok("ssh", format!("{version} at {path}"))
         }
-        _ => Check::warn("ssh", "version unknown: `ssh -V` failed"),
+        _ => DoctorCheck::warn("ssh", "version unknown: `ssh -V` failed"),
     };
     [Some(program), rsync, Some(ssh)].into_iter().flatten().collect()
 }
 
 /// Checks who can change a directory of keys and state.
-fn private(name: &'static str, path: &Path) -> Check {
+fn private(name: &'static str, path: &Path) -> DoctorCheck {
     let shown = path.display();
     let stat = match errno::if_there(sys::stat_path(path.as_os_str().as_bytes(), true)) {
-        Ok(None) => return Check::ok(name, format!("{shown} does not exist yet")),
+        Ok(None) => return DoctorCheck::ok(name, format!("{shown} does not exist yet")),
         Ok(Some(stat)) => stat,
-        Err(error) => return Check::fail(name, format!("cannot examine {shown}: {}", shown_errno(&error))),
+        Err(error) => return DoctorCheck::fail(name, format!("cannot examine {shown}: {}", shown_errno(&error))),
     };
     let (me, mode) = (sys::ids().0, stat.mode & 0o7777);
     let facts = format!("{shown}, owned by user {}, mode {mode:04o}", stat.uid);
     match (stat.uid == me || stat.uid == 0, mode & 0o022 == 0) {
-        (false, _) => Check::fail(name, facts).with_hint(format!("run `chown {me} {shown}`")),
-        (true, false) => Check::fail(name, format!("{facts}: other users can change it"))
+        (false, _) => DoctorCheck::fail(name, facts).with_hint(format!("run `chown {me} {shown}`")),
+        (true, false) => DoctorCheck::fail(name, format!("{facts}: other users can change it"))
             .with_hint(format!("run `chmod go-w {shown}`")),
-        (true, true) => Check::ok(name, facts),
+        (true, true) => DoctorCheck::ok(name, facts),
     }
 }
 
@@ -234,28 +237,28 @@ fn now() -> Timestamp {
 }
 
 /// Checks the files of this user.
-fn files(places: &Places) -> Vec<Check> {
+fn files(places: &Places) -> Vec<DoctorCheck> {
     let key = match Identity::load(places) {
-        Ok(Some(identity)) => Check::ok("key", identity.pin.to_string()),
-        Ok(None) => Check::ok("key", "none yet: `sparsync enroll` and `sparsync server` create it"),
-        Err(error) => Check::of_error("key", &error),
+        Ok(Some(identity)) => DoctorCheck::ok("key", identity.pin.to_string()),
+        Ok(None) => DoctorCheck::ok("key", "none yet: `sparsync enroll` and `sparsync server` create it"),
+        Err(error) => DoctorCheck::of_error("key", &error),
     };
     let hosts = match Peers::load(places) {
-        Ok(peers) => Check::ok("hosts", format!("{} enrolled", peers.hosts.len())),
-        Err(error) => Check::of_error("hosts", &error),
+        Ok(peers) => DoctorCheck::ok("hosts", format!("{} enrolled", peers.hosts.len())),
+        Err(error) => DoctorCheck::of_error("hosts", &error),
     };
     vec![private("configuration", &places.config), private("state", &places.state), key, hosts]
 }
 
 /// Checks the server of this user, and its grants.
-fn server(places: &Places) -> Vec<Check> {
+fn server(places: &Places) -> Vec<DoctorCheck> {
     let grants = Grants::load(places);
     let has_grants = grants.as_ref().is_ok_and(|grants| !grants.grants.is_empty());
     let own_version = env!("CARGO_PKG_VERSION");
     let status = control_socket::status(places);
     let is_up = !matches!(status, Ok(None));
     let running = match status {
-        Err(error) => Check::of_error("server", &error),
+        Err(error) => DoctorCheck::of_error("server", &error),
         Ok(Some(status)) => {
             let facts = format!(
                 "sparsync {}, process {}, at {}, {} sessions",
@@ -265,48 +268,48 @@ fn server(places: &Places) -> Vec<Check> {
                 status.sessions.len()
             );
             match status.sparsync == own_version {
-                true => Check::ok("server", facts),
-                false => Check::warn("server", facts).with_hint("`sparsync server restart` starts this version"),
+                true => DoctorCheck::ok("server", facts),
+                false => DoctorCheck::warn("server", facts).with_hint("`sparsync server restart` starts this version"),
             }
         }
         Ok(None) => match server_listen::pid(places) {
-            Some(pid) => Check::fail("server", format!("process {pid} runs but has no control socket"))
+            Some(pid) => DoctorCheck::fail("server", format!("process {pid} runs but has no control socket"))
                 .with_hint("`sparsync server stop --now` kills it"),
-            None if has_grants => Check::warn("server", "not running, but keys have grants")
+            None if has_grants => DoctorCheck::warn("server", "not running, but keys have grants")
                 .with_hint("start it with `sparsync server start`"),
-            None => Check::ok("server", "not running"),
+            None => DoctorCheck::ok("server", "not running"),
         },
     };
     let grants = match grants {
-        Err(error) => vec![Check::of_error("grants", &error)],
-        Ok(grants) if grants.grants.is_empty() => vec![Check::ok("grants", "none")],
+        Err(error) => vec![DoctorCheck::of_error("grants", &error)],
+        Ok(grants) if grants.grants.is_empty() => vec![DoctorCheck::ok("grants", "none")],
         Ok(grants) => grants.grants.iter().map(|grant| granted("grant", grant, &grant.name)).collect(),
     };
     let port = server_listen::port_of(places, &Start::default());
     let port = match port_owner::is_in_use(port) {
         _ if is_up || port == 0 => None,
-        false => Some(Check::ok("port", format!("{port} is free"))),
+        false => Some(DoctorCheck::ok("port", format!("{port} is free"))),
         true => Some(
-            Check::warn("port", format!("{port} is in use by {}", server_listen::holder_of(port)))
+            DoctorCheck::warn("port", format!("{port} is in use by {}", server_listen::holder_of(port)))
                 .with_hint("choose another one with `sparsync server start --port=PORT`"),
         ),
     };
     std::iter::once(running).chain(port).chain(grants).collect()
 }
 
-fn granted(name: &'static str, grant: &Grant, who: &str) -> Check {
+fn granted(name: &'static str, grant: &Grant, who: &str) -> DoctorCheck {
     let facts = format!("{who} {}", grant.rights(now()));
     match grant.stands(now()) {
-        true => Check::ok(name, facts),
-        false => Check::warn(name, facts),
+        true => DoctorCheck::ok(name, facts),
+        false => DoctorCheck::warn(name, facts),
     }
 }
 
 /// Checks the kernel and the file system of a directory.
-fn directory(path: &[u8]) -> Vec<Check> {
+fn directory(path: &[u8]) -> Vec<DoctorCheck> {
     let confined = match sandbox::can_confine() {
-        Ok(()) => Check::ok("openat2", "supported"),
-        Err(error) => Check::warn("openat2", format!("not available: {}", shown_errno(&error)))
+        Ok(()) => DoctorCheck::ok("openat2", "supported"),
+        Err(error) => DoctorCheck::warn("openat2", format!("not available: {}", shown_errno(&error)))
             .with_hint("grants with --root need Linux 5.6, and a container must permit openat2"),
     };
     let shown = String::from_utf8_lossy(path).into_owned();
@@ -314,7 +317,7 @@ fn directory(path: &[u8]) -> Vec<Check> {
         Ok(dir) => Dir::new(dir),
         Err(error) => {
             let finding = format!("cannot open {shown}: {}", shown_errno(&error));
-            return vec![confined, Check::fail("directory", finding)];
+            return vec![confined, DoctorCheck::fail("directory", finding)];
         }
     };
     let at = sys::path_of(dir.fd()).map_or(shown, |path| String::from_utf8_lossy(&path).into_owned());
@@ -323,8 +326,8 @@ fn directory(path: &[u8]) -> Vec<Check> {
         Ok(support) => of_files(&at, support),
         Err(error) => {
             vec![
-                Check::warn("directory", format!("{at}, not writable: {}", shown_errno(&error))),
-                Check::warn(
+                DoctorCheck::warn("directory", format!("{at}, not writable: {}", shown_errno(&error))),
+                DoctorCheck::warn(
                     "new files",
                     "unknown: O_TMPFILE, reflinks, attributes and times need a writable directory",
                 ),
@@ -332,87 +335,94 @@ fn directory(path: &[u8]) -> Vec<Check> {
         }
     });
     checks.push(match probe::has_acls(dir.fd()) {
-        Ok(true) => Check::ok("acls", "supported"),
-        Ok(false) => Check::warn("acls", "not supported by the file system: -A fails"),
-        Err(error) => Check::warn("acls", format!("unknown: {}", shown_errno(&error))),
+        Ok(true) => DoctorCheck::ok("acls", "supported"),
+        Ok(false) => DoctorCheck::warn("acls", "not supported by the file system: -A fails"),
+        Err(error) => DoctorCheck::warn("acls", format!("unknown: {}", shown_errno(&error))),
     });
     checks.push(match probe::is_case_sensitive(dir.fd()) {
-        Ok(Some(true)) => Check::ok("case", "names are case-sensitive"),
-        Ok(Some(false)) => Check::warn("case", "names are not case-sensitive: A and a are one file"),
-        Ok(None) => Check::ok("case", "unknown: no name there shows whether case matters"),
-        Err(error) => Check::warn("case", format!("unknown: {}", shown_errno(&error))),
+        Ok(Some(true)) => DoctorCheck::ok("case", "names are case-sensitive"),
+        Ok(Some(false)) => DoctorCheck::warn("case", "names are not case-sensitive: A and a are one file"),
+        Ok(None) => DoctorCheck::ok("case", "unknown: no name there shows whether case matters"),
+        Err(error) => DoctorCheck::warn("case", format!("unknown: {}", shown_errno(&error))),
     });
     checks.extend(match probe::space(dir.fd()) {
         Ok(space) => of_space(&space),
-        Err(error) => vec![Check::warn("space", format!("unknown: {}", shown_errno(&error)))],
+        Err(error) => vec![DoctorCheck::warn("space", format!("unknown: {}", shown_errno(&error)))],
     });
     checks
 }
 
-fn of_files(at: &str, support: probe::FileSupport) -> Vec<Check> {
+fn of_files(at: &str, support: probe::FileSupport) -> Vec<DoctorCheck> {
     let unnamed = match support.unnamed {
-        true => Check::ok("new files", "O_TMPFILE is supported"),
-        false => Check::ok("new files", "O_TMPFILE is not supported: new files have temporary names"),
+        true => DoctorCheck::ok("new files", "O_TMPFILE is supported"),
+        false => DoctorCheck::ok("new files", "O_TMPFILE is not supported: new files have temporary names"),
     };
     let copy = match support.copy {
-        Ok(KernelCopy::Reflink) => Check::ok("kernel copy", "reflink: local copies share blocks"),
-        Ok(KernelCopy::Range) => Check::ok("kernel copy", "copy_file_range, without reflinks"),
-        Err(error) => Check::warn("kernel copy", format!("not available: {}", shown_errno(&error))),
+        Ok(KernelCopy::Reflink) => DoctorCheck::ok("kernel copy", "reflink: local copies share blocks"),
+        Ok(KernelCopy::Range) => DoctorCheck::ok("kernel copy", "copy_file_range, without reflinks"),
+        Err(error) => DoctorCheck::warn("kernel copy", format!("not available: {}", shown_errno(&error))),
     };
     let xattr = match support.xattr {
-        Ok(()) => Check::ok("xattrs", "supported"),
-        Err(error) => Check::warn("xattrs", format!("cannot be set, so -X fails: {}", shown_errno(&error))),
+        Ok(()) => DoctorCheck::ok("xattrs", "supported"),
+        Err(error) => DoctorCheck::warn("xattrs", format!("cannot be set, so -X fails: {}", shown_errno(&error))),
     };
     let times = match support.time_step_nanos {
-        Ok(step @ 1_000_000_000..) => Check::warn("times", format!("stored in steps of {} s", step / 1_000_000_000))
-            .with_hint("with --modify-window=1, times that differ by this step count as equal"),
-        Ok(step) => Check::ok("times", format!("stored in steps of {step} ns")),
-        Err(error) => Check::warn("times", format!("unknown: {}", shown_errno(&error))),
+        Ok(step @ 1_000_000_000..) => {
+            DoctorCheck::warn("times", format!("stored in steps of {} s", step / 1_000_000_000))
+                .with_hint("with --modify-window=1, times that differ by this step count as equal")
+        }
+        Ok(step) => DoctorCheck::ok("times", format!("stored in steps of {step} ns")),
+        Err(error) => DoctorCheck::warn("times", format!("unknown: {}", shown_errno(&error))),
     };
-    vec![Check::ok("directory", format!("{at}, writable")), unnamed, copy, xattr, times]
+    vec![DoctorCheck::ok("directory", format!("{at}, writable")), unnamed, copy, xattr, times]
 }
 
-fn of_space(space: &probe::Space) -> Vec<Check> {
+fn of_space(space: &probe::Space) -> Vec<DoctorCheck> {
     let percent = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or_default();
     let (free, total) = (space.free_bytes, space.total_bytes);
     let facts = format!("{} of {} MiB free ({} %)", free >> 20, total >> 20, percent(free, total));
     let bytes = match (space.is_read_only, free) {
-        _ if total == 0 => Check::ok("space", "unknown: the file system reports none"),
-        (true, _) => Check::warn("space", format!("{facts}, mounted read-only")),
-        (false, 0) => Check::fail("space", facts).with_hint("free space there, or choose another directory"),
-        (false, _) => Check::ok("space", facts),
+        _ if total == 0 => DoctorCheck::ok("space", "unknown: the file system reports none"),
+        (true, _) => DoctorCheck::warn("space", format!("{facts}, mounted read-only")),
+        (false, 0) => DoctorCheck::fail("space", facts).with_hint("free space there, or choose another directory"),
+        (false, _) => DoctorCheck::ok("space", facts),
     };
     let (free, total) = (space.free_inodes, space.total_inodes);
     let inodes = match (total, free) {
-        (0, _) => Check::ok("inodes", "no fixed number"),
-        (_, 0) => Check::fail("inodes", format!("0 of {total} free")).with_hint("remove files there"),
-        _ => Check::ok("inodes", format!("{free} of {total} free ({} %)", percent(free, total))),
+        (0, _) => DoctorCheck::ok("inodes", "no fixed number"),
+        (_, 0) => DoctorCheck::fail("inodes", format!("0 of {total} free")).with_hint("remove files there"),
+        _ => DoctorCheck::ok("inodes", format!("{free} of {total} free ({} %)", percent(free, total))),
     };
     vec![bytes, inodes]
 }
 
 /// Checks the limits and the clock of this process.
-fn process(env: &Env) -> Vec<Check> {
+fn process(env: &Env) -> Vec<DoctorCheck> {
     let shown = |limit: ProcessLimit, unit: &str| {
         let value = |value: Option<u64>| value.map_or_else(|| "unlimited".into(), |value| format!("{value}{unit}"));
         format!("{}, at most {}", value(limit.current), value(limit.maximum))
     };
     let [files, processes, memory] = probe::process_limits();
     let open = match files.current.is_some_and(|limit| limit < OPEN_FILES_LEAST) {
-        true => Check::warn("open files", format!("{}: copies are slow", shown(files, "")))
+        true => DoctorCheck::warn("open files", format!("{}: copies are slow", shown(files, "")))
             .with_hint(format!("run `ulimit -n {OPEN_FILES_LEAST}` or more before")),
-        false => Check::ok("open files", shown(files, "")),
+        false => DoctorCheck::ok("open files", shown(files, "")),
     };
     let own = env.own_path().and_then(|path| sys::stat_path(path.as_os_str().as_bytes(), true).ok());
     let clock = match own {
-        Some(own) if own.mtime.secs > now().0 => Check::fail(
+        Some(own) if own.mtime.secs > now().0 => DoctorCheck::fail(
             "clock",
             format!("{}, before this program was installed ({})", now(), Timestamp(own.mtime.secs)),
         )
         .with_hint("set the clock"),
-        _ => Check::ok("clock", now().to_string()),
+        _ => DoctorCheck::ok("clock", now().to_string()),
     };
-    vec![open, Check::ok("processes", shown(processes, "")), Check::ok("address space", shown(memory, " bytes")), clock]
+    vec![
+        open,
+        DoctorCheck::ok("processes", shown(processes, "")),
+        DoctorCheck::ok("address space", shown(memory, " bytes")),
+        clock,
+    ]
 }
 
 /// Checks the ways to a host: ssh, then its server.
@@ -421,11 +431,11 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     let known = peers.find(&reach.host);
     let copy = match settled(printer.env, reach) {
         Ok(copy) => copy,
-        Err(error) => return printer.print(vec![Check::of_error("route", &error)]),
+        Err(error) => return printer.print(vec![DoctorCheck::of_error("route", &error)]),
     };
     let shell = without_questions(&copy.options.connect.shell);
     let reach = enroll::with_program(&RemoteHost { shell, ..reach.clone() }, known);
-    let login = Login::of(printer.env, &reach);
+    let login = SshLogin::of(printer.env, &reach);
     printer.print(login.checks(&reach))?;
     let facts = || via_server::ssh_facts(&copy.options.connect.shell, &reach.host, printer.env.umask).is_proxied;
     let plan = match &copy.far {
@@ -434,8 +444,13 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     };
     let identity = Identity::load(places);
     let enrolled = known.map_or_else(
-        || Check::warn("enrolled", "no: copies use ssh").with_hint(format!("run `sparsync enroll {}`", reach.host)),
-        |peer| Check::ok("enrolled", format!("since {}, {} port {}", peer.met, peer.addresses.join(", "), peer.port)),
+        || {
+            DoctorCheck::warn("enrolled", "no: copies use ssh")
+                .with_hint(format!("run `sparsync enroll {}`", reach.host))
+        },
+        |peer| {
+            DoctorCheck::ok("enrolled", format!("since {}, {} port {}", peer.met, peer.addresses.join(", "), peer.port))
+        },
     );
     printer.print(vec![enrolled])?;
     let (mut reached, mut failed) = (Vec::new(), Vec::new());
@@ -498,7 +513,7 @@ fn without_questions(shell: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// What a login through the remote shell has found.
-struct Login {
+struct SshLogin {
     works: bool,
     ended: io::Result<ShellExit>,
     /// The difference to the clock there, in seconds.
@@ -509,8 +524,8 @@ struct Login {
     rsync: Option<String>,
 }
 
-impl Login {
-    fn of(env: &Env, reach: &RemoteHost) -> Login {
+impl SshLogin {
+    fn of(env: &Env, reach: &RemoteHost) -> SshLogin {
         let program = reach.program.clone().unwrap_or_else(|| b"sparsync".to_vec());
         let words = words_of(&[b"sh", b"-c", SCRIPT.as_bytes(), b"sh", &program]);
         let (ended, output) = match ask(env, &shell::argv_of(&reach.shell, &reach.host, &words)) {
@@ -518,10 +533,10 @@ impl Login {
             Err(error) => (Err(error), String::new()),
         };
         let works = matches!(ended, Ok(ShellExit::Code(code)) if code != SSH_FAILED);
-        Login { works, ended, ..Login::read(&output, clock::now_unix().0) }
+        SshLogin { works, ended, ..SshLogin::read(&output, clock::now_unix().0) }
     }
 
-    fn read(output: &str, now_secs: i64) -> Login {
+    fn read(output: &str, now_secs: i64) -> SshLogin {
         let field = |name: &str| {
             let value = output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
@@ -531,15 +546,15 @@ impl Login {
         });
         let clock = field("clock").and_then(|secs| secs.parse::<i64>().ok());
         let clock_ahead_secs = clock.map(|secs| secs.saturating_sub(now_secs));
-        Login { works: false, ended: Ok(ShellExit::GivenUp), clock_ahead_secs, ours, rsync: field("rsync") }
+        SshLogin { works: false, ended: Ok(ShellExit::GivenUp), clock_ahead_secs, ours, rsync: field("rsync") }
     }
 
-    fn checks(&self, reach: &RemoteHost) -> Vec<Check> {
+    fn checks(&self, reach: &RemoteHost) -> Vec<DoctorCheck> {
         let host = &reach.host;
         let argv = shell::argv_of(&reach.shell, host, &[]);
         let command = String::from_utf8_lossy(&argv.join(&b' ')).into_owned();
         let see = format!("run `{command}` to see the reason");
-        let failed = |why: String| vec![Check::fail("ssh login", why).with_hint(see.clone())];
+        let failed = |why: String| vec![DoctorCheck::fail("ssh login", why).with_hint(see.clone())];
         match &self.ended {
             Err(error) => return failed(format!("cannot start `{command}`: {}", shown_errno(error))),
             Ok(ShellExit::GivenUp | ShellExit::Killed) => {
@@ -550,26 +565,28 @@ impl Login {
         }
         let Some(ahead) = self.clock_ahead_secs else {
             let finding = "works, but runs only a fixed command: the programs there are unknown";
-            return vec![Check::warn("ssh login", finding)];
+            return vec![DoctorCheck::warn("ssh login", finding)];
         };
         let (ours, rsync) = (self.ours.as_deref(), self.rsync.as_deref());
         let program = match (ours, rsync) {
-            (Some(version), _) => Check::ok("program there", format!("sparsync {version}")),
-            (None, Some(rsync)) => Check::warn("program there", format!("{rsync}, no sparsync"))
+            (Some(version), _) => DoctorCheck::ok("program there", format!("sparsync {version}")),
+            (None, Some(rsync)) => DoctorCheck::warn("program there", format!("{rsync}, no sparsync"))
                 .with_hint(format!("`sparsync enroll --install {host}` copies this program there")),
-            (None, None) => Check::fail("program there", "neither sparsync nor rsync found")
+            (None, None) => DoctorCheck::fail("program there", "neither sparsync nor rsync found")
                 .with_hint(format!("`sparsync enroll --install {host}` copies this program there")),
         };
         let clock = match ahead.abs() > CLOCK_DIFFERENCE_MAX_SECS {
-            true => Check::warn("clock there", format!("differs by {} s", ahead.abs())).with_hint("set the clocks"),
-            false => Check::ok("clock there", format!("the same within {CLOCK_DIFFERENCE_MAX_SECS} s")),
+            true => {
+                DoctorCheck::warn("clock there", format!("differs by {} s", ahead.abs())).with_hint("set the clocks")
+            }
+            false => DoctorCheck::ok("clock there", format!("the same within {CLOCK_DIFFERENCE_MAX_SECS} s")),
         };
-        vec![Check::ok("ssh login", "works"), program, clock]
+        vec![DoctorCheck::ok("ssh login", "works"), program, clock]
     }
 }
 
 /// Connects to the server of a host over one protocol. Also returns why that failed.
-fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check, Option<Trouble>) {
+fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (DoctorCheck, Option<Trouble>) {
     let name = if route == Route::Quic { "quic" } else { "tls" };
     let patience = Patience { idle: Some(ANSWER_MAX), stop: env.stop.clone(), ..Patience::default() };
     let dial = via_server::dial(identity, peer, patience, Default::default());
@@ -578,19 +595,19 @@ fn dialled(env: &Env, identity: &Identity, peer: &Peer, route: Route) -> (Check,
             let datagrams =
                 discovered_datagram_bytes(&won.hang_up).map(|bytes| format!(", datagrams of {bytes} bytes"));
             let finding = format!("reached at {}{}", won.address, datagrams.unwrap_or_default());
-            (Check::ok(name, finding), None)
+            (DoctorCheck::ok(name, finding), None)
         }
         Err(why @ Trouble::WrongKey(_)) => {
             let hint =
                 format!("if its key was replaced: sparsync enroll --revoke {0} && sparsync enroll {0}", peer.name);
-            (Check::fail(name, why.to_string()).with_hint(hint), Some(why))
+            (DoctorCheck::fail(name, why.to_string()).with_hint(hint), Some(why))
         }
         Err(why) => {
             let hint = match why {
                 Trouble::Broken(_) => format!("run `sparsync server status {}` to see its last errors", peer.ssh),
                 _ => via_server::advice(peer, &why),
             };
-            (Check::warn(name, why.to_string()).with_hint(hint), Some(why))
+            (DoctorCheck::warn(name, why.to_string()).with_hint(hint), Some(why))
         }
     }
 }
@@ -610,25 +627,27 @@ fn discovered_datagram_bytes(connection: &HangUp) -> Option<u16> {
 
 /// Returns the route that a copy takes, and why. `reached`: the routes by which the server was reached, and why others
 /// failed.
-fn route_check(plan: Result<RoutePlan>, reached: &[Route], failed: Option<String>, ssh_works: bool) -> Check {
+fn route_check(plan: Result<RoutePlan>, reached: &[Route], failed: Option<String>, ssh_works: bool) -> DoctorCheck {
     let failed = failed.unwrap_or_else(|| "no connection to the server".to_owned());
     let by_ssh = |why: &str| match ssh_works {
-        true => Check::ok("route", format!("ssh: {why}")),
-        false => Check::fail("route", format!("none: {why}, and the ssh login does not work")),
+        true => DoctorCheck::ok("route", format!("ssh: {why}")),
+        false => DoctorCheck::fail("route", format!("none: {why}, and the ssh login does not work")),
     };
     match plan {
-        Err(error) => Check::of_error("route", &error),
+        Err(error) => DoctorCheck::of_error("route", &error),
         Ok(RoutePlan::Shell(why)) => by_ssh(why.unwrap_or("the host is not enrolled")),
         Ok(RoutePlan::ShellAfterTrouble(peer)) => by_ssh(&route::earlier_trouble(&peer)),
         Ok(RoutePlan::EphemeralServer) => match ssh_works {
-            true => Check::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic"),
-            false => Check::fail("route", "none: ssh cannot start a server for the run"),
+            true => {
+                DoctorCheck::ok("route", "QUIC to a server that ssh starts for each run: SPARSYNC_TRANSPORT is quic")
+            }
+            false => DoctorCheck::fail("route", "none: ssh cannot start a server for the run"),
         },
         Ok(RoutePlan::Server { kinds, or_shell, .. }) => match kinds.iter().find(|kind| reached.contains(kind)) {
-            Some(Route::Quic) => Check::ok("route", "QUIC: the host is enrolled and its server answers"),
-            Some(Route::Tls) => Check::ok("route", "TLS: the host is enrolled and its server answers"),
+            Some(Route::Quic) => DoctorCheck::ok("route", "QUIC: the host is enrolled and its server answers"),
+            Some(Route::Tls) => DoctorCheck::ok("route", "TLS: the host is enrolled and its server answers"),
             Some(Route::Ssh) | None if or_shell => by_ssh(&failed),
-            Some(Route::Ssh) | None => Check::fail("route", format!("none: {failed}, and ssh is not permitted")),
+            Some(Route::Ssh) | None => DoctorCheck::fail("route", format!("none: {failed}, and ssh is not permitted")),
         },
     }
 }
@@ -647,17 +666,17 @@ struct RemoteGrant {
 }
 
 /// Requests the grants of the host over ssh, and finds that of this machine's key.
-fn own_grant(env: &Env, reach: &RemoteHost, pin: &Pin) -> Check {
+fn own_grant(env: &Env, reach: &RemoteHost, pin: &Pin) -> DoctorCheck {
     let argv = enroll::argv(reach, &ServerAction::Grants { json: true }.words());
     let grants = match ask(env, &argv) {
         Ok((ShellExit::Code(0), text)) => serde_json::from_str::<Vec<RemoteGrant>>(text.trim()),
-        _ => return Check::warn("grant there", "unknown: `sparsync server grants` failed there"),
+        _ => return DoctorCheck::warn("grant there", "unknown: `sparsync server grants` failed there"),
     };
     let Ok(grants) = grants else {
-        return Check::warn("grant there", "unknown: the sparsync there has another version");
+        return DoctorCheck::warn("grant there", "unknown: the sparsync there has another version");
     };
     let Some(own) = grants.into_iter().find(|grant| grant.pin == *pin) else {
-        return Check::warn("grant there", "none for this machine's key")
+        return DoctorCheck::warn("grant there", "none for this machine's key")
             .with_hint(format!("run `sparsync enroll {}`", reach.host));
     };
     let RemoteGrant { name, pin, roots, read_only, expires, allow_setuid, no_munge, owner } = own;
@@ -676,11 +695,12 @@ mod tests {
 
     #[test]
     fn answer_of_a_host_is_read() {
-        let login = Login::read("motd\n\nclock 1000\nsparsync This is sparsync 0.1.0: not rsync itself\nrsync \n", 900);
+        let login =
+            SshLogin::read("motd\n\nclock 1000\nsparsync This is sparsync 0.1.0: not rsync itself\nrsync \n", 900);
         assert_eq!((login.clock_ahead_secs, login.ours.as_deref(), login.rsync), (Some(100), Some("0.1.0"), None));
-        let login = Login::read("clock 1\nsparsync Copyright (C)\nrsync rsync  version 3.5.0\n", 1);
+        let login = SshLogin::read("clock 1\nsparsync Copyright (C)\nrsync rsync  version 3.5.0\n", 1);
         assert_eq!((login.ours, login.rsync.as_deref()), (None, Some("rsync  version 3.5.0")));
-        assert_eq!(Login::read("rsync\n", 1).clock_ahead_secs, None);
+        assert_eq!(SshLogin::read("rsync\n", 1).clock_ahead_secs, None);
     }
 
     #[test]

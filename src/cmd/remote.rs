@@ -177,11 +177,11 @@ impl From<RemoteProgram> for ReachedProgram {
 struct OpenedSession {
     carrier: Carrier,
     prepared: Prepared,
-    opened: Opened,
+    opened: OpenedLink,
 }
 
 /// The link of a session.
-enum Opened {
+enum OpenedLink {
     /// To a sparsync: the handshake is done or was rejected.
     Native(Result<Box<OpenSession>, Refusal>),
     /// To a stock rsync: no handshake was done. A daemon has agreed on the protocol version.
@@ -263,22 +263,22 @@ impl RemoteCopy {
         let (carrier, link, first_words) = match reached {
             ReachedProgram::Native(carrier, link, first_words) => (carrier, link, first_words),
             ReachedProgram::Stock(carrier, link) => {
-                return Ok(OpenedSession { carrier, prepared, opened: Opened::Stock(link, None) });
+                return Ok(OpenedSession { carrier, prepared, opened: OpenedLink::Stock(link, None) });
             }
         };
         let (why, peer) = match (self.open(env, (&carrier, link, first_words), &prepared, early), &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
             (opened, _) => {
-                let opened = Opened::Native(opened.map(Box::new));
+                let opened = OpenedLink::Native(opened.map(Box::new));
                 return Ok(OpenedSession { carrier, prepared, opened });
             }
         };
         let (carrier, opened) = match self.fall_back_to_shell(env, &why, peer)? {
             ReachedProgram::Native(carrier, link, first_words) => {
                 let opened = self.open(env, (&carrier, link, first_words), &prepared, early);
-                (carrier, Opened::Native(opened.map(Box::new)))
+                (carrier, OpenedLink::Native(opened.map(Box::new)))
             }
-            ReachedProgram::Stock(carrier, link) => (carrier, Opened::Stock(link, None)),
+            ReachedProgram::Stock(carrier, link) => (carrier, OpenedLink::Stock(link, None)),
         };
         Ok(OpenedSession { carrier, prepared, opened })
     }
@@ -467,9 +467,9 @@ impl RemoteCopy {
             Ok((prepared, Some(ReachedDaemon { shell, link, program }))) => {
                 let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
                 let opened = match program {
-                    DaemonProgram::Stock(protocol) => Opened::Stock(link, Some(protocol)),
+                    DaemonProgram::Stock(protocol) => OpenedLink::Stock(link, Some(protocol)),
                     DaemonProgram::Native => {
-                        Opened::Native(self.open(env, (&carrier, link, None), &prepared, None).map(Box::new))
+                        OpenedLink::Native(self.open(env, (&carrier, link, None), &prepared, None).map(Box::new))
                     }
                 };
                 self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
@@ -493,7 +493,7 @@ impl RemoteCopy {
         });
         match prepared {
             Ok(prepared) => {
-                let opened = Opened::Batch(Box::new(batch));
+                let opened = OpenedLink::Batch(Box::new(batch));
                 self.converse(env, OpenedSession { carrier: Carrier::Batch, prepared, opened }, None, since)
             }
             Err(error) => fail(env, &error.by(self.role())),
@@ -514,11 +514,11 @@ impl RemoteCopy {
             return fail(env, &error);
         }
         let sent = (!self.far.server_sends).then_some(&self.sources[..]);
-        let is_stock = matches!(opened, Opened::Stock(..));
+        let is_stock = matches!(opened, OpenedLink::Stock(..));
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
         let mut reporter = copy::reporter(env, &self.options, log, self.lists_only(), sent);
-        if !matches!(opened, Opened::Stock(_, Some(_))) {
+        if !matches!(opened, OpenedLink::Stock(_, Some(_))) {
             let line = stock::charset_line(&self.options, self.role());
             line.map(Event::Note).iter().for_each(|line| reporter.report(line));
         }
@@ -530,13 +530,13 @@ impl RemoteCopy {
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, gauge, ..near };
         let first = match opened {
-            Opened::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
-            Opened::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
-            Opened::Stock(link, agreed) => {
+            OpenedLink::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
+            OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
+            OpenedLink::Stock(link, agreed) => {
                 let link = narrowed(link);
                 self.stock(&near).run(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
             }
-            Opened::Batch(batch) => {
+            OpenedLink::Batch(batch) => {
                 let (file, header) = *batch;
                 self.stock(&near).read_batch((file, &header), &mut reporter, &mut tally)
             }
