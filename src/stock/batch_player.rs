@@ -101,7 +101,7 @@ struct RecordedList {
 
 /// What a batch file contains.
 #[derive(Default)]
-struct Contents {
+struct BatchContents {
     lists: Vec<RecordedList>,
     /// By index. A file that was sent again has several.
     items: HashMap<i32, VecDeque<RecordedItem>>,
@@ -124,7 +124,7 @@ pub struct BatchPlayer<'a> {
     options: &'a Options,
     dest: Option<&'a [u8]>,
     file: BatchFile,
-    contents: Contents,
+    contents: BatchContents,
     /// How many items in the order of the file were requested or skipped.
     passed: usize,
     /// The indices that were requested.
@@ -144,7 +144,7 @@ impl<'a> BatchPlayer<'a> {
             options,
             dest,
             file,
-            contents: Contents::default(),
+            contents: BatchContents::default(),
             passed: 0,
             requested: HashSet::new(),
         };

@@ -34,10 +34,10 @@ use std::sync::Arc;
 
 /// What the two directions of a pull share.
 #[derive(Default)]
-struct Shared {
+struct PullShared {
     /// By number of the listing.
     listings: Vec<ListingIndex>,
-    lists: Vec<List>,
+    lists: Vec<ReceivedList>,
     has_all_lists: bool,
     /// For how many lists the sender was informed that nothing more of them is needed.
     ended: usize,
@@ -48,7 +48,7 @@ struct Shared {
     /// The requested files that were not answered, by index. A file can be requested twice.
     requested: HashMap<i32, VecDeque<(FileId, Lane)>>,
     /// Before protocol 30: what was sent and not answered, in order.
-    unanswered: VecDeque<Sent>,
+    unanswered: VecDeque<SentRequest>,
     /// How many of these requests the sender has reported as failed.
     unread: usize,
     /// The requested values of extended attributes, by index: the number of the list, and those in it.
@@ -68,7 +68,7 @@ struct Shared {
 }
 
 /// A list of the sender.
-struct List {
+struct ReceivedList {
     /// The index of its first entry.
     first: i32,
     /// Nothing more of it is needed.
@@ -79,7 +79,7 @@ struct List {
 /// later answer shows that the file will not come. Protocol 29 has items that only ask for that. An older sender always
 /// reports an error here, maybe early: if there are as many as unanswered requests, none of these files will come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SentRequest {
     /// A request for a file.
     Request(i32),
     /// An item that requests nothing.
@@ -100,16 +100,16 @@ struct ListingIndex {
     dirs: (u32, Vec<u32>),
 }
 
-impl Shared {
+impl PullShared {
     /// Notes what is sent, if the order of answers matters.
-    fn note(&mut self, sent: Sent, protocol: u8) {
+    fn note(&mut self, sent: SentRequest, protocol: u8) {
         if protocol < 30 {
             self.unanswered.push_back(sent);
         }
     }
 
     fn requests(&self) -> usize {
-        self.unanswered.iter().filter(|sent| matches!(sent, Sent::Request(_))).count()
+        self.unanswered.iter().filter(|sent| matches!(sent, SentRequest::Request(_))).count()
     }
 
     /// Notes that the sender has reported an error. One about its lists comes before all requests.
@@ -158,7 +158,7 @@ pub struct PullIntake<'a> {
     terms: StockTerms,
     options: &'a Options,
     inbox: &'a ReceiverInbox,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<PullShared>>,
     recorder: Option<Arc<BatchRecorder>>,
     /// Content is only recorded (`--only-write-batch`).
     is_left: bool,
@@ -173,7 +173,7 @@ pub fn directions<'a>(
 ) -> (PullEncoder, PullIntake<'a>) {
     // Older senders do not report their errors.
     let deletes_after = options.delete.when == Some(When::After) && terms.protocol >= 30;
-    let shared = Arc::new(Mutex::new(Shared { deletes_after, ..Shared::default() }));
+    let shared = Arc::new(Mutex::new(PullShared { deletes_after, ..PullShared::default() }));
     let StockTerms { protocol, sums, .. } = terms;
     let encoder = PullEncoder {
         protocol,
@@ -256,7 +256,7 @@ impl PullIntake<'_> {
 const LISTED_AHEAD: i32 = 500;
 
 /// The client of a served push.
-struct ServedClient(Arc<Mutex<Shared>>);
+struct ServedClient(Arc<Mutex<PullShared>>);
 
 impl ListingClient for ServedClient {
     fn has_number(&self, file: FileId) -> bool {
@@ -287,7 +287,7 @@ impl ListingClient for ServedClient {
 }
 
 /// If the sender has reported all unanswered requests as failed, they will not be answered.
-fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
+fn unread(shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()> {
     let mut locked = shared.lock();
     if locked.unread == 0 || locked.requests() > locked.unread {
         return Ok(());
@@ -295,11 +295,11 @@ fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
     locked.unread = 0;
     let mut failed = Vec::new();
     locked.unanswered.retain(|sent| match sent {
-        Sent::Request(index) => {
+        SentRequest::Request(index) => {
             failed.push(*index);
             false
         }
-        Sent::Probe(_) | Sent::End => true,
+        SentRequest::Probe(_) | SentRequest::End => true,
     });
     drop(locked);
     failed.into_iter().try_for_each(|index| unsent(index, shared, handler))
@@ -308,7 +308,7 @@ fn unread(shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
 /// Reports that a requested file will not come. The peer has printed the reason.
 ///
 /// Whether it vanished or could not be read is known only at the end. So deletions after the transfer do not take place.
-fn unsent(index: i32, shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> Result<()> {
+fn unsent(index: i32, shared: &Mutex<PullShared>, handler: &dyn MessageHandler) -> Result<()> {
     let (file, lane) = take_requested(index, shared).map_err(failed)?;
     shared.lock().unsent += 1;
     shared.lock().end_xattr_request(index);
@@ -317,7 +317,7 @@ fn unsent(index: i32, shared: &Mutex<Shared>, handler: &dyn MessageHandler) -> R
     handler.handle(Message::Unsent { file, lane, problem }, 0)
 }
 
-fn take_requested(index: i32, shared: &Mutex<Shared>) -> decode_error::Result<(FileId, Lane)> {
+fn take_requested(index: i32, shared: &Mutex<PullShared>) -> decode_error::Result<(FileId, Lane)> {
     let mut shared = shared.lock();
     let found = shared.requested.get_mut(&index).and_then(VecDeque::pop_front);
     if found.is_some() && shared.requested.get(&index).is_some_and(VecDeque::is_empty) {
@@ -373,7 +373,7 @@ mod tests {
     fn first_requests_are_ended_as_soon_as_all_are_sent() {
         let (options, inbox) = (Options::default(), ReceiverInbox::default());
         let (mut encoder, intake) = directions(terms(), Vec::new(), &options, &inbox);
-        intake.shared.lock().lists.push(List { first: 0, is_done: false });
+        intake.shared.lock().lists.push(ReceivedList { first: 0, is_done: false });
         let mut out = Vec::new();
         encoder.encode(&Message::Done(crate::flist::NO_LISTING), &mut out).unwrap();
         assert_eq!(out.iter().skip(4).count(), 1);
@@ -388,7 +388,7 @@ mod tests {
             let mut shared = intake.shared.lock();
             shared.has_all_lists = is_last;
             let (first, dir) = (shared.lists.len() as i32, shared.listings.len());
-            shared.lists.push(List { first, is_done: false });
+            shared.lists.push(ReceivedList { first, is_done: false });
             shared.listings.push(ListingIndex { first, places: None, list: Some(dir), dirs: (0, Vec::new()) });
             drop(shared);
             let mut out = Vec::new();

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64};
 
 /// What the two directions of a push share.
 #[derive(Default)]
-struct Shared {
+struct PushShared {
     /// The listings that were sent and are still needed, by number.
     listings: HashMap<DirId, SentListing>,
     /// The lists that were sent, in order.
@@ -105,7 +105,7 @@ struct ItemParts {
     xattrs: Option<RequestedXattrs>,
 }
 
-impl Shared {
+impl PushShared {
     /// Returns the entry with an index. `None`: the root, or a directory by the index before its own list.
     fn file(&self, index: i32) -> decode_error::Result<Option<FileId>> {
         let unknown = || violation(format!("unknown index {index}"));
@@ -177,7 +177,7 @@ pub(super) fn directions<'a>(
     wants: Wants,
     (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
-    let shared = Arc::<Mutex<Shared>>::default();
+    let shared = Arc::<Mutex<PushShared>>::default();
     let counts = Arc::<SentCounts>::default();
     let encoder =
         PushEncoder::new(terms, opening, options, wants, (io_error, events), (shared.clone(), counts.clone()))?;

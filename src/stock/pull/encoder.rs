@@ -1,6 +1,6 @@
 //! What a receiver sends to a stock rsync: its requests and reports become items, and it ends lists and phases.
 
-use super::{Sent, Shared};
+use super::{PullShared, SentRequest};
 use crate::apply::stock_basis;
 use crate::error::Result;
 use crate::flist::{Kind, NO_LISTING};
@@ -39,7 +39,7 @@ pub struct PullEncoder {
     pub(super) takes_blocks: bool,
     /// The first request for a file is only about its rest.
     pub(super) appends: bool,
-    pub(super) shared: Arc<Mutex<Shared>>,
+    pub(super) shared: Arc<Mutex<PullShared>>,
     pub(super) indices: NdxEncoder,
     /// What is sent first.
     pub(super) opening: Vec<u8>,
@@ -82,11 +82,11 @@ impl PullEncoder {
     /// phase, so it must be known to be the last.
     fn end_lists(&mut self, out: &mut Vec<u8>) {
         let mut shared = self.shared.lock();
-        let may_end = |shared: &Shared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
+        let may_end = |shared: &PullShared| shared.has_all_lists || shared.lists.len() > shared.ended + 1;
         while may_end(&shared) && shared.lists.get(shared.ended).is_some_and(|list| list.is_done) {
             self.indices.encode(Ndx::Done, out);
             shared.ended += 1;
-            shared.note(Sent::End, self.protocol);
+            shared.note(SentRequest::End, self.protocol);
         }
     }
 
@@ -104,7 +104,11 @@ impl PullEncoder {
     fn item_head(&mut self, file: FileId, mut head: ItemHead, out: &mut Vec<u8>) -> Result<i32> {
         let mut shared = self.shared.lock();
         let index = shared.index(file)?;
-        let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run { Sent::Request } else { Sent::Probe };
+        let sent = if head.flags.has(ItemFlags::TRANSFER) && !self.dry_run {
+            SentRequest::Request
+        } else {
+            SentRequest::Probe
+        };
         shared.note(sent(index), self.protocol);
         let requested = shared.served.as_mut().and_then(|served| served.take_wanted_xattrs(file)).unwrap_or_default();
         if !requested.1.is_empty() {
@@ -146,7 +150,7 @@ impl PullEncoder {
         }
         if self.protocol == 29 {
             let mut shared = self.shared.lock();
-            shared.note(Sent::Probe(index), self.protocol);
+            shared.note(SentRequest::Probe(index), self.protocol);
             let mut flags = ItemFlags::REPORT_TIME;
             if let Some(served) = &mut shared.served {
                 served.expect_return(index);
@@ -207,7 +211,7 @@ impl PullEncoder {
         self.indices.encode(Ndx::Done, out);
         let mut shared = self.shared.lock();
         shared.ended_phases += 1;
-        shared.note(Sent::End, self.protocol);
+        shared.note(SentRequest::End, self.protocol);
     }
 
     /// Appends the ends of all lists, unless they are sent.

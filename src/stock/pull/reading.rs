@@ -3,7 +3,7 @@
 mod items;
 
 use super::lists::{ListSlot, PendingListing, SortedList, entry_of, len_of, number_links};
-use super::{List, ListingIndex, PullIntake, Sent, unsent};
+use super::{ListingIndex, PullIntake, ReceivedList, SentRequest, unsent};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::order::compare_paths;
@@ -145,7 +145,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
                 }
                 Ndx::Entry(index) => self.item(index)?,
                 Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
-                    self.answered(Sent::End)?;
+                    self.answered(SentRequest::End)?;
                     ended += 1;
                 }
                 Ndx::List(_) | Ndx::ListsEnd | Ndx::Done | Ndx::Deletions => {
@@ -350,7 +350,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
     }
 
     /// Handles what the sender has left out before an answer: files that it cannot read.
-    fn answered(&self, answer: Sent) -> decode_error::Result<()> {
+    fn answered(&self, answer: SentRequest) -> decode_error::Result<()> {
         if self.intake.terms.protocol >= 30 {
             return Ok(());
         }
@@ -359,12 +359,12 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
             let sent = shared.unanswered.pop_front();
             match sent {
                 Some(sent) if sent == answer => return Ok(()),
-                Some(Sent::Request(index)) => {
+                Some(SentRequest::Request(index)) => {
                     shared.unread = shared.unread.saturating_sub(1);
                     drop(shared);
                     unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error))?;
                 }
-                Some(Sent::Probe(_) | Sent::End) => {}
+                Some(SentRequest::Probe(_) | SentRequest::End) => {}
                 None => return Err(violation("answer without a request")),
             }
         }
@@ -549,7 +549,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
     /// Counts one more list. Returns its number.
     fn add_list(&self, first: i32, is_done: bool) -> usize {
         let mut shared = self.intake.shared.lock();
-        shared.lists.push(List { first, is_done });
+        shared.lists.push(ReceivedList { first, is_done });
         shared.next_index = self.next_index;
         shared.lists.len() - 1
     }

@@ -1,6 +1,6 @@
 //! What a sender sends to a stock rsync: its listings become file lists, and it returns the items with their content.
 
-use super::{OwnEntry, PendingItem, SentCounts, SentList, SentListing, Shared};
+use super::{OwnEntry, PendingItem, PushShared, SentCounts, SentList, SentListing};
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
@@ -42,7 +42,7 @@ const SCRATCH_MAX_BYTES: usize = 128 << 10;
 pub struct PushEncoder {
     terms: StockTerms,
     framing: Framing,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<PushShared>>,
     io_error: Arc<AtomicI32>,
     /// The errors that the receiver knows of.
     sent_io_error: i32,
@@ -129,7 +129,7 @@ impl PushEncoder {
         options: &Options,
         wants: Wants,
         (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
-        (shared, counts): (Arc<Mutex<Shared>>, Arc<SentCounts>),
+        (shared, counts): (Arc<Mutex<PushShared>>, Arc<SentCounts>),
     ) -> Result<PushEncoder> {
         let list_options = terms.list_options(options);
         Ok(PushEncoder {

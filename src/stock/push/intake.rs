@@ -1,6 +1,6 @@
 //! What a stock rsync returns to a sender: its items become requests, and events to report.
 
-use super::{ItemParts, PendingItem, RequestedXattrs, SentCounts, Shared};
+use super::{ItemParts, PendingItem, PushShared, RequestedXattrs, SentCounts};
 use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind, NO_LISTING};
@@ -39,7 +39,7 @@ pub struct PushIntake<'a> {
     is_server: bool,
     options: &'a Options,
     wants: Wants,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<PushShared>>,
     counts: Arc<SentCounts>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> PushIntake<'a> {
         terms: StockTerms,
         options: &'a Options,
         wants: Wants,
-        (shared, counts): (Arc<Mutex<Shared>>, Arc<SentCounts>),
+        (shared, counts): (Arc<Mutex<PushShared>>, Arc<SentCounts>),
     ) -> PushIntake<'a> {
         PushIntake { terms, is_server: false, options, wants, shared, counts }
     }

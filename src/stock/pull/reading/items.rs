@@ -1,6 +1,6 @@
 //! Reads items: the contents of requested files, and requested values of extended attributes.
 
-use super::super::{Sent, take_requested, unread, unsent};
+use super::super::{SentRequest, take_requested, unread, unsent};
 use super::Reading;
 use crate::digest;
 use crate::fs::sys;
@@ -59,7 +59,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
         }
         let has_content = head.flags.has(ItemFlags::TRANSFER) && (!is_dry || self.intake.is_left);
         if !has_content {
-            self.answered(Sent::Probe(index))?;
+            self.answered(SentRequest::Probe(index))?;
             return match &mut self.intake.shared.lock().served {
                 Some(served) => served.take_returned(index),
                 None if protocol == 29 => Ok(()),
@@ -77,7 +77,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, 
                 None => Err(violation("content that was not requested")),
             };
         }
-        self.answered(Sent::Request(index))?;
+        self.answered(SentRequest::Request(index))?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
         self.controls.lock().begin_file();
         self.pass_on(Message::Begin { file, lane })?;
