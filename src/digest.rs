@@ -78,10 +78,10 @@ impl ContentHasher {
 
 /// Computes a checksum of a whole file incrementally, as rsync sends it.
 #[derive(Clone)]
-pub struct FileDigest(Algorithm);
+pub struct FileDigest(RunningDigest);
 
 #[derive(Clone)]
-enum Algorithm {
+enum RunningDigest {
     Xxh128(Box<XxHash3_128>),
     Xxh3(Box<XxHash3_64>),
     Xxh64(XxHash64),
@@ -95,13 +95,13 @@ impl FileDigest {
     /// Creates a hasher for no bytes, or for a seed that precedes them.
     pub fn new(checksum: Checksum, seed: Option<i32>) -> FileDigest {
         let mut digest = FileDigest(match checksum {
-            Checksum::Xxh128 => Algorithm::Xxh128(Box::new(XxHash3_128::new())),
-            Checksum::Xxh3 => Algorithm::Xxh3(Box::new(XxHash3_64::new())),
-            Checksum::Xxh64 => Algorithm::Xxh64(XxHash64::default()),
-            Checksum::Md5 => Algorithm::Md5(md5::Md5::default()),
-            Checksum::Md4 => Algorithm::Md4(md4::Md4::default()),
-            Checksum::Sha1 => Algorithm::Sha1(sha1::Sha1::default()),
-            Checksum::None => Algorithm::None,
+            Checksum::Xxh128 => RunningDigest::Xxh128(Box::new(XxHash3_128::new())),
+            Checksum::Xxh3 => RunningDigest::Xxh3(Box::new(XxHash3_64::new())),
+            Checksum::Xxh64 => RunningDigest::Xxh64(XxHash64::default()),
+            Checksum::Md5 => RunningDigest::Md5(md5::Md5::default()),
+            Checksum::Md4 => RunningDigest::Md4(md4::Md4::default()),
+            Checksum::Sha1 => RunningDigest::Sha1(sha1::Sha1::default()),
+            Checksum::None => RunningDigest::None,
         });
         if let Some(seed) = seed {
             digest.update(&seed.to_le_bytes());
@@ -112,26 +112,26 @@ impl FileDigest {
     /// Adds the next bytes of the file.
     pub fn update(&mut self, piece: &[u8]) {
         match &mut self.0 {
-            Algorithm::Xxh128(hasher) => hasher.write(piece),
-            Algorithm::Xxh3(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
-            Algorithm::Xxh64(hasher) => std::hash::Hasher::write(hasher, piece),
-            Algorithm::Md5(hasher) => md5::Digest::update(hasher, piece),
-            Algorithm::Md4(hasher) => md5::Digest::update(hasher, piece),
-            Algorithm::Sha1(hasher) => md5::Digest::update(hasher, piece),
-            Algorithm::None => {}
+            RunningDigest::Xxh128(hasher) => hasher.write(piece),
+            RunningDigest::Xxh3(hasher) => std::hash::Hasher::write(&mut **hasher, piece),
+            RunningDigest::Xxh64(hasher) => std::hash::Hasher::write(hasher, piece),
+            RunningDigest::Md5(hasher) => md5::Digest::update(hasher, piece),
+            RunningDigest::Md4(hasher) => md5::Digest::update(hasher, piece),
+            RunningDigest::Sha1(hasher) => md5::Digest::update(hasher, piece),
+            RunningDigest::None => {}
         }
     }
 
     /// Returns the bytes on the wire.
     pub fn finish(self) -> Vec<u8> {
         match self.0 {
-            Algorithm::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
-            Algorithm::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher).to_le_bytes().to_vec(),
-            Algorithm::Xxh64(hasher) => std::hash::Hasher::finish(&hasher).to_le_bytes().to_vec(),
-            Algorithm::Md5(hasher) => md5::Digest::finalize(hasher).to_vec(),
-            Algorithm::Md4(hasher) => md5::Digest::finalize(hasher).to_vec(),
-            Algorithm::Sha1(hasher) => md5::Digest::finalize(hasher).to_vec(),
-            Algorithm::None => vec![0],
+            RunningDigest::Xxh128(hasher) => hasher.finish_128().to_le_bytes().to_vec(),
+            RunningDigest::Xxh3(hasher) => std::hash::Hasher::finish(&*hasher).to_le_bytes().to_vec(),
+            RunningDigest::Xxh64(hasher) => std::hash::Hasher::finish(&hasher).to_le_bytes().to_vec(),
+            RunningDigest::Md5(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            RunningDigest::Md4(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            RunningDigest::Sha1(hasher) => md5::Digest::finalize(hasher).to_vec(),
+            RunningDigest::None => vec![0],
         }
     }
 }

@@ -41,14 +41,14 @@ pub struct Ready {
 pub struct Digesting<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     basis: Option<BorrowedFd<'env>>,
-    how: How<'scope>,
+    how: DigestMode<'scope>,
     /// A thread may be started after [`LONG_BYTES`].
     may_share: bool,
     given_bytes: u64,
     spare: Vec<Vec<u8>>,
 }
 
-enum How<'scope> {
+enum DigestMode<'scope> {
     Inline(ContentHasher, VecDeque<io::Result<Ready>>),
     Beside(Beside<'scope>),
 }
@@ -64,13 +64,14 @@ struct Beside<'scope> {
 impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts without a thread. `may_share`: there is a processor for a second thread.
     pub fn new(scope: &'scope Scope<'scope, 'env>, by: By, basis: Option<BorrowedFd<'env>>, may_share: bool) -> Self {
-        let how = How::Inline(ContentHasher::new(by), VecDeque::new());
+        let how = DigestMode::Inline(ContentHasher::new(by), VecDeque::new());
         Digesting { scope, basis, how, may_share, given_bytes: 0, spare: Vec::new() }
     }
 
     /// Returns the best length for the next range when this many bytes are left.
     pub fn good_len(&self, left_bytes: u64) -> usize {
-        left_bytes.min(if matches!(self.how, How::Inline(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES }) as usize
+        left_bytes.min(if matches!(self.how, DigestMode::Inline(..)) { PIECE_BYTES } else { SHARED_PIECE_BYTES })
+            as usize
     }
 
     /// Adds the next piece. If [`Digesting::is_full`], take one first.
@@ -84,8 +85,8 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
         }
         let buffer = self.spare.pop().unwrap_or_default();
         match &mut self.how {
-            How::Inline(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
-            How::Beside(beside) => {
+            DigestMode::Inline(hasher, ready) => ready.push_back(prepare(hasher, self.basis, next, buffer)),
+            DigestMode::Beside(beside) => {
                 beside.ahead += 1;
                 // The thread hangs up only after a panic, which `take` reports.
                 let _ = beside.tasks.send((next, buffer));
@@ -96,17 +97,17 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Returns whether a piece must be taken before the next one is given.
     pub fn is_full(&self) -> bool {
         match &self.how {
-            How::Inline(_, ready) => !ready.is_empty(),
-            How::Beside(beside) => beside.ahead >= AHEAD_MAX,
+            DigestMode::Inline(_, ready) => !ready.is_empty(),
+            DigestMode::Beside(beside) => beside.ahead >= AHEAD_MAX,
         }
     }
 
     /// Returns the next piece to write, or `None` if all were taken. An error: the basis is shorter than expected.
     pub fn take(&mut self) -> Option<io::Result<Ready>> {
         match &mut self.how {
-            How::Inline(_, ready) => ready.pop_front(),
-            How::Beside(beside) if beside.ahead == 0 => None,
-            How::Beside(beside) => {
+            DigestMode::Inline(_, ready) => ready.pop_front(),
+            DigestMode::Beside(beside) if beside.ahead == 0 => None,
+            DigestMode::Beside(beside) => {
                 beside.ahead -= 1;
                 Some(beside.ready.recv().unwrap_or_else(|_| Err(io::Error::other("a thread has crashed"))))
             }
@@ -123,8 +124,8 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Returns the digest of everything that was given.
     pub fn finish(self) -> [u8; CONTENT_LEN_BYTES] {
         match self.how {
-            How::Inline(hasher, _) => hasher.finish(),
-            How::Beside(Beside { tasks, thread, .. }) => {
+            DigestMode::Inline(hasher, _) => hasher.finish(),
+            DigestMode::Beside(Beside { tasks, thread, .. }) => {
                 drop(tasks);
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).finish()
             }
@@ -134,7 +135,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
     /// Starts a thread for the following pieces, if that is possible.
     fn share(&mut self) {
         self.may_share = false;
-        let How::Inline(hasher, ready) = &self.how else { return };
+        let DigestMode::Inline(hasher, ready) = &self.how else { return };
         debug_assert!(ready.is_empty(), "what is there goes first");
         let (mut hasher, basis) = (hasher.clone(), self.basis);
         let (tasks, given) = channel::<(NextPiece, Vec<u8>)>();
@@ -148,7 +149,7 @@ impl<'scope, 'env> Digesting<'scope, 'env> {
             hasher
         };
         if let Ok(thread) = Builder::new().name("digest".into()).spawn_scoped(self.scope, work) {
-            self.how = How::Beside(Beside { tasks, ready, thread, ahead: 0 });
+            self.how = DigestMode::Beside(Beside { tasks, ready, thread, ahead: 0 });
         }
     }
 }
@@ -216,7 +217,7 @@ mod tests {
                 }
                 while take(&mut digesting) {}
                 assert!(taken == bytes[..len]);
-                assert_eq!(matches!(digesting.how, How::Beside(_)), shared, "{len} bytes, {may_share}");
+                assert_eq!(matches!(digesting.how, DigestMode::Beside(_)), shared, "{len} bytes, {may_share}");
                 assert_eq!(digesting.finish(), content(&bytes[..len]));
             });
         }

@@ -279,7 +279,7 @@ fn insert(set: &mut ByteSet, byte: u8) {
 
 /// A part of a pattern.
 #[derive(Clone, Copy, Debug)]
-enum Token {
+enum PatternPart {
     Byte(u8),
     /// `?`
     Any,
@@ -291,14 +291,14 @@ enum Token {
     Class(ByteSet),
 }
 
-impl Token {
+impl PatternPart {
     /// Returns whether the token matches this byte; `false` for stars.
     fn takes(self, byte: u8) -> bool {
         match self {
-            Token::Byte(b) => b == byte,
-            Token::Any => byte != b'/',
-            Token::Class(set) => byte != b'/' && holds(&set, byte),
-            Token::Star | Token::Stars => false,
+            PatternPart::Byte(b) => b == byte,
+            PatternPart::Any => byte != b'/',
+            PatternPart::Class(set) => byte != b'/' && holds(&set, byte),
+            PatternPart::Star | PatternPart::Stars => false,
         }
     }
 }
@@ -327,28 +327,28 @@ impl Glob<'_> {
         let (mut at, mut has_double, mut is_branching) = (0, false, false);
         while at < text.len() {
             let (token, next) = glob.token(at)?;
-            has_double |= matches!(token, Token::Stars);
-            is_branching |= has_double && matches!(token, Token::Star);
+            has_double |= matches!(token, PatternPart::Stars);
+            is_branching |= has_double && matches!(token, PatternPart::Star);
             at = next;
         }
         Some(is_branching)
     }
 
     /// Returns the token at this position, and the position of the next one. `None` at the end, or if it is malformed.
-    fn token(&self, at: usize) -> Option<(Token, usize)> {
+    fn token(&self, at: usize) -> Option<(PatternPart, usize)> {
         let rest = self.text.get(at..)?;
         Some(match *rest.first()? {
             b'*' => match rest.iter().take_while(|&&b| b == b'*').count() {
-                1 => (Token::Star, at + 1),
-                run => (Token::Stars, at + run),
+                1 => (PatternPart::Star, at + 1),
+                run => (PatternPart::Stars, at + run),
             },
-            b'?' => (Token::Any, at + 1),
+            b'?' => (PatternPart::Any, at + 1),
             b'[' => {
                 let mut next = at + 1;
-                (Token::Class(parse_class(self.text, &mut next)?), next)
+                (PatternPart::Class(parse_class(self.text, &mut next)?), next)
             }
-            b'\\' => (Token::Byte(*rest.get(1)?), at + 2),
-            byte => (Token::Byte(byte), at + 1),
+            b'\\' => (PatternPart::Byte(*rest.get(1)?), at + 2),
+            byte => (PatternPart::Byte(byte), at + 1),
         })
     }
 
@@ -364,8 +364,8 @@ impl Glob<'_> {
         let first = self.token(0);
         // A leading `**/` also matches at the root.
         let skip = match first {
-            Some((Token::Stars, second)) => match self.token(second) {
-                Some((Token::Byte(b'/'), third)) => Some(third),
+            Some((PatternPart::Stars, second)) => match self.token(second) {
+                Some((PatternPart::Byte(b'/'), third)) => Some(third),
                 _ => None,
             },
             _ => None,
@@ -378,7 +378,7 @@ impl Glob<'_> {
         if self.branching || slash {
             return self.follow(0, text, slash, true);
         }
-        if matches!(first, Some((Token::Stars, _))) {
+        if matches!(first, Some((PatternPart::Stars, _))) {
             return self.walk(0, text);
         }
         let starts = text.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
@@ -394,12 +394,12 @@ impl Glob<'_> {
         let mut stars: Option<(usize, usize)> = None;
         loop {
             match self.token(token_at) {
-                Some((Token::Star, next)) => {
+                Some((PatternPart::Star, next)) => {
                     token_at = next;
                     star = Some((token_at, text_at));
                     continue;
                 }
-                Some((Token::Stars, next)) => {
+                Some((PatternPart::Stars, next)) => {
                     token_at = next;
                     if token_at == self.text.len() {
                         return true;
@@ -436,8 +436,10 @@ impl Glob<'_> {
     /// Returns the first position from `at` on where the token after a `**` can match; `None` if there is none.
     fn next_start(&self, resume: usize, text: &[u8], at: usize) -> Option<usize> {
         match self.token(resume)?.0 {
-            Token::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?),
-            Token::Any | Token::Class(_) | Token::Star | Token::Stars => (at <= text.len()).then_some(at),
+            PatternPart::Byte(wanted) => Some(at + text.get(at..)?.iter().position(|b| *b == wanted)?),
+            PatternPart::Any | PatternPart::Class(_) | PatternPart::Star | PatternPart::Stars => {
+                (at <= text.len()).then_some(at)
+            }
         }
     }
 
@@ -459,8 +461,8 @@ impl Glob<'_> {
                     let state = word * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
                     match self.token(state) {
-                        Some((Token::Stars, _)) => self.add(next, state),
-                        Some((Token::Star, _)) if byte != b'/' => self.add(next, state),
+                        Some((PatternPart::Stars, _)) => self.add(next, state),
+                        Some((PatternPart::Star, _)) if byte != b'/' => self.add(next, state),
                         Some((token, after)) if token.takes(byte) => self.add(next, after),
                         Some(_) | None => continue,
                     }
@@ -486,8 +488,8 @@ impl Glob<'_> {
         loop {
             states[state / 64] |= 1 << (state % 64);
             match self.token(state) {
-                Some((Token::Star | Token::Stars, next)) => state = next,
-                Some((Token::Byte(_) | Token::Any | Token::Class(_), _)) | None => return,
+                Some((PatternPart::Star | PatternPart::Stars, next)) => state = next,
+                Some((PatternPart::Byte(_) | PatternPart::Any | PatternPart::Class(_), _)) | None => return,
             }
         }
     }

@@ -168,13 +168,13 @@ fn parent_and_name(path: &[u8]) -> io::Result<(&[u8], &[u8])> {
 const TO_SEARCH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The call to count, and the flags and mode for opening the last element of a path.
-type How = (Call, OFlags, Mode);
+type OpenMode = (Call, OFlags, Mode);
 
-fn open_from_cwd(path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
+fn open_from_cwd(path: &[u8], how: OpenMode, owners: LinkOwners) -> io::Result<OwnedFd> {
     open_trusted(fs::CWD, path, how, owners)
 }
 
-fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) -> io::Result<OwnedFd> {
+fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: OpenMode, owners: LinkOwners) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     let user = sys::ids().0;
     let opened = match sandbox::of_process().filter(|reach| !reach.is_everything()) {
@@ -189,7 +189,7 @@ fn open_trusted(dir: BorrowedFd<'_>, path: &[u8], how: How, owners: LinkOwners) 
     if sandbox::hides(opened.as_fd(), b".", true) { Err(Errno::NOENT.into()) } else { Ok(opened) }
 }
 
-fn open_in_reach(reach: &Sandbox, dir: BorrowedFd<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+fn open_in_reach(reach: &Sandbox, dir: BorrowedFd<'_>, path: &[u8], how: OpenMode, user: u32) -> io::Result<OwnedFd> {
     reach.open_with(dir, path, &|root, rest| open_below(WalkStart { dir: root, is_floor: true }, rest, how, user))
 }
 
@@ -206,7 +206,7 @@ struct WalkStart<'a> {
     is_floor: bool,
 }
 
-fn open_below(start: WalkStart<'_>, path: &[u8], how: How, user: u32) -> io::Result<OwnedFd> {
+fn open_below(start: WalkStart<'_>, path: &[u8], how: OpenMode, user: u32) -> io::Result<OwnedFd> {
     let (call, flags, mode) = how;
     let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     if start.is_floor {
@@ -226,7 +226,7 @@ fn open_below(start: WalkStart<'_>, path: &[u8], how: How, user: u32) -> io::Res
 }
 
 /// Walks a path element by element, without `openat2`.
-fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): How, user: u32) -> io::Result<OwnedFd> {
+fn walk(start: WalkStart<'_>, path: &[u8], (call, flags, mode): OpenMode, user: u32) -> io::Result<OwnedFd> {
     if path.is_empty() {
         return Err(Errno::NOENT.into());
     }
@@ -361,7 +361,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    const READ: How = (Call::Open, OFlags::RDONLY, Mode::empty());
+    const READ: OpenMode = (Call::Open, OFlags::RDONLY, Mode::empty());
     /// A user who owns no links.
     const STRANGER: u32 = 4242;
 

@@ -34,11 +34,11 @@ pub struct Format {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Text(Vec<u8>),
-    Escape { field: Field, width: usize, left: bool, human: u8 },
+    Escape { field: FormatField, width: usize, left: bool, human: u8 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum FormatField {
     Moved,
     Permissions,
     SumBytes,
@@ -58,26 +58,26 @@ enum Field {
     Percent,
 }
 
-impl Field {
-    fn of_letter(letter: u8) -> Option<Field> {
+impl FormatField {
+    fn of_letter(letter: u8) -> Option<FormatField> {
         Some(match letter {
-            b'b' => Field::Moved,
-            b'B' => Field::Permissions,
-            b'c' => Field::SumBytes,
-            b'C' => Field::Digest,
-            b'f' => Field::SenderPath,
-            b'G' => Field::Group,
-            b'i' => Field::Itemize,
-            b'l' => Field::Len,
-            b'L' => Field::Link,
-            b'm' => Field::Module,
-            b'M' => Field::Mtime,
-            b'n' => Field::Name,
-            b'o' => Field::Operation,
-            b'p' => Field::Pid,
-            b't' => Field::Now,
-            b'U' => Field::Owner,
-            b'%' => Field::Percent,
+            b'b' => FormatField::Moved,
+            b'B' => FormatField::Permissions,
+            b'c' => FormatField::SumBytes,
+            b'C' => FormatField::Digest,
+            b'f' => FormatField::SenderPath,
+            b'G' => FormatField::Group,
+            b'i' => FormatField::Itemize,
+            b'l' => FormatField::Len,
+            b'L' => FormatField::Link,
+            b'm' => FormatField::Module,
+            b'M' => FormatField::Mtime,
+            b'n' => FormatField::Name,
+            b'o' => FormatField::Operation,
+            b'p' => FormatField::Pid,
+            b't' => FormatField::Now,
+            b'U' => FormatField::Owner,
+            b'%' => FormatField::Percent,
             _ => return None,
         })
     }
@@ -170,7 +170,7 @@ impl Format {
         while let Some(&byte) = rest.first() {
             let escape = (byte == b'%').then(|| parse_escape(rest)).flatten();
             let value = escape.as_ref().and_then(|escape| constant(escape.letter));
-            let field = escape.as_ref().and_then(|escape| Field::of_letter(escape.letter));
+            let field = escape.as_ref().and_then(|escape| FormatField::of_letter(escape.letter));
             match (escape, value, field) {
                 (Some(Escape { width, left, len, .. }), Some(value), _) => {
                     let start = plain.len();
@@ -199,32 +199,32 @@ impl Format {
 
     /// Returns whether it needs values known only after the transfer of an entry: `%b`, `%c` or `%C`.
     pub fn needs_after_transfer(&self) -> bool {
-        self.has(|field| matches!(field, Field::Moved | Field::SumBytes | Field::Digest))
+        self.has(|field| matches!(field, FormatField::Moved | FormatField::SumBytes | FormatField::Digest))
     }
 
     /// Returns whether it has `%i`.
     pub fn has_itemize(&self) -> bool {
-        self.has(|field| field == Field::Itemize)
+        self.has(|field| field == FormatField::Itemize)
     }
 
     /// Returns whether it has `%o`.
     pub fn has_operation(&self) -> bool {
-        self.has(|field| field == Field::Operation)
+        self.has(|field| field == FormatField::Operation)
     }
 
     /// Returns whether it has `%f`, `%U` or `%G`.
     pub fn has_sender_fields(&self) -> bool {
-        self.has(|field| matches!(field, Field::SenderPath | Field::Owner | Field::Group))
+        self.has(|field| matches!(field, FormatField::SenderPath | FormatField::Owner | FormatField::Group))
     }
 
     /// Returns whether it has `%C`.
     pub fn has_digest(&self) -> bool {
-        self.has(|field| field == Field::Digest)
+        self.has(|field| field == FormatField::Digest)
     }
 
     /// Returns whether its lines show that an entry was removed: `%i` or `%o`.
     pub fn has_deletion(&self) -> bool {
-        self.has(|field| matches!(field, Field::Itemize | Field::Operation))
+        self.has(|field| matches!(field, FormatField::Itemize | FormatField::Operation))
     }
 
     /// Returns whether it formats nothing.
@@ -232,7 +232,7 @@ impl Format {
         self.segments.is_empty()
     }
 
-    fn has(&self, test: impl Fn(Field) -> bool) -> bool {
+    fn has(&self, test: impl Fn(FormatField) -> bool) -> bool {
         self.segments.iter().any(|segment| match segment {
             Segment::Text(_) => false,
             Segment::Escape { field, .. } => test(*field),
@@ -308,7 +308,7 @@ fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
 /// Appends a value. Returns the offset in the value at which padding applies; `None` for no padding.
 fn put_field(
     out: &mut Vec<u8>,
-    field: Field,
+    field: FormatField,
     human: u8,
     width: usize,
     shown: &Shown<'_>,
@@ -321,15 +321,15 @@ fn put_field(
     };
     let count = |out: &mut Vec<u8>, value: u64| put_int(out, i64::try_from(value).unwrap_or(i64::MAX), human);
     match field {
-        Field::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
-        Field::Len => count(out, item.map_or(0, |i| i.len_bytes)),
+        FormatField::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
+        FormatField::Len => count(out, item.map_or(0, |i| i.len_bytes)),
         // For a whole file the receiver answers with an empty checksum table: sixteen bytes. Only the sender counts.
-        Field::SumBytes => {
+        FormatField::SumBytes => {
             let transferred = item.filter(|item| constants.sends && item.transfer && !constants.dry_run);
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
-        Field::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
-        Field::Digest => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
+        FormatField::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
+        FormatField::Digest => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
             Some(digest) => {
                 for byte in digest {
                     _ = write!(out, "{byte:02x}");
@@ -347,18 +347,18 @@ fn put_field(
                 }
             }
         },
-        Field::SenderPath => {
+        FormatField::SenderPath => {
             let path = match shown.what {
                 What::Item(item) => &item.sender_path,
                 What::Deleted { name, .. } => name,
             };
             out.extend(path::join(&constants.dest_dir, path));
         }
-        Field::Owner => {
+        FormatField::Owner => {
             let uid = item.filter(|_| constants.keeps_owner).map_or(0, |i| i.uid);
             _ = write!(out, "{uid}");
         }
-        Field::Group => {
+        FormatField::Group => {
             let gid = item.map_or(0, |i| i.gid);
             if constants.keeps_group && gid != NO_ID {
                 _ = write!(out, "{gid}");
@@ -366,8 +366,8 @@ fn put_field(
                 out.extend_from_slice(b"DEFAULT");
             }
         }
-        Field::Itemize => out.extend_from_slice(&shown.columns()),
-        Field::Link => {
+        FormatField::Itemize => out.extend_from_slice(&shown.columns()),
+        FormatField::Link => {
             let (arrow, value): (&[u8], &[u8]) = item.map_or((b"", b""), link_of);
             if width > 0 && arrow.is_empty() {
                 out.extend_from_slice(b"    ");
@@ -377,23 +377,23 @@ fn put_field(
             return (width > 0).then_some(4);
         }
         // Only a daemon has a module; see [`Format::of_module`].
-        Field::Module => {}
-        Field::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
-        Field::Name => match shown.what {
+        FormatField::Module => {}
+        FormatField::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
+        FormatField::Name => match shown.what {
             What::Item(item) => {
                 out.extend_from_slice(constants.slash_before(&item.name));
                 put_name(out, &item.name, item.kind);
             }
             What::Deleted { name, kind } => put_name(out, name, kind),
         },
-        Field::Operation => out.extend_from_slice(match (item, constants.sends) {
+        FormatField::Operation => out.extend_from_slice(match (item, constants.sends) {
             (None, _) => b"del.",
             (Some(_), true) => b"send",
             (Some(_), false) => b"recv",
         }),
-        Field::Pid => _ = write!(out, "{}", constants.pid),
-        Field::Now => times.put(out, shown.now_secs, b' '),
-        Field::Percent => out.push(b'%'),
+        FormatField::Pid => _ = write!(out, "{}", constants.pid),
+        FormatField::Now => times.put(out, shown.now_secs, b' '),
+        FormatField::Percent => out.push(b'%'),
     }
     Some(0)
 }

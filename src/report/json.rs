@@ -44,7 +44,7 @@ pub enum Line<'a> {
 
 /// A path or another byte string.
 #[derive(Serialize)]
-struct Text<'a> {
+struct JsonText<'a> {
     /// The path; bytes that are not UTF-8 are replaced by U+FFFD.
     path: Cow<'a, str>,
     /// All bytes in base64, if some are not UTF-8.
@@ -52,11 +52,11 @@ struct Text<'a> {
     path_base64: Option<String>,
 }
 
-impl<'a> Text<'a> {
-    fn new(bytes: &'a [u8]) -> Text<'a> {
+impl<'a> JsonText<'a> {
+    fn new(bytes: &'a [u8]) -> JsonText<'a> {
         match std::str::from_utf8(bytes) {
-            Ok(path) => Text { path: path.into(), path_base64: None },
-            Err(_) => Text { path: String::from_utf8_lossy(bytes), path_base64: Some(STANDARD.encode(bytes)) },
+            Ok(path) => JsonText { path: path.into(), path_base64: None },
+            Err(_) => JsonText { path: String::from_utf8_lossy(bytes), path_base64: Some(STANDARD.encode(bytes)) },
         }
     }
 }
@@ -65,7 +65,7 @@ impl<'a> Text<'a> {
 #[derive(Serialize)]
 pub struct DeleteLine<'a> {
     #[serde(flatten)]
-    path: Text<'a>,
+    path: JsonText<'a>,
     kind: &'static str,
     itemize: String,
 }
@@ -84,7 +84,7 @@ pub struct ProblemLine<'a> {
     message: Cow<'a, str>,
     /// The path that the message names.
     #[serde(flatten)]
-    path: Option<Text<'a>>,
+    path: Option<JsonText<'a>>,
     /// The number of the system's error.
     #[serde(skip_serializing_if = "Option::is_none")]
     errno: Option<i32>,
@@ -95,7 +95,7 @@ pub struct ProblemLine<'a> {
 pub struct ProgressLine<'a> {
     /// The file; absent under `--info=progress2`, which counts the run.
     #[serde(flatten)]
-    path: Option<Text<'a>>,
+    path: Option<JsonText<'a>>,
     done_bytes: u64,
     /// The length of the file, or of all files found so far.
     total_bytes: u64,
@@ -197,7 +197,7 @@ pub fn event(event: &Event) -> Option<Line<'_>> {
     match event {
         Event::Deleted { name, kind, mode: _ } => {
             let itemize = String::from_utf8_lossy(DELETING).into_owned();
-            Some(Line::Delete(DeleteLine { path: Text::new(name), kind: kind_name(*kind), itemize }))
+            Some(Line::Delete(DeleteLine { path: JsonText::new(name), kind: kind_name(*kind), itemize }))
         }
         Event::Note(line) => Some(note(line)),
         // A peer has printed the text of an empty one.
@@ -237,7 +237,7 @@ impl Parts {
                 out.extend_from_slice(&self.outcome);
                 if let Some(name) = &item.linked_to {
                     out.extend_from_slice(b",\"linked_to\":");
-                    put_value(out, Text::new(name));
+                    put_value(out, JsonText::new(name));
                 }
                 out.push(b'}');
             }
@@ -263,7 +263,7 @@ impl Parts {
             out.extend_from_slice(&item.name);
             out.push(b'"');
         } else {
-            let Text { path, path_base64 } = Text::new(&item.name);
+            let JsonText { path, path_base64 } = JsonText::new(&item.name);
             put_value(out, path);
             if let Some(bytes) = path_base64 {
                 put_words(out, [",\"path_base64\":\"", &bytes, "\""]);
@@ -277,7 +277,7 @@ impl Parts {
         put_value(out, item.mtime.nanos);
         if let Some(target) = &item.target {
             out.extend_from_slice(b",\"target\":");
-            put_value(out, Text::new(target));
+            put_value(out, JsonText::new(target));
         }
     }
 
@@ -335,13 +335,13 @@ pub fn problem(line: &[u8], weight: Weight) -> Line<'_> {
     let number = line.strip_suffix(b")").and_then(|line| line.rsplit(|&b| b == b'(').next());
     let errno = number.and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
     let message = String::from_utf8_lossy(line);
-    Line::Problem(Box::new(ProblemLine { severity, message, path: path.map(Text::new), errno }))
+    Line::Problem(Box::new(ProblemLine { severity, message, path: path.map(JsonText::new), errno }))
 }
 
 /// Returns the line of a transfer's progress. `name`: the file, or `None` for the whole run.
 pub fn progress(name: Option<&[u8]>, (done_bytes, total_bytes): (u64, u64), checked: u64, list: ListTotal) -> Line<'_> {
     Line::Progress(ProgressLine {
-        path: name.map(Text::new),
+        path: name.map(JsonText::new),
         done_bytes,
         total_bytes,
         entries_checked: checked,

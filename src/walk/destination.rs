@@ -28,7 +28,7 @@ use std::os::fd::AsFd;
 
 /// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
 /// equal, if they were compared.
-type Look = io::Result<Option<(Stat, Option<bool>)>>;
+type ExaminedDest = io::Result<Option<(Stat, Option<bool>)>>;
 
 /// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
 const RESUMED_BYTES: u64 = 1 << 20;
@@ -469,7 +469,7 @@ impl DestWalk<'_> {
         (source, dest): (&DirList, &DirList),
         pairs: &[(u32, u32)],
         implied: &HashSet<u32>,
-    ) -> Vec<Look> {
+    ) -> Vec<ExaminedDest> {
         let compares = self.policy.check.mode == CheckMode::Digest;
         let look = |&(source_at, dest_at): &(u32, u32)| {
             let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// The slots of a server.
 pub struct Room {
     limits: Limits,
-    counts: Mutex<Counts>,
+    counts: Mutex<AdmissionCounts>,
 }
 
-struct Counts {
+struct AdmissionCounts {
     sessions: usize,
     /// Sessions by key.
     of_key: HashMap<Pin, usize>,
@@ -57,7 +57,7 @@ pub enum Admission {
 impl Room {
     /// Creates an empty room.
     pub fn new(limits: &Limits) -> Arc<Room> {
-        let counts = Counts {
+        let counts = AdmissionCounts {
             sessions: 0,
             of_key: HashMap::new(),
             half_open: 0,
@@ -171,7 +171,7 @@ impl Slot {
     }
 }
 
-impl Counts {
+impl AdmissionCounts {
     /// Frees the slot of a handshake; returns whether it still had one.
     fn end_handshake(&mut self, held: Held) -> bool {
         if let Held::Waiting(number) = held {

@@ -252,7 +252,7 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
     let mut worst = None;
     while field.runs > 0 {
         let next = wait(reports.recv(), || dial.patience.check(Duration::ZERO));
-        let Ok(Some(Report { way: (kind, address), turn, came })) = next else {
+        let Ok(Some(AttemptReport { way: (kind, address), turn, came })) = next else {
             return Err(Trouble::Stopped);
         };
         let current_turn = field.speaker.as_ref().map(|speaker| speaker.turn);
@@ -298,7 +298,7 @@ struct Race {
     words: FirstBytes,
     /// The right to begin a session, and whether this race has it.
     permit: (SessionPermit, bool),
-    report: UnboundedSender<Report>,
+    report: UnboundedSender<AttemptReport>,
     tasks: DialAttempts,
     /// The number of attempts that have not reported.
     runs: usize,
@@ -321,7 +321,7 @@ struct Speaker {
 type DialRoute = (NetTransport, SocketAddr);
 
 /// The result of an attempt, or of its first bytes.
-struct Report {
+struct AttemptReport {
     way: DialRoute,
     /// The turn of an attempt that has sent the first bytes.
     turn: Option<usize>,
@@ -356,7 +356,7 @@ impl Race {
             let tried = tokio::time::timeout(left, attempt).await;
             let came = tried.unwrap_or_else(|_| Err(Trouble::Silent(limit)));
             // Without a receiver, another attempt was faster.
-            let _ = report.send(Report { way, turn, came });
+            let _ = report.send(AttemptReport { way, turn, came });
         });
         self.tasks.0.push(task.abort_handle());
         self.runs += 1;
@@ -400,7 +400,7 @@ impl Race {
         let watch = self.engine.spawn(async move {
             tokio::time::sleep(patience).await;
             // Without a receiver, another attempt was faster.
-            let _ = report.send(Report { way, turn: Some(turn), came: Ok(DialStep::Late) });
+            let _ = report.send(AttemptReport { way, turn: Some(turn), came: Ok(DialStep::Late) });
         });
         self.tasks.0.push(watch.abort_handle());
         self.speaker = Some(Speaker { turn, task, is_late: false });

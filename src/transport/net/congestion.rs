@@ -106,7 +106,7 @@ pub struct CongestionControl {
     out_bytes: u64,
     /// Until `acked_bytes` reaches this value, samples are application-limited and cannot lower the rate.
     idle_until_bytes: u64,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentDatagrams>,
     /// When the newest datagram of the current acknowledgements was sent.
     newest: Option<Duration>,
     round: Round,
@@ -120,12 +120,12 @@ pub struct CongestionControl {
     base: Option<Duration>,
     growth: Growth,
     pause: Option<Pause>,
-    bound: Option<Bound>,
+    bound: Option<WindowBound>,
 }
 
 /// The datagrams sent at one moment, and what had been acknowledged by then.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+struct SentDatagrams {
     at: Duration,
     acked_bytes: u64,
     acked_at: Duration,
@@ -213,7 +213,7 @@ impl RateStep {
 
 /// The bound of the window after losses.
 #[derive(Debug, Clone, Copy)]
-struct Bound {
+struct WindowBound {
     bytes: f64,
     /// By how much it grows next.
     step: f64,
@@ -285,7 +285,7 @@ impl CongestionControl {
         if self.sent.len() == SENT_MAX {
             self.sent.pop_front();
         }
-        self.sent.push_back(Sent {
+        self.sent.push_back(SentDatagrams {
             at: now,
             acked_bytes: self.acked_bytes,
             acked_at: self.acked_at,
@@ -333,7 +333,7 @@ impl CongestionControl {
         }
     }
 
-    fn measure(&mut self, now: Duration, sent: &Sent) {
+    fn measure(&mut self, now: Duration, sent: &SentDatagrams) {
         let time = now.saturating_sub(sent.at);
         self.base = shorter(self.base, time);
         self.round.shortest = shorter(self.round.shortest, time);
@@ -517,7 +517,7 @@ impl CongestionControl {
             self.rate_before = self.rate_before.min(rate);
         }
         let bytes = brought.clamp(CUT_MAX * before, CUT_MIN * before).max(self.path_bytes());
-        self.bound = Some(Bound { bytes, step: self.datagram_bytes as f64, held_until: self.acked_at + HELD });
+        self.bound = Some(WindowBound { bytes, step: self.datagram_bytes as f64, held_until: self.acked_at + HELD });
         if self.growth != Growth::Unknown {
             self.growth = Growth::Found;
         }
