@@ -231,19 +231,20 @@ fn test_files_are_declared_and_no_test_is_ignored() {
 }
 
 /// Types that may share their name, with the reason.
-const SHARED_TYPE_NAMES: [(&str, &str); 4] = [
-    ("Acl", "as it is in our protocol, and as it is in rsync's"),
+const SHARED_TYPE_NAMES: [(&str, &str); 5] = [
+    ("Acl", "as it is in the file system, and as it is in rsync's protocol"),
+    ("Refusal", "why there is no session: at the client, and at a daemon"),
     ("Result", "each with the error of its module"),
     ("Xattr", "as it is in our lists, and as it is in rsync's protocol"),
     ("Xattrs", "as they are in our lists, and as they are in rsync's protocol"),
 ];
 
 #[test]
-fn types_that_other_files_use_have_names_of_their_own() {
+fn types_have_names_of_their_own() {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in sources().iter().filter(|file| !file.name.contains("tests")) {
         for (line, code) in file.code() {
-            if let Some(name) = exported_type(code) {
+            if let Some(name) = defined_type(code) {
                 found.entry(name.to_owned()).or_default().push(format!("{}:{line}", file.name));
             }
         }
@@ -254,11 +255,13 @@ fn types_that_other_files_use_have_names_of_their_own() {
     report("SHARED_TYPE_NAMES", faults.map(|(name, at)| format!("{name}: {}", at.join(", "))).collect());
 }
 
-/// Returns the name of the type that a line of code defines for other files.
-fn exported_type(code: &str) -> Option<&str> {
-    let rest = code.trim_start().strip_prefix("pub")?;
-    let rest = rest.strip_prefix('(').map_or(rest, |limited| limited.split_once(')').map_or("", |(_, rest)| rest));
-    let (kind, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
+/// Returns the name of the type that a line of code defines, outside of functions and traits.
+fn defined_type(code: &str) -> Option<&str> {
+    let rest = match code.trim_start().strip_prefix("pub") {
+        Some(rest) => rest.trim_start_matches("(super)").trim_start_matches("(crate)").strip_prefix(' ')?,
+        None => code,
+    };
+    let (kind, rest) = rest.split_once(' ')?;
     let length = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
     ["struct", "enum", "trait", "type"].contains(&kind).then_some(&rest[..length])
 }
@@ -538,7 +541,8 @@ fn helpers_of_this_file_parse_correctly() {
     assert!(has_word("let x = unsafe { 1 };", "unsafe"));
     assert!(!has_word("let unsafe_link = \"unsafe\";", "unsafe"));
     assert!(!has_word("eprintln!(\"x\")", "println!"));
-    assert_eq!(exported_type("pub struct Word<'a> {"), Some("Word"));
-    assert_eq!(exported_type("    pub(super) type Word = u8;"), Some("Word"));
-    assert_eq!(exported_type("struct Word;").or(exported_type("pub fn word() {")), None);
+    assert_eq!(defined_type("pub struct Word<'a> {"), Some("Word"));
+    assert_eq!(defined_type("    pub(super) type Word = u8;"), Some("Word"));
+    assert_eq!(defined_type("enum Word {"), Some("Word"));
+    assert_eq!(defined_type("    type Word;").or(defined_type("pub fn word() {")), None);
 }
