@@ -97,7 +97,7 @@ impl StockClient<'_> {
         let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
         let role = if server_sends { "Receiver" } else { "sender" };
         let mut note = |line: Vec<u8>| reporter.report(&Event::Note(line));
-        let greeted = greet(&mut link, agreed, (options, server_sends), words, &mut note);
+        let greeted = greet(&mut link, agreed, options, server_sends, words, &mut note);
         let greeted = greeted.map_err(|error| Refusal::from(error).print_details(reporter));
         let ended = greeted.and_then(|stock| {
             stock.agree_on_charset();
@@ -412,7 +412,8 @@ fn buffered(link: Link, sends: bool) -> Link {
 fn greet(
     link: &mut Link,
     agreed: Option<u8>,
-    (options, receives): (&Options, bool),
+    options: &Options,
+    receives: bool,
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
 ) -> Result<StockTerms, Error> {

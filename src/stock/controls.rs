@@ -49,8 +49,10 @@ pub type InFile = bool;
 /// [`StockTerms::client_has_frames`](super::stock_terms::StockTerms::client_has_frames).
 pub fn read_all(
     reader: &mut dyn Read,
-    (role, has_frames): (&PeerRole<'_>, bool),
-    (connection, handler): (&Connection, &dyn MessageHandler),
+    role: &PeerRole<'_>,
+    has_frames: bool,
+    connection: &Connection,
+    handler: &dyn MessageHandler,
     read: impl FnOnce(&mut Input<'_>, &Mutex<Controls>) -> decode_error::Result<()>,
 ) -> Result<()> {
     let controls = Mutex::new(Controls::default());

@@ -205,7 +205,7 @@ impl Intake for PullIntake<'_> {
         };
         let role = PeerRole::Sender { unsent: &report_unsent, unread: &unread };
         let has_frames = !self.is_served() || self.terms.client_has_frames;
-        controls::read_all(reader, (&role, has_frames), (connection, handler), |input, controls| {
+        controls::read_all(reader, &role, has_frames, connection, handler, |input, controls| {
             if let Some(recorder) = self.recorder.clone() {
                 // The session ends with the error of the recorder.
                 let failed = |error: Error| broken_stream(String::from_utf8_lossy(&error.message));

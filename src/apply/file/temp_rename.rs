@@ -82,7 +82,7 @@ pub(super) fn replace(
     match fill(context, applier, job, content, target, out) {
         Ok(content_counts) => {
             finish(context, job, &pending, mode, out)?;
-            give_name(context, job, dir, (pending, staging.as_ref()), out)?;
+            give_name(context, job, dir, pending, staging.as_ref(), out)?;
             Ok(content_counts)
         }
         Err(failure) => {
@@ -167,7 +167,8 @@ fn give_name(
     context: &Context<'_>,
     job: &Job<'_>,
     dir: &Dir,
-    (pending, staging): (Pending, Option<&Dir>),
+    pending: Pending,
+    staging: Option<&Dir>,
     out: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
     let renamed = |result: io::Result<()>| result.map_err(|error| rename_failed(context, job, &error));

@@ -52,7 +52,7 @@ impl Intake for PushIntake<'_> {
         };
         let role = PeerRole::Receiver(&success);
         let has_frames = !self.is_server || self.terms.client_has_frames;
-        controls::read_all(reader, (&role, has_frames), (connection, handler), |input, controls| {
+        controls::read_all(reader, &role, has_frames, connection, handler, |input, controls| {
             self.read_items(input, connection, handler, controls)
         })
     }
