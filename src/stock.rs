@@ -44,6 +44,7 @@ use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::rsync::block_sums::Sums;
 use crate::proto::rsync::filter_list::{self, RuleKind, WireRule};
 use crate::proto::rsync::handshake::{self, CompatFlags};
+use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
@@ -255,10 +256,15 @@ impl StockClient<'_> {
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
         let is_sent = receiver_needs_rules(options, stock.protocol);
-        // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
-        let is_checked = is_sent || !deletes_all(options, stock.protocol);
-        let opening = if is_checked { self.opening(None, &stock)? } else { Vec::new() };
-        let opening = if is_sent { opening } else { Vec::new() };
+        let opening = match is_sent {
+            true => self.opening(None, &stock)?,
+            // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
+            false if !deletes_all(options, stock.protocol) => {
+                self.wire_rules(stock.protocol).try_for_each(|rule| rule.map(drop))?;
+                Vec::new()
+            }
+            false => Vec::new(),
+        };
         let (opening, link, listed) = match options.select.files_from {
             Some(FilesFrom::Sent(_)) => {
                 // The server may wait for the rules before it sends the names.
@@ -311,9 +317,27 @@ impl StockClient<'_> {
     }
 
     /// Returns what a client sends before all else: the filter rules that the server needs, and then the names of
-    /// `--files-from` in `listed`. From protocol 29 on, a server that sends adds the rules of `-C` itself.
+    /// `--files-from` in `listed`.
     fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
-        let (protocol, framing) = (terms.protocol, Framing::of_client(terms));
+        let framing = Framing::of_client(terms);
+        // There may be millions of rules, so they are held only once more.
+        let (mut out, mut data) = (Vec::new(), Vec::new());
+        for rule in self.wire_rules(terms.protocol) {
+            filter_list::encode_rule(&rule?, terms.protocol, &mut data).map_err(failed)?;
+            if data.len() >= RULES_PIECE_BYTES {
+                framing.data(&data, &mut out);
+                data.clear();
+            }
+        }
+        filter_list::encode_rules_end(&mut data);
+        framing.data(&data, &mut out);
+        framing.names(&listed.map_or_else(Vec::new, early::encode_names), &mut out);
+        Ok(out)
+    }
+
+    /// Returns the filter rules that the server needs; an error for one that the protocol lacks. From protocol 29 on, a
+    /// server that sends adds the rules of `-C` itself.
+    fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule, Error>> {
         let Setup { rules: parsed, cvs_home, cvs_env, server_sends, .. } = &self.client.setup;
         let options = &self.client.options;
         let of_cvs = match options.select.cvs_exclude {
@@ -325,35 +349,32 @@ impl StockClient<'_> {
         let first = parsed[..count].iter().rposition(|parsed| matches!(parsed, Parsed::Clear)).map_or(0, |at| at + 1);
         let of_partials = Place::partials_rule(options.place.partial_dir.as_deref());
         let deletes_excluded = options.delete.excluded;
-        let text_of = |rule: &Parsed| match server_sends {
+        let text_of = move |rule: &Parsed| match server_sends {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
-        // There may be millions of rules, so they are held only once more.
-        let (mut out, mut data) = (Vec::new(), Vec::new());
-        for (at, parsed) in (first..count).zip(&parsed[first..count]) {
-            let Some(text) = text_of(parsed) else { continue };
-            let rule = WireRule::parse(&text, *handshake::VERSIONS.end()).map_err(failed)?;
+        (first..count).zip(&parsed[first..count]).filter_map(move |(at, parsed)| {
+            let text = text_of(parsed)?;
+            let rule = match WireRule::parse(&text, *handshake::VERSIONS.end()) {
+                Ok(rule) => rule,
+                Err(error) => return Some(Err(failed(error))),
+            };
+            // rsync discards these when it reads them.
+            if rule.pattern.len() > PATH_MAX_BYTES {
+                return None;
+            }
             // Before protocol 29, the files of `-C` are read by the client alone.
             if protocol < 29 && at >= given && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
-                continue;
+                return None;
             }
             // A sender need not know whether a rule is perishable, and the rules of options lose this word.
             let may_stay = *server_sends || at >= given || of_partials.as_ref() == Some(&text);
             let is_modern = protocol < 30 && rule.modifiers.contains(&b'p') && !may_stay;
             if is_modern || rule.text(protocol).is_err() {
-                return Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync."));
+                return Some(Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync.")));
             }
-            filter_list::encode_rule(&rule, protocol, &mut data).map_err(failed)?;
-            if data.len() >= RULES_PIECE_BYTES {
-                framing.data(&data, &mut out);
-                data.clear();
-            }
-        }
-        filter_list::encode_rules_end(&mut data);
-        framing.data(&data, &mut out);
-        framing.names(&listed.map_or_else(Vec::new, early::encode_names), &mut out);
-        Ok(out)
+            Some(Ok(rule))
+        })
     }
 }
 

@@ -85,6 +85,17 @@ synctest!(rules_that_an_old_protocol_lacks, with stock, |w: World| {
     }
 });
 
+// rsync reports these, and goes on without them.
+synctest!(rules_that_are_too_long, with stock, |w: World| {
+    w.source("a").dest("b").mask_with(|line| (!line.starts_with("discarding over-long filter: ")).then(|| line.to_owned()));
+    for len in [4_095, 4_096, 16_000] {
+        let list = format!("{}\n", "x".repeat(len));
+        for option in ["--protocol=29", "--protocol=28", "--delete"] {
+            w.file("list", &list).agree(&["-ai", option, "--exclude-from=list"]).exits(0);
+        }
+    }
+});
+
 synctest!(partly_named_directories_of_protocol_32, with stock, |w: World| partly_named_directories(&w, "--protocol=32"));
 synctest!(partly_named_directories_of_protocol_29, with stock, |w: World| partly_named_directories(&w, "--protocol=29"));
 
