@@ -237,6 +237,32 @@ synctest!(a_named_symlink_without_links_is_skipped, |w: World| {
     w.agree_paths(&["-ti"], &["src/l", "src/a", "dst/"]).exits(0);
 });
 
+synctest!(single_symlink_to_a_directory_that_is_followed, |w: World| {
+    w.source("kept/x kept/y empty/ sub/in->../kept in->kept none->empty file->kept/x out->../away").tree("away", "z");
+    w.dest("f");
+    let lines: &[&[&str]] = &[
+        &["-aik", "src/./in"],
+        &["-rik", "src/./in"],
+        &["-aiRk", "src/./in"],
+        &["-aiRk", "src/./sub/in"],
+        &["-aik", "src/./none"],
+        &["-aik", "src/./file"],
+        &["-lik", "src/./in"],
+        &["-dik", "src/./in"],
+        &["-aik", "--exclude=in/", "src/./in"],
+        &["-ai", "--copy-unsafe-links", "src/./out"],
+        &["-aiR", "--copy-unsafe-links", "src/./out"],
+        &["-ltdi", "--copy-unsafe-links", "src/./out"],
+    ];
+    for (at, line) in lines.iter().enumerate() {
+        let (source, options) = line.split_last().unwrap();
+        w.agree_paths(options, &[source, &format!("new{at}")[..]]);
+    }
+    // A file is not replaced by the directory.
+    w.agree_paths(&["-aik"], &["src/in", "dst/f"]).exits(3);
+    w.agree_paths(&["-ai", "--copy-unsafe-links"], &["src/out", "dst/f"]).exits(3);
+});
+
 // ── hard links ──────────────────────────────────────────────────────────────────────────────────
 
 // Names of one file in several directories, beside directories in which nothing is to be done.

@@ -44,6 +44,33 @@ impl Looked {
     }
 }
 
+/// Which symlinks are followed, if not all are.
+#[derive(Clone, Copy)]
+pub struct FollowedLinks {
+    /// `--copy-unsafe-links`
+    pub unsafe_ones: bool,
+    /// `--copy-dirlinks`
+    pub to_dirs: bool,
+}
+
+impl FollowedLinks {
+    /// Returns the attributes of what the symlink `name` in `dir` leads to, if it is followed. `path`: that of `dir` below
+    /// the root of the transfer; `target`: the value of the symlink.
+    pub fn stat(self, dir: &Dir, name: &[u8], path: &RelPath, target: &[u8]) -> io::Result<Option<Stat>> {
+        if self.unsafe_ones && safelink::is_unsafe(target, path.join(name).as_bytes()) {
+            return sys::stat(dir.fd(), name, true).map(Some);
+        }
+        if !self.to_dirs {
+            return Ok(None);
+        }
+        match sys::stat(dir.fd(), name, true) {
+            Ok(stat) => Ok(Some(stat).filter(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir))),
+            Err(error) if errno::is_unreachable(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// How the source is listed. Shared by all workers.
 pub struct SourceWalk<'a> {
     /// Which attributes are read of each entry.
@@ -436,15 +463,9 @@ impl SourceWalk<'_> {
             return Ok((stat, None));
         }
         let target = sys::read_link(open.fd(), name)?;
-        if self.copy_unsafe_links && safelink::is_unsafe(&target, dir.join(name).as_bytes()) {
-            return Ok((sys::stat(open.fd(), name, true)?, None));
-        }
-        if self.copy_dirlinks {
-            match sys::stat(open.fd(), name, true) {
-                Ok(dir_stat) if Kind::of_mode(dir_stat.mode) == Some(Kind::Dir) => return Ok((dir_stat, None)),
-                Err(error) if !errno::is_unreachable(&error) => return Err(error),
-                Ok(_) | Err(_) => {}
-            }
+        let follows = FollowedLinks { unsafe_ones: self.copy_unsafe_links, to_dirs: self.copy_dirlinks };
+        if let Some(followed) = follows.stat(&open, name, dir, &target)? {
+            return Ok((followed, None));
         }
         // The length of the value as stored here, whatever value is sent.
         stat.len_bytes = target.len() as u64;

@@ -26,6 +26,7 @@ use crate::walk::arg_path::{
 use crate::walk::dir_plan::report_unreadable_attribute;
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
+use crate::walk::source::FollowedLinks;
 use crate::walk::source_dir::{Base, BaseRoot, enter};
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::Since;
@@ -389,7 +390,6 @@ impl<'a> Gatherer<'a> {
             Ok(stat) => stat,
             Err(error) => return self.missing_argument(arg, name, &error),
         };
-        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
         let shown = trim_slashes(parent).to_vec();
         let base = match self.base(parent, &shown) {
             Ok(base) => base,
@@ -398,6 +398,8 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
+        let is_listed_as_dir = self.is_listed_as_dir(&stat, &base, &RelPath::root(), name);
+        let is_dir = is_listed_as_dir && !self.is_only_unsafe(&stat);
         if !base.chain.includes(self.reports_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
             return Ok(());
         }
@@ -411,9 +413,33 @@ impl<'a> Gatherer<'a> {
         if is_dir && content == NamedContent::Full {
             self.out.whole.push((base.clone(), path.clone()));
         }
-        self.found(if is_dir { None } else { Some(name) });
-        self.out.lone_dir = is_dir.then_some(LoneDir { base, path, has_content: content == NamedContent::Full });
+        self.found(if is_listed_as_dir { None } else { Some(name) });
+        self.out.lone_dir =
+            is_listed_as_dir.then_some(LoneDir { base, path, has_content: content == NamedContent::Full });
         Ok(())
+    }
+
+    /// Returns whether a name is listed as a directory, also if it is a symlink that leads to one.
+    fn is_listed_as_dir(&self, stat: &Stat, base: &Base, dir: &RelPath, name: &[u8]) -> bool {
+        let Select { copy_unsafe_links, copy_dirlinks, .. } = *self.select;
+        let follows = FollowedLinks { unsafe_ones: copy_unsafe_links, to_dirs: copy_dirlinks };
+        let looks = || {
+            let open = base.root.open_dir_to_search(dir)?;
+            follows.stat(&open, name, dir, &sys::read_link(open.fd(), name)?)
+        };
+        match Kind::of_mode(stat.mode) {
+            // What cannot be examined is reported when it is listed.
+            Some(Kind::Symlink) if copy_unsafe_links || copy_dirlinks => {
+                looks().is_ok_and(|stat| stat.is_some_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir)))
+            }
+            kind => kind == Some(Kind::Dir),
+        }
+    }
+
+    /// Returns whether a symlink is followed only because it is unsafe. As an argument, it is not yet a
+    /// directory for the rules, nor without recursion.
+    fn is_only_unsafe(&self, stat: &Stat) -> bool {
+        Kind::of_mode(stat.mode) == Some(Kind::Symlink) && !self.select.copy_dirlinks
     }
 
     fn found(&mut self, single: Option<&[u8]>) {
@@ -615,7 +641,8 @@ impl<'a> Gatherer<'a> {
                 return Ok(());
             }
         };
-        let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
+        let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(&stat, base, &dir, last));
+        let is_dir = is_listed_as_dir && !self.is_only_unsafe(&stat);
         let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
         if !chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return Ok(());
@@ -641,8 +668,8 @@ impl<'a> Gatherer<'a> {
         if is_dir && what == NamedContent::Full {
             self.out.whole.push((base.clone(), dir.join(last)));
         }
-        self.found(if is_dir || !leading.is_empty() { None } else { Some(last) });
-        if is_dir && leading.is_empty() && !self.has_implied_top {
+        self.found(if is_listed_as_dir || !leading.is_empty() { None } else { Some(last) });
+        if is_listed_as_dir && leading.is_empty() && !self.has_implied_top {
             let has_content = what != NamedContent::None;
             self.out.lone_dir = Some(LoneDir { base: base.clone(), path: dir.join(last), has_content });
         }
