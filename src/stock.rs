@@ -64,6 +64,7 @@ use crate::transport::{Link, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -259,11 +260,10 @@ impl StockClient<'_> {
         let opening = match is_sent {
             true => self.opening(None, &stock)?,
             // Like rsync, this rejects rules that the protocol lacks even if the server does not need them.
-            false if !deletes_all(options, stock.protocol) => {
+            false => {
                 self.wire_rules(stock.protocol).try_for_each(|rule| rule.map(drop))?;
                 Vec::new()
             }
-            false => Vec::new(),
         };
         let (opening, link, listed) = match options.select.files_from {
             Some(FilesFrom::Sent(_)) => {
@@ -353,8 +353,18 @@ impl StockClient<'_> {
             true => rule.text_for_sender(deletes_excluded),
             false => rule.text_for_receiver(deletes_excluded),
         };
-        (first..count).zip(&parsed[first..count]).filter_map(move |(at, parsed)| {
-            let text = text_of(parsed)?;
+        // As in rsync, `-C` stands for the patterns of the client.
+        let patterns_of = |parsed: &Parsed| match parsed {
+            Parsed::Cvs(cvs) => filter::cvs_globals(cvs, cvs_home.as_deref(), cvs_env.as_deref()),
+            _ => Vec::new(),
+        };
+        let expanded = (first..count).zip(&parsed[first..count]).flat_map(move |(at, parsed)| {
+            let whole = Some(Cow::Borrowed(parsed)).filter(|parsed| !matches!(**parsed, Parsed::Cvs(_)));
+            let patterns = patterns_of(parsed).into_iter().map(|rule| Cow::Owned(Parsed::Rule(rule)));
+            whole.into_iter().chain(patterns).map(move |parsed| (at, parsed))
+        });
+        expanded.filter_map(move |(at, parsed)| {
+            let text = text_of(&parsed)?;
             let rule = match WireRule::parse(&text, *handshake::VERSIONS.end()) {
                 Ok(rule) => rule,
                 Err(error) => return Some(Err(failed(error))),
@@ -370,7 +380,9 @@ impl StockClient<'_> {
             // A sender need not know whether a rule is perishable, and the rules of options lose this word.
             let may_stay = *server_sends || at >= given || of_partials.as_ref() == Some(&text);
             let is_modern = protocol < 30 && rule.modifiers.contains(&b'p') && !may_stay;
-            if is_modern || rule.text(protocol).is_err() {
+            // Before protocol 29, sides are left out, but not if they matter.
+            let needs_sides = protocol < 29 && !server_sends && deletes_excluded;
+            if is_modern || needs_sides || rule.text(protocol).is_err() {
                 return Some(Err(Error::new(Exit::Protocol, "filter rules are too modern for remote rsync.")));
             }
             Some(Ok(rule))
@@ -378,15 +390,11 @@ impl StockClient<'_> {
     }
 }
 
-/// Returns whether a client sends rules to a server that receives. It needs them only if it deletes.
+/// Returns whether a client sends rules to a server that receives. It needs them only if it deletes, but not if it also
+/// deletes what they exclude: before protocol 29, they have no sides.
 fn receiver_needs_rules(options: &Options, protocol: u8) -> bool {
-    options.delete.when.is_some() && !deletes_all(options, protocol) || options.select.prune_empty_dirs
-}
-
-/// Returns whether a server that receives deletes what rules exclude, and thus needs none: before protocol 29, they have
-/// no sides.
-fn deletes_all(options: &Options, protocol: u8) -> bool {
-    protocol < 29 && options.delete.excluded
+    let deletes_all = protocol < 29 && options.delete.excluded;
+    options.delete.when.is_some() && !deletes_all || options.select.prune_empty_dirs
 }
 
 /// How many bytes of rules are put into frames at a time.

@@ -77,10 +77,14 @@ pub fn partly_named_directories(w: &World, version: &str) {
 
 // Also if the rules need not be sent.
 synctest!(rules_that_an_old_protocol_lacks, with stock, |w: World| {
-    w.source("a .cvsignore=keep").dest("keep .cvsignore=keep").once().no_dry_run();
-    for rule in ["-f-p x", "-f-! x", "-f:C", "-F", "-C", "-fP x", "-f-s x", "-f. rules"] {
-        for options in [&["--protocol=28"][..], &["--protocol=28", "--delete"], &["--protocol=29"]] {
-            w.file("rules", "- x\n: .r\n").agree(&[&["-a", rule], options].concat());
+    w.source("a a.o .cvsignore=keep").dest("keep x b.o .cvsignore=keep .r=y y").keep_dest().once().no_dry_run();
+    let rules = ["-p x", "-! x", ":C", "-C", "P x", "R x", "H x", "-s x", "-sr x", ": .r", ":e .r", ":- .r", ":s .r", ". rules"];
+    let rules = rules.map(|rule| format!("-f{rule}"));
+    for rule in rules.iter().map(String::as_str).chain(["-F", "-C"]) {
+        for protocol in ["--protocol=28", "--protocol=29"] {
+            for deletion in ["--no-delete", "--delete", "--delete-excluded"] {
+                w.restore_dest().file("rules", "- x\n: .r\n").agree(&["-a", rule, protocol, deletion]);
+            }
         }
     }
 });

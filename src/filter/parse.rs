@@ -244,7 +244,7 @@ fn cvs_merge() -> Merge {
 
 /// Returns the global CVS excludes with the modifiers of a `-C` rule. A `!` among the words clears only this list,
 /// including the built-in patterns.
-pub(super) fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Rule> {
+pub fn cvs_globals(cvs: &Cvs, home: Option<&[u8]>, env: Option<&[u8]>) -> Vec<Rule> {
     let rule = |pattern: &[u8], perishable: bool| Rule {
         include: cvs.include,
         sides: cvs.sides,

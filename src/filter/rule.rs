@@ -325,6 +325,12 @@ impl Parsed {
                 let own = merge.own_exclude(Sides::Unsaid).filter(|_| !deletes_excluded);
                 own.map(|own| Parsed::Rule(own).text())
             }
+            // The lines of such a file cannot specify sides.
+            Parsed::Merge(merge)
+                if deletes_excluded && merge.format != MergeFormat::Rules && merge.sides == Sides::Unsaid =>
+            {
+                None
+            }
             // The rule that excludes the file itself has no sides.
             Parsed::Merge(merge) if deletes_excluded && merge.exclude_itself => {
                 Some(Parsed::Merge(Box::new(Merge { exclude_itself: false, ..(**merge).clone() })).text())

@@ -77,7 +77,7 @@ const KNOWN: [Known; 34] = [
     ("rsync makes no backup of what an alternate tree replaces", |case, _| case.is_backed_up() && case.has_alternate()),
     ("a local copy obeys rules that the protocol lacks", |case, on| {
         let is_old = case.is_early() || case.has(&["--protocol=29"]);
-        is_old && case.has_modern_rules() && (!on.is_far() || case.has(&["--delete-excluded"]))
+        is_old && case.has_modern_rules() && !on.is_far()
     }),
     ("rsync reports missing alternate trees at a time of its own", |case, _| {
         case.has_alternate() && (case.has(&["--list-only"]) || case.is_early())
