@@ -1230,6 +1230,11 @@ fn errors_of_the_configuration_are_logged() {
         ("[a/b]", "invalid section name in configuration file: a/b", false),
         ("&include DIR/none", "unable to stat config file", false),
         ("incoming chmod = x", "invalid value of \"incoming chmod\", expected modes as for --chmod: x", true),
+        (
+            "outgoing chmod = D755,F%q",
+            "invalid value of \"outgoing chmod\", expected modes as for --chmod: D755,F%q",
+            true,
+        ),
     ] {
         for program in [oracle::rsync(), oracle::under_test()].into_iter().skip(is_ours.into()) {
             let seen = scene.call(program, (globals, ""), &["h::"]);
@@ -1245,11 +1250,29 @@ fn errors_of_the_configuration_are_logged() {
             daemon.args(["--daemon", "--no-detach", "--port=0", &config]).stdin(Stdio::null()).output().unwrap();
         scene.seen(&output).exits(1).prints(words).prints("(line 2 of ").logs(words).logs("(line 2 of ");
     }
-    scene.shell("cp -a mod orig");
-    for args in [["-r", "h::m/a", "dst"], ["-r", "out/secret", "h::m/x"]] {
-        let module = format!("{PLAIN}\nread only = no\nincoming chmod = %HOME%\noutgoing chmod = %HOME%");
-        scene.agree(("", &module), &args).exits(0).logs("chmod\" directive: ");
+}
+
+/// rsync ignores it, which could make files accessible to more users than the module permits.
+#[test]
+fn invalid_chmod_with_a_variable_refuses_the_session() {
+    let scene = Scene::new();
+    scene.shell("chmod 666 out/secret; cp -a mod orig");
+    let module = format!("{PLAIN}\nread only = no\nincoming chmod = o-rwx,%HOME%\noutgoing chmod = o-rwx,%HOME%");
+    let before = scene.call(oracle::rsync(), ("", &module), &["h::"]).trees;
+    for args in [["-rp", "h::m/a", "dst/"], ["-rp", "out/secret", "h::m/x"]] {
+        let seen = scene.call(oracle::rsync(), ("", &module), &args);
+        seen.exits(0).logs("chmod\" directive: o-rwx,");
+        for client in [oracle::rsync(), oracle::under_test()] {
+            let ours = scene.call_by(client, oracle::under_test(), ("", &module), &args);
+            ours.logs("chmod\" directive: o-rwx,").prints("ERROR: module has an invalid \"").prints(" chmod\"");
+            assert_ne!(ours.code, Some(0), "{ours:#?}");
+            assert_eq!(ours.trees, before, "{ours:#?}");
+        }
     }
+    let scene = Scene { daemon_options: "--dparam=outgoingchmod=zzz", ..scene };
+    let ours = scene.call(oracle::under_test(), ("", PLAIN), &["-rp", "h::m/a", "dst/"]);
+    assert_ne!(ours.code, Some(0), "{ours:#?}");
+    assert_eq!(ours.trees, before, "{ours:#?}");
 }
 
 /// Texts apply to earlier modules that do not set them, other values do not.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::path;
-use crate::rsyncd::config::{BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader};
+use crate::rsyncd::config::{BadConfig, CONFIG_MAX_BYTES, Config, ConfigFiles, ConfigReader, check_value};
 use crate::rsyncd::params::{Param, ParamValue, Values};
 use std::ffi::OsString;
 use std::io;
@@ -59,7 +59,9 @@ fn overrides(args: &DaemonArgs) -> Result<Vec<(Param, ParamValue)>> {
         let (name, value) = (&text[..sign], text[sign..].strip_prefix(b"=").unwrap_or_default());
         let unknown = || Error::usage([b"Unknown parameter \"".as_slice(), name, b"\""].concat());
         let param = Param::named(name).ok_or_else(unknown)?;
-        overrides.push((param, param.parse(value.trim_ascii()).map_err(Error::usage)?));
+        let value = value.trim_ascii();
+        check_value(param, value).map_err(Error::usage)?;
+        overrides.push((param, param.parse(value).map_err(Error::usage)?));
     }
     let given =
         [(Param::Address, &args.address), (Param::SocketOptions, &args.sockopts), (Param::TempDir, &args.temp_dir)];

@@ -74,6 +74,17 @@ pub struct BadConfig {
     pub globals: Values,
 }
 
+/// Fails for changes of permissions that are invalid whatever the values of the variables are.
+pub fn check_value(param: Param, text: &[u8]) -> Result<(), Vec<u8>> {
+    let is_chmod = matches!(param, Param::IncomingChmod | Param::OutgoingChmod);
+    let has_variables = expand(text, &|_| Some(Vec::new())) != text;
+    if is_chmod && !text.is_empty() && !has_variables && chmod::parse(text, 0).is_none() {
+        let name = param.name().as_bytes();
+        return Err([b"sparsync: invalid value of \"", name, b"\", expected modes as for --chmod: ", text].concat());
+    }
+    Ok(())
+}
+
 impl<'a> ConfigReader<'a> {
     /// Reads a file. `overrides`: see `--dparam`.
     pub fn read(
@@ -173,11 +184,7 @@ impl<'a> ConfigReader<'a> {
             self.complain(&[b"Global parameter ", param.name().as_bytes(), b" found in module section!"]);
             return Ok(());
         }
-        let is_chmod = matches!(param, Param::IncomingChmod | Param::OutgoingChmod);
-        if is_chmod && !text.is_empty() && !text.contains(&b'%') && chmod::parse(text, 0).is_none() {
-            let name = param.name().as_bytes();
-            return Err([b"sparsync: invalid value of \"", name, b"\", expected modes as for --chmod: ", text].concat());
-        }
+        check_value(param, text)?;
         // Texts are expanded when they are used.
         let value = param.parse(text).or_else(|_| param.parse(&expand(text, self.vars)));
         match value {

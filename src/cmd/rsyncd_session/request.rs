@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::filter::ModuleRules;
 use crate::fs::charset::{self, NameCharset};
 use crate::fs::{glob, sandbox, sys};
-use crate::options::{FilesFrom, LinkOwners, Options, PeerLinks, RemoveSource, StderrMode};
+use crate::options::{FilesFrom, LinkOwners, ModeChange, Options, PeerLinks, RemoveSource, StderrMode};
 use crate::proto::greeting::BEHIND_RSYNC_OLDEST;
 use crate::proto::rsync::daemon::{args_end, decode_args, decode_secluded_args};
 use crate::report::format::Format;
@@ -66,8 +66,10 @@ impl DaemonConnection<'_> {
             request.serve.operands.iter_mut().for_each(|dest| *dest = path.dest(dest));
         }
         let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
-        let announced = self.apply(values, (&path, &dest), munges, sends, &mut options);
-        let refusal = refusal.or_else(|| access_error(values, read_only, sends, &options));
+        let announced = self.apply(values, (&path, &dest), munges, &mut options);
+        let refusal = refusal
+            .or_else(|| access_error(values, read_only, sends, &options))
+            .or_else(|| self.change_modes(values, sends, &mut options.preserve.chmod).err());
         let converter = hooks.name_converter.filter(|_| refusal.is_none() && !options.preserve.numeric_ids);
         let refusal = refusal.or_else(|| self.begin_conversion(converter?, &hook_vars).err());
         let begins = refusal.is_none();
@@ -96,7 +98,7 @@ impl DaemonConnection<'_> {
         }
         if is_native {
             let adapt = |options: &mut Options| {
-                self.apply(values, (&path, &dest), munges, sends, options);
+                self.apply(values, (&path, &dest), munges, options);
             };
             let module = ServedModule { serve: &request.serve, adapt: &adapt, log };
             return Ok(server_session::of_module(self.env, link, &module));
@@ -173,15 +175,22 @@ impl DaemonConnection<'_> {
         self.var(name)
     }
 
-    /// Applies the parameters of a module to the options of a client. Returns the timeout to announce.
-    fn apply(
-        &self,
-        values: &Values,
-        (path, dest): (&ModulePath, &[u8]),
-        munges: bool,
-        sends: bool,
-        options: &mut Options,
-    ) -> u32 {
+    /// Adds the changes of permissions that a module requires to those of the client.
+    fn change_modes(&self, values: &Values, sends: bool, changes: &mut Vec<ModeChange>) -> Result<(), Error> {
+        let param = if sends { Param::OutgoingChmod } else { Param::IncomingChmod };
+        let Some(text) = self.text(values, param) else { return Ok(()) };
+        let Some(required) = cli::value::chmod::parse(&text, self.env.umask) else {
+            // The value has variables. Otherwise, it is an error at start. Without the changes, files could be accessible
+            // to more users than the module permits.
+            self.log.put(&[b"Invalid \"", param.name().as_bytes(), b"\" directive: ", &text].concat());
+            return Err(Error::usage(format!("ERROR: module has an invalid \"{}\"", param.name())));
+        };
+        changes.extend(required);
+        Ok(())
+    }
+
+    /// Applies the parameters of a module to the options of a client, except changes of permissions. Returns the timeout to announce.
+    fn apply(&self, values: &Values, (path, dest): (&ModulePath, &[u8]), munges: bool, options: &mut Options) -> u32 {
         let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0).unwrap_or_default().output;
         options.output.info.limit(&most.info);
         options.output.debug.limit(&most.debug);
@@ -197,14 +206,6 @@ impl DaemonConnection<'_> {
         };
         if values.flag(Param::InsecureLinks) {
             preserve.link_owners = LinkOwners::Anyone;
-        }
-        let chmod = if sends { Param::OutgoingChmod } else { Param::IncomingChmod };
-        if let Some(text) = self.text(values, chmod) {
-            match cli::value::chmod::parse(&text, self.env.umask) {
-                Some(changes) => preserve.chmod.extend(changes),
-                // Only after variables were expanded. Otherwise, it is an error at start.
-                None => self.log.put(&[b"Invalid \"", chmod.name().as_bytes(), b"\" directive: ", &text].concat()),
-            }
         }
         if let Some(noatime) = values.optional_flag(Param::OpenNoatime) {
             options.select.open_noatime = noatime;
