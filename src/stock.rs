@@ -373,7 +373,7 @@ impl StockClient<'_> {
             if rule.pattern.len() > PATH_MAX_BYTES {
                 return None;
             }
-            // Before protocol 29, the files of `-C` are read by the client alone.
+            // Before protocol 29, a server adds the rule for the files of `-C` itself.
             if protocol < 29 && at >= given && rule.kind == RuleKind::DirMerge && rule.modifiers.contains(&b'C') {
                 return None;
             }

@@ -38,6 +38,16 @@ copies!(with client, one_level, TREE, OLD, ["-dti"]);
 copies!(with client, very_verbose, "a*5000 d/x", "a*4000@-4", ["-avv", "--no-whole-file"]);
 copies!(with client, quick_timeout, TREE, OLD, ["-ai", "--timeout=20"]);
 
+// Up to protocol 28, a client cannot send the rule for these files.
+synctest!(cvsignore_files_of_a_receiver, with client, |w: World| {
+    w.source("a").dest("keep extra b.o d/keep .cvsignore=keep").keep_dest().once().no_dry_run();
+    for protocol in ["--protocol=28", "--protocol=29"] {
+        for option in ["--delete", "--delete-excluded", "--delete-after", "--include=keep"] {
+            w.restore_dest().agree(&["-aC", "--delete", protocol, option]).exits(0);
+        }
+    }
+});
+
 synctest!(extended_attributes, with client, |w: World| {
     attributes(&w);
     w.agree(&["-aiX"]).exits(0);

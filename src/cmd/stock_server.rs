@@ -6,7 +6,7 @@ use crate::cli::{self, server_args};
 use crate::env::Env;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::ModuleRules;
+use crate::filter::{ModuleRules, Parsed};
 use crate::flist::Kind;
 use crate::fs::charset::NameCharset;
 use crate::fs::{charset, glob, sandbox, sys};
@@ -184,11 +184,14 @@ pub(super) fn serve_over(
     // The rules come from the client. This reads those of `-C`.
     let module = daemon.as_ref().and_then(|daemon| daemon.rules.clone());
     let own = input_files::InputFiles { module, ..input_files::rules(env, options)? };
-    let complete_rules = |parsed: Vec<_>| {
+    let complete_rules = |parsed: Vec<_>, protocol: u8| {
         let own = own.clone();
-        // A client that sends has completed them.
-        let of_this_end = own.parsed.iter().filter(|_| request.serve.sends).cloned();
-        let parsed: Vec<_> = parsed.into_iter().chain(of_this_end).collect();
+        let of_this_end = own.parsed.iter().filter(|parsed| match request.serve.sends {
+            true => true,
+            // A client that sends has completed them, except that rules cannot name merge files before protocol 29.
+            false => protocol < 29 && matches!(parsed, Parsed::Merge(_)),
+        });
+        let parsed: Vec<_> = parsed.into_iter().chain(of_this_end.cloned()).collect();
         input_files::InputFiles { parsed: parsed.into(), ..own }.rules(options)
     };
     let sums = match cli::supported_checksums(env.var("RSYNC_CHECKSUM_LIST").unwrap_or_default().as_bytes()) {

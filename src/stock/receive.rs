@@ -57,7 +57,7 @@ impl StockServer<'_> {
             true => self.open(link, stock, false, "Receiver")?,
             false => (EarlyData::default(), link),
         };
-        let rules = (self.complete_rules)(rules);
+        let rules = (self.complete_rules)(rules, stock.protocol);
         self.receive_with(&rules, stock, link, traffic, tally)
     }
 

@@ -50,8 +50,8 @@ pub struct StockServer<'a> {
     pub capabilities: Capabilities,
     /// The seed of the checksums.
     pub seed: i32,
-    /// Completes the rules of the client with those of this end.
-    pub complete_rules: &'a (dyn Fn(Vec<Parsed>) -> Rules + Sync),
+    /// Completes the rules of the client with those of this end, given the protocol.
+    pub complete_rules: &'a (dyn Fn(Vec<Parsed>, u8) -> Rules + Sync),
     /// Prints a line to standard error.
     pub print_error: &'a (dyn Fn(&[u8]) + Sync),
     /// The working directory, absolute.
@@ -168,7 +168,7 @@ impl StockServer<'_> {
         let reads_names = self.options.select.files_from == Some(FilesFrom::Stdin);
         let (opening, link) = self.open(link, stock, reads_names, "sender")?;
         let listed = opening.listed.or_else(|| self.listed.clone());
-        let rules = (self.complete_rules)(opening.rules);
+        let rules = (self.complete_rules)(opening.rules, stock.protocol);
         let interrupted = AtomicBool::new(false);
         let terms = Terms { options, ..self.terms(&rules, &interrupted) };
         let io_error = Arc::<AtomicI32>::default();
