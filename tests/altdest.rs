@@ -1,6 +1,6 @@
 //! Alternate destinations: entries that already exist elsewhere are not copied.
 
-use crate::kit::{World, synctest};
+use crate::kit::{Route, Who, World, synctest};
 
 /// A source, and an earlier copy of it in `alt` with equal, changed and missing entries.
 fn earlier(w: &World) {
@@ -251,6 +251,24 @@ synctest!(files_that_are_not_appended_to, |w: World| {
         w.restore_dest().agree(&["-ai", "--append-verify", option]);
     }
 });
+
+synctest!(sources_of_files_that_alternate_trees_have_are_removed, |w: World| {
+    let tree = "a*5000 b*5000 c d/e";
+    w.dest("a*5000@-9 b*5000 d/").tree("alt", tree).keep_dest().once().no_dry_run();
+    for check in ["--append", "--checksum"] {
+        for option in ["--link-dest=../alt", "--compare-dest=../alt", "--copy-dest=../alt"] {
+            w.source(tree).restore_dest().agree(&["-ai", "--remove-source-files", check, option]).exits(0);
+        }
+    }
+});
+
+// rsync removes the only copies.
+#[test]
+fn alternate_tree_that_is_the_source_is_kept() {
+    let w = World::new("alternate_tree_that_is_the_source_is_kept", Route::Local, Who::Current);
+    let agreed = w.source("a d/b").dest("").alone(&["-a", "--compare-dest=../src", "--remove-source-files"]);
+    agreed.exits(23).warns("Skipping sender remove of destination file: d/b");
+}
 
 macro_rules! follows {
     ($name:ident, [$($option:expr),+ $(,)?]) => {

@@ -128,7 +128,12 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
 pub fn remove_sent_source(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
     let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
     let waits = context.options.place.delay_updates && may_wait && is_delayed(context, &job.path);
-    if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), &job.spot.dir) {
+    // Where the remaining copy is.
+    let dir = match job.step.decision.action {
+        Action::Elsewhere => job.hit().map(|hit| &hit.dir),
+        _ => job.spot.dir.as_ref(),
+    };
+    if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), dir) {
         leaving.go(context, (dir, job.name()), &mut out.events);
     }
 }
