@@ -223,6 +223,15 @@ synctest!(directories_of_options_if_an_empty_directory_is_copied_to_a_new_name, 
     }
 });
 
+// `./` names the root as well, so the list has two entries and the destination is a directory.
+synctest!(directories_of_options_if_a_name_implies_the_root, |w: World| {
+    w.source("f").dest("file").file("list", "./f\n");
+    w.no_dry_run();
+    w.once().agree_paths(&["-ai", "--link-dest=../src", "--files-from=list"], &["src/", "new"]).exits(0);
+    w.agree_paths(&["-aiR"], &["src/./f", "dst/file"]).exits(0);
+    w.agree_paths(&["-ai", "--files-from=list"], &["src/", "dst/file"]).exits(3);
+});
+
 synctest!(alternate_directories_with_omit_dir_times, |w: World| {
     w.source("same/f other/f perm/f%600 perm/%700 new/f").tree("ld", "same/f other/f other/@-9 perm/g").dest("");
     for (option, dest) in [("--compare-dest=../ld", "1"), ("--link-dest=../ld", "2"), ("--copy-dest=../ld", "3")] {

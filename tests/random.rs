@@ -9,7 +9,7 @@ mod tree;
 
 use std::any::Any;
 use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kit::{Acl, Route, World, oracle, run_case};
@@ -92,7 +92,13 @@ fn difference(route: Route, name: &str, case: &Case) -> Option<String> {
         let run = || w.try_agree(&case.options, &operands).err();
         // A program that hangs, or an entry that cannot be built, is a panic. rsync itself hangs at times.
         let is_oracle = format!("{} hangs: ", oracle::rsync().display());
-        let failed = |panic: Box<dyn Any + Send>| panic.downcast::<String>().ok().map(|text| *text);
+        let failed = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+            Ok(text) => Some(*text),
+            Err(panic) => match panic.downcast_ref::<&str>() {
+                Some(text) => Some((*text).to_owned()),
+                None => resume_unwind(panic),
+            },
+        };
         let failed = |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
         last = Some(catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(failed)?);
     }

@@ -336,7 +336,7 @@ impl<'a> Gatherer<'a> {
         self.out
             .missing
             .retain(|path| !self.tree.brings(path, &path.as_bytes().split(|&b| b == b'/').collect::<Vec<_>>()));
-        if self.entries != 1 {
+        if self.entries != 1 || self.has_implied_top {
             self.out.single = None;
         }
         if self.out.found != 1 {

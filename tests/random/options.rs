@@ -48,7 +48,7 @@ const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implie
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 34] = [
+const KNOWN: [Known; 36] = [
     ("a server speaks only its own protocol", |case, on| on.is_by_server() && case.has(&["--protocol"])),
     ("lines have the order of later protocols", |case, _| case.is_early() && case.prints()),
     ("two processes reject it, unless one ends the other first", |case, _| {
@@ -61,6 +61,14 @@ const KNOWN: [Known; 34] = [
     ("the owner keeps access to new directories", |case, _| case.has(&["--chmod=u"])),
     ("rsync ends at a time of its own after an error in a merge file", |case, _| {
         case.has(&["-f:r"]) || case.has(&["-f:s"])
+    }),
+    ("a file that continues a partial one keeps its ACL in rsync", |case, _| {
+        case.trees[1]
+            .iter()
+            .any(|entry| entry.extra == Extra::Acl && entry.path.split(|&b| b == b'/').any(|part| part == b".p"))
+    }),
+    ("only a pull of rsync munges symlinks that are not munged yet, but equal", |case, on| {
+        case.has(&["--munge-links"]) && matches!(on, Route::Pull(_))
     }),
     ("rsync enters directories that the destination cannot have", |case, _| {
         case.has(&["--ignore-existing"]) && case.has_clash(false)
@@ -153,7 +161,7 @@ impl Case {
             list: Vec::new(),
             options: vec![dice.word(BASES).to_owned()],
             sources: Vec::new(),
-            dest_name: dice.word("dst/ dst/ dst/ dst dst/sub/ new/"),
+            dest_name: dice.word("dst/ dst/ dst/ dst dst/sub/ new/ new"),
             trees: [source, if dice.one_in(8) { Vec::new() } else { dest }, alt],
         };
         if case.who == Who::User {
