@@ -221,6 +221,11 @@ synctest!(directories_of_options_if_an_empty_directory_is_copied_to_a_new_name, 
     for option in ["--compare-dest=arg", "--copy-dest=nosuch", "--temp-dir=arg", "--backup-dir=arg"] {
         w.once().agree_paths(&["-aib", option], &["src/", &format!("new{option}")]).exits(0);
     }
+    w.tree("arg", "f");
+    for option in ["--temp-dir=nosuch", "--temp-dir=arg/f", "--backup-dir=arg/f"] {
+        w.agree_paths(&["-aib", option], &["src/", "failed"]).exits(1);
+    }
+    w.agree_paths(&["-ai", "--mkpath", "--temp-dir=nosuch"], &["src/", "up/failed"]).exits(1);
 });
 
 // `./` names the root as well, so the list has two entries and the destination is a directory.

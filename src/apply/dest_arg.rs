@@ -14,6 +14,7 @@ use crate::walk::arg_path;
 use crate::walk::enter_by;
 use crate::walk::run_context::Terms;
 use std::io;
+use std::os::fd::AsFd as _;
 
 /// Properties of the sources that decide how the destination argument is interpreted.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +59,18 @@ impl Destination {
             Err(error) => search.may_be_missing(&error)?,
         }
         search.make()
+    }
+
+    /// Removes the directory again if it is the new name of an empty directory. rsync would create it as an entry only.
+    pub fn remove_if_named_anew(&self) {
+        if self.is_new
+            && self.root.is_some()
+            && self.work_dir != self.path
+            && let Ok(parent) = trusted_path::open_dir(&self.work_dir, LinkOwners::Anyone)
+        {
+            // Another process can have filled it meanwhile.
+            let _ = sys::rmdir(parent.as_fd(), path::file_name(&self.path));
+        }
     }
 
     /// Returns an existing destination that needs no change and no new name.

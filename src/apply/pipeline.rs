@@ -196,9 +196,11 @@ impl Receiving<'_> {
         let plans = origin.plans(walk, whole_list_first)?;
         let opening = self.opening().into_iter().chain(problems.into_iter().map(Event::Problem)).collect();
         let option_dirs = self.backup_dir().and_then(|backup| Ok((backup, self.temp_dir()?)));
-        // The destination was created even if the run ends here.
-        let (backup, temp_dir) =
-            option_dirs.inspect_err(|_| self.made().for_each(|line| listener.report(&Event::Note(line))))?;
+        let (backup, temp_dir) = option_dirs.inspect_err(|_| {
+            // The destination was created even if the run ends here, unless it is the new name of an empty directory.
+            self.made().for_each(|line| listener.report(&Event::Note(line)));
+            to.remove_if_named_anew();
+        })?;
         let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
         let throttle = rate.map(|rate| Throttle::new(rate, self.terms.stop));
         let throttle = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
