@@ -33,6 +33,14 @@ places!(backup_in_place, ["-aib", "--inplace"]);
 places!(backup_with_delete_after, ["-aib", "--delete-after"]);
 places!(no_backup_overrides_backup, ["-aib", "--no-backup"]);
 
+// The backup of `f` gets the name of a new file, and is backed up itself.
+synctest!(backup_with_the_name_of_a_new_file, |w: World| {
+    w.source("f=new f~=new f.o=new").dest("f=old@-9").keep_dest();
+    for options in [&["-ab"][..], &["-ab", "--suffix=.o"], &["-ab", "--inplace"], &["-ab", "--delay-updates"]] {
+        w.restore_dest().agree(options);
+    }
+});
+
 synctest!(backups_of_backups, |w: World| {
     w.source("a=3").dest("a=22 a~=1").no_dry_run();
     w.agree(&["-aib"]).exits(0);

@@ -125,6 +125,12 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     })
 }
 
+/// Returns whether a finished file may replace an entry. `replaces`: the listing had one of its name. Meanwhile, a new
+/// file may have got the name of another one's backup.
+pub fn may_replace(context: &Context<'_>, replaces: bool, path: &RelPath) -> bool {
+    replaces || is_backup(context, path)
+}
+
 /// Reports that an entry was or would be backed up, if backups are requested. Like rsync, also prints this line for an
 /// unsafe symlink, which is not backed up, after a line that says so.
 pub fn report_backup(context: &Context<'_>, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) {

@@ -93,7 +93,9 @@ pub fn place_delayed(context: &Context<'_>, events: &mut Vec<Event>) {
             None => unreachable!("opened above"),
         };
         let name = path.name();
-        if replaces && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &path, events) {
+        if backup::may_replace(context, replaces, &path)
+            && let Err(problem) = backup::back_up(context, ErrorRole::Receiver, dir, &path, events)
+        {
             events.push(Event::Problem(problem));
             continue;
         }

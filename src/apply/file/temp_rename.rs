@@ -180,7 +180,7 @@ fn give_name(
         }
         return Ok(());
     }
-    if job.replaces() {
+    if backup::may_replace(context, job.replaces(), &job.path) {
         backup::back_up(context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
