@@ -346,7 +346,8 @@ fn fails(place: (End, Direction), cases: impl Iterator<Item = &'static Case>) {
             let line = format!("{:?} {place:?}: {runs} runs, {} failures so far\n", case.options, failures.len());
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
-        if n == first {
+        // Other cases can have fewer calls than the first that is sampled.
+        if n == first && first == 1 {
             report_skip("errors", "the program under test is a release build, in which calls cannot be made to fail");
             return;
         }
