@@ -1,6 +1,8 @@
 //! The tree of the entries that the source arguments name, while they are gathered.
 
-use super::has;
+use crate::filter::{Side, Verdict};
+use crate::flist::Kind;
+use crate::fs::sys;
 use crate::path::{self, RelPath};
 use crate::walk::source_dir::Base;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node};
@@ -116,4 +118,17 @@ impl NodeBuilder {
             children: self.children.into_iter().map(|(name, below)| (name, Arc::new(below.build()))).collect(),
         }
     }
+}
+
+/// Whether an entry below a base exists and is included under this path of the transfer.
+fn has(base: &Base, inside: &[u8], path: &RelPath) -> bool {
+    let Ok(inside) = RelPath::parse(inside) else { return false };
+    let dir = base.root.open_dir_to_search(&inside.parent().unwrap_or_default());
+    let stat = dir.and_then(|dir| sys::stat(dir.fd(), inside.name(), false));
+    stat.is_ok_and(|stat| !is_hidden(base, path.as_bytes(), Kind::of_mode(stat.mode) == Some(Kind::Dir)))
+}
+
+/// Whether the rules exclude the entry of an argument. Per-directory rules are not considered.
+fn is_hidden(base: &Base, path: &[u8], is_dir: bool) -> bool {
+    base.chain.verdict(Side::Sender, path, is_dir) != Verdict::Include
 }

@@ -1,0 +1,227 @@
+//! Gathers arguments under `-R`: a path is kept from its beginning or behind the first `/./`.
+
+use super::Gatherer;
+use super::gathered::LoneDir;
+use super::node_builder::NodeBuilder;
+use crate::error::Error;
+use crate::filter::Side;
+use crate::flist::Kind;
+use crate::fs::root::Dir;
+use crate::fs::{errno, sandbox, sys};
+use crate::options::Recurse;
+use crate::options::select::MissingArgs;
+use crate::path::RelPath;
+use crate::report::event::{ErrorRole, Problem, Weight};
+use crate::walk::arg_path::{clean, implies_root, split_kept, trim_slashes};
+use crate::walk::dir_rules::enter_dir;
+use crate::walk::source_dir::Base;
+use crate::walk::source_task::{NamedContent, NamedEntry};
+use std::io;
+use std::sync::Arc;
+
+impl Gatherer<'_> {
+    /// Adds an argument under `-R`, which is kept from its beginning or behind the first `/./`.
+    pub(super) fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
+        let (base_arg, rest) = split_kept(arg);
+        if rest.split(|&b| b == b'/').any(|part| part == b"..") {
+            let line = [b"found \"..\" dir in relative path: ", rest].concat();
+            return Err(Error::usage(line).by("sender"));
+        }
+        let (parts, content) = clean(rest);
+        let shown = trim_slashes(base_arg).to_vec();
+        let base = match self.base(base_arg, &shown) {
+            Ok(base) => base,
+            Err(error) => {
+                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
+                return Ok(());
+            }
+        };
+        self.imply_top(&base, rest);
+        self.insert(&base, &parts, content)
+    }
+
+    /// Adds the root's own attributes, if the part of a name that `-R` keeps is the first to imply them. Rules apply to
+    /// this root as to an entry with the name `.`.
+    pub(super) fn imply_top(&mut self, base: &Arc<Base>, kept: &[u8]) {
+        if !implies_root(kept) || self.has_implied_top {
+            return;
+        }
+        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        if !chain.includes(self.reports_rules, Side::Sender, b".", true, &mut self.out.notes) {
+            return;
+        }
+        self.has_implied_top = true;
+        if self.select.recurse == Recurse::No {
+            self.out.notes.push(b"skipping directory .".to_vec());
+        } else {
+            let is_first = self.out.top.is_none();
+            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
+            self.out.top_is_bare |= is_first && self.implies_bare_top;
+        }
+    }
+
+    /// Adds the path `parts` below a base to the tree.
+    pub(super) fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<(), Error> {
+        let Some((last, leading)) = parts.split_last() else {
+            if self.select.recurse == Recurse::No {
+                self.out.notes.push(b"skipping directory .".to_vec());
+                return Ok(());
+            }
+            let top = match &self.entered {
+                Some((_, chain)) => Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
+                None => base.clone(),
+            };
+            let recurses = self.select.recurse == Recurse::Full;
+            self.tree.all.push((top.clone(), RelPath::root(), recurses, self.argument));
+            if recurses {
+                self.out.whole.push((base.clone(), RelPath::root()));
+            }
+            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
+            self.found(None);
+            self.out.lone_dir = Some(LoneDir { base: top, path: RelPath::root(), has_content: true });
+            return Ok(());
+        };
+        let whole = parts.join(&b'/');
+        let parent = leading.join(&b'/');
+        let follow = self.select.copy_links || content;
+        // A symlink that does not lead to a directory stands for itself, even if its argument ends in a slash.
+        let look = |dir: &Dir, name: &[u8], follow: bool| {
+            let found = sys::stat(dir.fd(), name, follow);
+            let may_lead_on = match &found {
+                Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
+                Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
+            };
+            if !content || self.select.copy_links || may_lead_on {
+                return found.map(|stat| (stat, false));
+            }
+            sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).or_else(|_| found.map(|stat| (stat, false)))
+        };
+        let looked = match RelPath::parse(&parent) {
+            Ok(_) if sandbox::is_hidden(&base.root.full(&whole)) => Err(errno::gone()),
+            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| look(&dir, last, follow)),
+            Err(_) => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let (stat, followed) = match looked {
+            Ok((stat, is_itself)) => (stat, content && !is_itself),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    match self.select.missing_args {
+                        MissingArgs::Ignore => return Ok(()),
+                        MissingArgs::Delete => {
+                            let is_listed = self.imply_existing(base, leading);
+                            self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
+                            self.entries += 2;
+                            return Ok(());
+                        }
+                        MissingArgs::Fail => {}
+                    }
+                }
+                let full = base.root.full(&whole);
+                let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+                self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", &full, &error).weighing(weight));
+                return Ok(());
+            }
+        };
+        let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(&stat, base, &dir, last));
+        let is_dir = is_listed_as_dir && !self.is_only_unsafe(&stat);
+        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        if !chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+            return Ok(());
+        }
+        if is_dir && self.select.recurse == Recurse::No {
+            self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
+            return Ok(());
+        }
+        self.enter_leading(base, leading)?;
+        let is_link = Kind::of_mode(stat.mode) == Some(Kind::Symlink);
+        let stays_link = is_link && !self.select.copy_dirlinks && !self.select.copy_unsafe_links;
+        let what = match self.select.recurse {
+            // Another argument may continue behind the symlink, which makes it a directory.
+            _ if stays_link => NamedContent::None,
+            Recurse::Full => NamedContent::Full,
+            _ if content => NamedContent::Shallow,
+            _ => NamedContent::None,
+        };
+        let rules = self.entered.as_ref().map(|(_, chain)| chain.clone());
+        let named = NamedEntry { rules, ..NamedEntry::of_argument(self.argument, last, what, followed) };
+        let (node, dir) = self.imply(base, leading);
+        node.name(base, &dir, named);
+        if is_dir && what == NamedContent::Full {
+            self.out.whole.push((base.clone(), dir.join(last)));
+        }
+        self.found(if is_listed_as_dir || !leading.is_empty() { None } else { Some(last) });
+        if is_listed_as_dir && leading.is_empty() && !self.has_implied_top {
+            let has_content = what != NamedContent::None;
+            self.out.lone_dir = Some(LoneDir { base: base.clone(), path: dir.join(last), has_content });
+        }
+        Ok(())
+    }
+
+    /// Enters the directories that lead to an argument, unless they are above those entered last. As in rsync without
+    /// incremental recursion, an argument is checked before that, against the rules of the directory entered last.
+    fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<(), Error> {
+        let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
+        if is_inside || !self.lists_first || !base.chain.has_per_dir() {
+            return Ok(());
+        }
+        let is_first = self.entered.is_none() && self.out.whole.is_empty() && self.tree.all.is_empty();
+        let mut chain = if is_first { base.chain.clone() } else { base.chain.for_further_source() };
+        let mut path = RelPath::root();
+        for part in leading {
+            path = path.join(part);
+            // What cannot be opened has no rules; that is reported when it is listed.
+            if let Ok(dir) = base.root.open_dir_to_search(&path) {
+                let (rules, refusals) = enter_dir(&chain, &dir, &path, "sender", self.link_owners)?;
+                chain = rules;
+                self.out.problems.extend(refusals);
+            }
+        }
+        self.entered = Some((leading.to_vec(), chain));
+        Ok(())
+    }
+
+    /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
+    /// listed again; with incremental recursion only the topmost one is.
+    fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut NodeBuilder, RelPath) {
+        let is_whole = self.lists_first;
+        let shared = match &self.led {
+            Some((before, parts)) if is_whole || Arc::ptr_eq(before, base) => {
+                let shared = parts.iter().zip(leading).take_while(|(a, b)| a == b).count();
+                // rsync compares as far as the last common slash.
+                let is_prefix = shared == parts.len() && shared < leading.len();
+                shared.saturating_sub(usize::from(is_whole && is_prefix))
+            }
+            _ => 0,
+        };
+        if shared < leading.len() {
+            self.led = Some((base.clone(), leading.to_vec()));
+        }
+        let counts = |depth, is_known: bool| !is_known || depth >= shared && (depth == 0 || is_whole);
+        self.tree.imply((base, self.argument), leading, counts)
+    }
+
+    /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with
+    /// incremental recursion, rsync lists it in a directory that is missing itself. See `tests/delete.rs`.
+    fn imply_existing(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> bool {
+        let existing = (1..=leading.len()).take_while(|&len| {
+            let dir = RelPath::parse(&leading[..len].join(&b'/'));
+            dir.is_ok_and(|dir| base.root.open_dir_to_search(&dir).is_ok())
+        });
+        let existing = existing.count();
+        if !self.select.no_implied_dirs {
+            self.imply(base, &leading[..existing]);
+        }
+        for len in existing + 1..=leading.len() {
+            let dir = leading[..len].join(&b'/');
+            let line = [b"file has vanished: \"", &base.root.full(&dir)[..], b"\""].concat();
+            if !self.select.no_inc_recursive {
+                self.out.problems.push(Problem::new(line, Weight::Vanished));
+                return false;
+            }
+            if self.absent.insert(dir) {
+                self.out.problems.push(Problem::new(line, Weight::Vanished));
+            }
+        }
+        true
+    }
+}
