@@ -425,7 +425,11 @@ fn silent_client(program: &Path, (globals, module): (&str, &str), sent: &[u8]) -
     assert!(!matches!(&end, Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset), "{end:?}");
     let code = daemon.wait().unwrap().code();
     let log = std::fs::read_to_string(scene.path("log")).unwrap();
-    let words = |line: &str| line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap().to_owned();
+    // The time that has passed can be longer on a busy machine, and has one digit.
+    let words = |line: &str| {
+        let words = line[line.find("] ").unwrap() + 2..].split(" at ").next().unwrap();
+        words.replace(|c: char| c.is_ascii_digit() && words.contains("io timeout"), "N")
+    };
     let mut lines: Vec<_> = log.lines().map(words).collect();
     (code, lines.split_off(lines.len() - 2))
 }
@@ -438,7 +442,7 @@ fn silent_pushes_time_out() {
         let call = |program| silent_client(program, ("timeout = 1", ""), &[&words[..], sent].concat());
         let (_, log) = call(oracle::under_test());
         let words =
-            ["[Receiver] io timeout after 1 seconds -- exiting", "rsync error: timeout in data send/receive (code 30)"];
+            ["[Receiver] io timeout after N seconds -- exiting", "rsync error: timeout in data send/receive (code 30)"];
         assert_eq!(log, words);
         assert_eq!(log, call(oracle::rsync()).1);
     }
