@@ -30,7 +30,7 @@ use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
 use self::pull::UnchangedDest;
-use self::push::PushRecorder;
+use self::push::{PushRecorder, SenderReports};
 use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
@@ -82,6 +82,12 @@ pub struct StockClient<'a> {
     pub recorder: Option<Arc<BatchRecorder>>,
 }
 
+/// The terms that both ends agreed on, and the options adjusted to them.
+struct AgreedOptions<'a> {
+    stock: StockTerms,
+    options: &'a Options,
+}
+
 impl StockClient<'_> {
     /// Copies to or from a stock rsync that has been reached. Its first bytes are in the link. `agreed`: the protocol
     /// version, if it was agreed on with a daemon. `words`: the options on its command line. `early`: the scan of this
@@ -108,15 +114,14 @@ impl StockClient<'_> {
             reporter.banner();
             self.begin_recording(&stock)?;
             let link = buffered(link, !server_sends);
+            let agreed = AgreedOptions { stock, options: &options };
             match early {
-                Some(Early::Source(looking)) => {
-                    self.push((stock, &options), link, &traffic, Some(looking), reporter, tally)
-                }
-                None if !server_sends => self.push((stock, &options), link, &traffic, None, reporter, tally),
+                Some(Early::Source(looking)) => self.push(agreed, link, &traffic, Some(looking), reporter, tally),
+                None if !server_sends => self.push(agreed, link, &traffic, None, reporter, tally),
                 // The protocol has no digests for which the destination was scanned. Dropping the scan ends it.
                 early @ (Some(Early::Dest(_)) | None) => {
                     drop(early);
-                    self.pull((stock, &options), link, &traffic, reporter, tally)
+                    self.pull(agreed, link, &traffic, reporter, tally)
                 }
             }
         });
@@ -132,7 +137,8 @@ impl StockClient<'_> {
     /// Copies from a batch file. The options are those of its header.
     pub fn read_batch(
         &self,
-        (file, header): (BatchFile, &BatchHeader),
+        file: BatchFile,
+        header: &BatchHeader,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -152,7 +158,7 @@ impl StockClient<'_> {
         let played = Mutex::new(Ok(()));
         let ended = std::thread::scope(|scope| {
             spawn(scope, "batch", || *played.lock() = player.play(far))?;
-            self.pull((stock, &options), link, &traffic, reporter, tally)
+            self.pull(AgreedOptions { stock, options: &options }, link, &traffic, reporter, tally)
         });
         reporter.traffic(read_bytes.unsigned_abs(), written_bytes.unsigned_abs());
         // The receiver only knows that the player has ended.
@@ -165,12 +171,13 @@ impl StockClient<'_> {
 
     fn pull(
         &self,
-        (stock, options): (StockTerms, &Options),
+        agreed: AgreedOptions<'_>,
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        let AgreedOptions { stock, options } = agreed;
         let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
         let mut options = Options { dry_run: options.dry_run || is_left, ..options.clone() };
         if stock.protocol >= 30 {
@@ -199,7 +206,7 @@ impl StockClient<'_> {
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, true);
         let request = if is_batch { ResponseValidator::anything(&terms) } else { self.client.validator(&terms) };
-        let mut receiver = stock.receiver(terms, (&connection, &inbox), request, wants);
+        let mut receiver = stock.receiver(terms, &connection, &inbox, request, wants);
         receiver.dest = self.client.dest.clone();
         receiver.is_client = true;
         receiver.listing_client = items.as_ref().map(|items| items as &dyn ListingClient);
@@ -246,13 +253,14 @@ impl StockClient<'_> {
 
     fn push(
         &self,
-        (stock, options): (StockTerms, &Options),
+        agreed: AgreedOptions<'_>,
         mut link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        let AgreedOptions { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
@@ -277,7 +285,8 @@ impl StockClient<'_> {
         let io_error = Arc::<AtomicI32>::default();
         let queue = Arc::new(EventQueue::of(self.client.is_local));
         let problems = Mutex::<Tally>::default();
-        let (encoder, intake) = push::directions(stock, opening, options, wants, (io_error.clone(), queue.clone()))?;
+        let reports = SenderReports { io_error: io_error.clone(), events: queue.clone() };
+        let (encoder, intake) = push::directions(stock, opening, options, wants, reports)?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
             batch: batch.clone(),
             traffic: traffic.clone(),
@@ -295,7 +304,7 @@ impl StockClient<'_> {
             queue.push(event, 0);
             Ok(())
         };
-        let sender = stock.sender(terms, (&connection, &inbox), wants, &report);
+        let sender = stock.sender(terms, &connection, &inbox, wants, &report);
         let session_io = self.session_io(&connection, Box::new(intake), link, traffic);
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {

@@ -325,7 +325,7 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
         };
     }
     let Some(BasisFile { fd, len_bytes, which }) = basis_file(context, job, dir, similar) else { return Basis::None };
-    let blocks = blocks_of(context, (fd.as_fd(), len_bytes), wire, false);
+    let blocks = blocks_of(context, fd.as_fd(), len_bytes, wire, false);
     match (blocks, which) {
         // If the basis cannot be read or has become shorter, the whole file is requested.
         (Err(_), _) => Basis::None,
@@ -342,13 +342,14 @@ pub fn basis_of_retry(context: &Context<'_>, old: BorrowedFd<'_>, wire: &dyn Wir
     if len_bytes == 0 || !context.finds_differences() {
         return Basis::None;
     }
-    blocks_of(context, (old, len_bytes), wire, true).map_or(Basis::None, Basis::Blocks)
+    blocks_of(context, old, len_bytes, wire, true).map_or(Basis::None, Basis::Blocks)
 }
 
 /// Returns the blocks of a file as the peer expects them.
 fn blocks_of(
     context: &Context<'_>,
-    (fd, len_bytes): (BorrowedFd<'_>, u64),
+    fd: BorrowedFd<'_>,
+    len_bytes: u64,
     wire: &dyn Wire,
     is_retry: bool,
 ) -> io::Result<Vec<u8>> {

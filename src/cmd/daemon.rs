@@ -93,7 +93,7 @@ pub fn run(env: &mut Env, places: &Places, start: &Start) -> std::result::Result
     let limits = Limits { ceiling: budget.ceiling().clone(), ..Limits::default() };
     let lasting = Lasting(identity.secret_for("sparsync stateless resets"));
     let start = &with_addresses(places, start)?;
-    let listener = open(&config, lasting, (start, port_of(places, start)), &limits)?;
+    let listener = open(&config, lasting, start, port_of(places, start), &limits)?;
     remember_port(places, start, listener.addresses());
     remember_addresses(places, start)?;
     let control = control_socket::listen(places, env.umask)?;

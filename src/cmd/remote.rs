@@ -159,7 +159,7 @@ fn narrowed(link: Link) -> Link {
 /// The program that was reached.
 enum ReachedProgram {
     /// A sparsync, with the first words that were already sent to it.
-    Native(Carrier, Link, Option<Box<FirstWords>>),
+    Native { carrier: Carrier, link: Link, first_words: Option<Box<FirstWords>> },
     /// A stock rsync, with which this program runs the session.
     Stock(Carrier, Link),
 }
@@ -167,7 +167,9 @@ enum ReachedProgram {
 impl From<RemoteProgram> for ReachedProgram {
     fn from(found: RemoteProgram) -> ReachedProgram {
         match found {
-            RemoteProgram::Native(shell, link) => ReachedProgram::Native(Carrier::Shell(shell), link, None),
+            RemoteProgram::Native(shell, link) => {
+                ReachedProgram::Native { carrier: Carrier::Shell(shell), link, first_words: None }
+            }
             RemoteProgram::Stock(shell, link) => ReachedProgram::Stock(Carrier::Shell(shell), link),
         }
     }
@@ -261,12 +263,13 @@ impl RemoteCopy {
     ) -> Result<OpenedSession, Error> {
         let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
         let (carrier, link, first_words) = match reached {
-            ReachedProgram::Native(carrier, link, first_words) => (carrier, link, first_words),
+            ReachedProgram::Native { carrier, link, first_words } => (carrier, link, first_words),
             ReachedProgram::Stock(carrier, link) => {
                 return Ok(OpenedSession { carrier, prepared, opened: OpenedLink::Stock(link, None) });
             }
         };
-        let (why, peer) = match (self.open(env, (&carrier, link, first_words), &prepared, early), &carrier) {
+        let opened = self.open(env, link, first_words, self.paths_by(&carrier), &prepared, early);
+        let (why, peer) = match (opened, &carrier) {
             (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
             (opened, _) => {
                 let opened = OpenedLink::Native(opened.map(Box::new));
@@ -274,8 +277,8 @@ impl RemoteCopy {
             }
         };
         let (carrier, opened) = match self.fall_back_to_shell(env, &why, peer)? {
-            ReachedProgram::Native(carrier, link, first_words) => {
-                let opened = self.open(env, (&carrier, link, first_words), &prepared, early);
+            ReachedProgram::Native { carrier, link, first_words } => {
+                let opened = self.open(env, link, first_words, self.paths_by(&carrier), &prepared, early);
                 (carrier, OpenedLink::Native(opened.map(Box::new)))
             }
             ReachedProgram::Stock(carrier, link) => (carrier, OpenedLink::Stock(link, None)),
@@ -286,19 +289,13 @@ impl RemoteCopy {
     fn open(
         &self,
         env: &Env,
-        (carrier, link, first_words): (&Carrier, Link, Option<Box<FirstWords>>),
+        link: Link,
+        first_words: Option<Box<FirstWords>>,
+        paths: Paths,
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
-        let link = narrowed(link);
-        let Prepared { rules, listed, log } = prepared;
-        let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        self.near(env, (rules, listed), wants, self.paths_by(carrier)).open(
-            link,
-            first_words.map(|first_words| *first_words),
-            early,
-        )
+        self.near_of(env, prepared, paths).open(narrowed(link), first_words.map(|first_words| *first_words), early)
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
@@ -353,19 +350,21 @@ impl RemoteCopy {
             }
             RoutePlan::Server { peer, kinds, or_shell } => {
                 let asks_first = if or_shell { ASKS_FIRST } else { 0 };
-                let first = self.first_words(env, (prepared, early), (Paths::InSetup, asks_first));
+                let first = self.first_words(env, prepared, early, Paths::InSetup, asks_first);
                 let server = ServerRoute { peer: &peer, kinds, or_shell };
                 Ok(match via_server::reach(self, env, &places?, &server, &first)? {
                     ServerOrShell::Server(redial, link) => {
-                        ReachedProgram::Native(Carrier::Net(redial), link, Some(Box::new(first)))
+                        let carrier = Carrier::Net(redial);
+                        ReachedProgram::Native { carrier, link, first_words: Some(Box::new(first)) }
                     }
                     ServerOrShell::Shell(found) => found.into(),
                 })
             }
             RoutePlan::EphemeralServer => {
-                let first = self.first_words(env, (prepared, early), (self.paths_by_shell(), 0));
+                let first = self.first_words(env, prepared, early, self.paths_by_shell(), 0);
                 let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
-                Ok(ReachedProgram::Native(Carrier::EphemeralServer(Box::new(one_off)), link, Some(Box::new(first))))
+                let carrier = Carrier::EphemeralServer(Box::new(one_off));
+                Ok(ReachedProgram::Native { carrier, link, first_words: Some(Box::new(first)) })
             }
         }
     }
@@ -392,8 +391,10 @@ impl RemoteCopy {
     fn first_words(
         &self,
         env: &Env,
-        (prepared, early): (&mut Option<Prepared>, Option<&Early<'_>>),
-        (paths, features): (Paths, u64),
+        prepared: &mut Option<Prepared>,
+        early: Option<&Early<'_>>,
+        paths: Paths,
+        features: u64,
     ) -> FirstWords {
         let select = &self.options.select;
         // Input that can be read only once (standard input, a fifo) stays unread, as it is read again after an error.
@@ -402,13 +403,11 @@ impl RemoteCopy {
         // Errors are reported when the files are read again for the session.
         *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
         let support = ProtocolSupport { features: support().features | features, ..support() };
-        let Some(Prepared { rules, listed, log }) = prepared else {
+        let Some(prepared) = prepared else {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&support, &self.options, self.key, early);
         };
-        let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
-        Client { support, ..self.near(env, (rules, listed), wants, paths) }.first_words(early)
+        Client { support, ..self.near_of(env, prepared, paths) }.first_words(early)
     }
 
     /// Returns how a remote side that a remote shell starts learns its paths.
@@ -422,11 +421,20 @@ impl RemoteCopy {
         if matches!(carrier, Carrier::Net(_)) { Paths::InSetup } else { self.paths_by_shell() }
     }
 
+    /// Returns the client's end of the session before there is a reporter.
+    fn near_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
+        let Prepared { rules, listed, log } = prepared;
+        let has_log = log.as_ref().is_ok_and(Option::is_some);
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
+        self.near(env, rules, listed, wants, paths)
+    }
+
     /// Returns the client's end of the session.
     fn near<'s>(
         &'s self,
         env: &'s Env,
-        (rules, listed): (&input_files::InputFiles, &Option<Vec<Vec<u8>>>),
+        rules: &input_files::InputFiles,
+        listed: &Option<Vec<Vec<u8>>>,
         wants: Wants,
         paths: Paths,
     ) -> Client<'s> {
@@ -469,7 +477,8 @@ impl RemoteCopy {
                 let opened = match program {
                     DaemonProgram::Stock(protocol) => OpenedLink::Stock(link, Some(protocol)),
                     DaemonProgram::Native => {
-                        OpenedLink::Native(self.open(env, (&carrier, link, None), &prepared, None).map(Box::new))
+                        let opened = self.open(env, link, None, self.paths_by(&carrier), &prepared, None);
+                        OpenedLink::Native(opened.map(Box::new))
                     }
                 };
                 self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
@@ -525,7 +534,7 @@ impl RemoteCopy {
         let mut tally = Tally::default();
         let wants = reporter.wants();
         let made = Since::now();
-        let near = self.near(env, (&rules, &listed), wants, self.paths_by(&carrier));
+        let near = self.near(env, &rules, &listed, wants, self.paths_by(&carrier));
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, gauge, ..near };
@@ -538,7 +547,7 @@ impl RemoteCopy {
             }
             OpenedLink::Batch(batch) => {
                 let (file, header) = *batch;
-                self.stock(&near).read_batch((file, &header), &mut reporter, &mut tally)
+                self.stock(&near).read_batch(file, &header, &mut reporter, &mut tally)
             }
         };
         let outcome = match &mut carrier {
@@ -556,8 +565,8 @@ impl RemoteCopy {
                 let peer = redial.peer().clone();
                 let earlier = reconnect::problems_so_far(reporter.problems(), self.far.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
-                    Ok(ReachedProgram::Native(shell, link, _)) => {
-                        let near = self.near(env, (&rules, &listed), wants, self.paths_by(&shell));
+                    Ok(ReachedProgram::Native { carrier: shell, link, .. }) => {
+                        let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
                         let near = Client { gauge, ..near };
                         carrier = shell;
                         *self.route.lock() = Some("a remote shell: its server was stopped".to_owned());

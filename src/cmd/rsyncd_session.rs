@@ -251,7 +251,7 @@ impl<'a> DaemonConnection<'a> {
                 Err(_) => return refuse([b"Unknown command '", &line[..], b"'"].concat()),
             }
         };
-        let accepted = self.accept(&name, peer, (&theirs, protocol), &early_input)?;
+        let accepted = self.accept(&name, peer, &theirs, protocol, &early_input)?;
         self.send(&DaemonLine::Ok.line())?;
         self.serve(accepted)
     }
@@ -303,7 +303,8 @@ impl<'a> DaemonConnection<'a> {
         &mut self,
         name: &[u8],
         mut peer: DaemonPeer,
-        (theirs, protocol): (&DaemonGreeting, u8),
+        theirs: &DaemonGreeting,
+        protocol: u8,
         early_input: &[u8],
     ) -> Result<Accepted<'a>, Refusal> {
         let config = self.config;
@@ -327,7 +328,7 @@ impl<'a> DaemonConnection<'a> {
             self.log.put(&[b"rsync allowed access on module ", name, b" from ", &peer.shown()[..]].concat());
         }
         self.claim_connection(values)?;
-        let (user, access) = self.authenticate(values, name, (theirs, protocol), &peer)?;
+        let (user, access) = self.authenticate(values, name, theirs, protocol, &peer)?;
         self.set_var("RSYNC_USER_NAME", user.clone());
         let read_only = match access {
             AuthAccess::Unchanged => values.flag(Param::ReadOnly),

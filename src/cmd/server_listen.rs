@@ -75,12 +75,7 @@ pub fn pid(places: &Places) -> Option<u32> {
 }
 
 /// Listens on the given addresses, or on all addresses of this machine.
-pub fn open(
-    config: &tls::ServerTls,
-    lasting: Lasting,
-    (start, port): (&Start, u16),
-    limits: &Limits,
-) -> Result<Listener> {
+pub fn open(config: &tls::ServerTls, lasting: Lasting, start: &Start, port: u16, limits: &Limits) -> Result<Listener> {
     // Sessions have no read timeout; a [`HangUp`] ends them.
     let patience = Patience::default();
     let at = |port| listen(&places_of(start, port), config.clone(), lasting, limits, &patience);

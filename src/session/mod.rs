@@ -219,7 +219,7 @@ impl Client<'_> {
             traffic: traffic.clone(),
         };
         let greetings = Greetings { ours: &ours, theirs: &theirs };
-        let ended = self.run_role((session_io, early, sent_roots), known, greetings, reporter, tally);
+        let ended = self.run_role(session_io, BeforeSession { early, sent_roots, known }, greetings, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -291,12 +291,13 @@ impl Client<'_> {
     /// Runs this end's role. Meanwhile a thread watches whether data arrives.
     fn run_role(
         &self,
-        (session_io, early, sent_roots): (SessionIo<'_>, Option<Early<'_>>, Option<SentRoots>),
-        known: Known,
+        session_io: SessionIo<'_>,
+        before: BeforeSession<'_>,
         greetings: Greetings<'_>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
+        let BeforeSession { early, sent_roots, known } = before;
         if let Some(gauge) = self.gauge {
             gauge.restart();
         }
@@ -414,6 +415,13 @@ impl Client<'_> {
             })
         })
     }
+}
+
+/// What this end scanned and sent before the session.
+struct BeforeSession<'a> {
+    early: Option<Early<'a>>,
+    sent_roots: Option<SentRoots>,
+    known: Known,
 }
 
 /// The greetings of both ends.

@@ -161,25 +161,32 @@ impl PushShared {
     }
 }
 
-/// How much content was sent.
+/// The state of both directions.
 #[derive(Default)]
-struct SentCounts {
+struct PushState {
+    shared: Mutex<PushShared>,
+    /// How much content was sent.
     literal_bytes: AtomicU64,
     matched_bytes: AtomicU64,
 }
 
-/// Returns the two directions of a push. `opening` is sent first. `io_error`: the errors of this end, as bits; `events`:
-/// the events to report.
+/// What a sender reports to its encoder.
+pub(super) struct SenderReports {
+    /// The errors of this end, as bits.
+    pub io_error: Arc<AtomicI32>,
+    /// The events to report.
+    pub events: Arc<EventQueue>,
+}
+
+/// Returns the two directions of a push. `opening` is sent first.
 pub(super) fn directions<'a>(
     terms: StockTerms,
     opening: Vec<u8>,
     options: &'a Options,
     wants: Wants,
-    (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
+    reports: SenderReports,
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
-    let shared = Arc::<Mutex<PushShared>>::default();
-    let counts = Arc::<SentCounts>::default();
-    let encoder =
-        PushEncoder::new(terms, opening, options, wants, (io_error, events), (shared.clone(), counts.clone()))?;
-    Ok((encoder, PushIntake::new(terms, options, wants, (shared, counts))))
+    let state = Arc::<PushState>::default();
+    let encoder = PushEncoder::new(terms, opening, options, wants, reports, state.clone())?;
+    Ok((encoder, PushIntake { terms, is_server: false, options, wants, state }))
 }

@@ -90,7 +90,7 @@ impl StockServer<'_> {
         let (encoder, client) = (encoder.serving(&stock, has_xattrs), intake.serving(has_xattrs));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).unlimited());
         let handler = receiver_handler(&terms, wants, &inbox, &connection, false);
-        let mut receiver = stock.receiver(terms, (&connection, &inbox), ResponseValidator::anything(&terms), wants);
+        let mut receiver = stock.receiver(terms, &connection, &inbox, ResponseValidator::anything(&terms), wants);
         // Wildcards may have expanded to several names; rsync uses the first.
         receiver.dest = self.operands.first().filter(|_| !lists).cloned();
         receiver.listing_client = Some(&client);

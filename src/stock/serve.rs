@@ -3,7 +3,7 @@
 use super::controls::is_reported;
 use super::early::{read_early, read_names};
 use super::framing::{Framing, text_of};
-use super::push::{self, ServingSender};
+use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
 use super::{Offer, buffered, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send};
@@ -176,7 +176,8 @@ impl StockServer<'_> {
         // The client reports all items. This end only logs them.
         let queue = Arc::<EventQueue>::default();
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
-        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, (io_error.clone(), queue.clone()))?;
+        let reports = SenderReports { io_error: io_error.clone(), events: queue.clone() };
+        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, reports)?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
@@ -191,7 +192,7 @@ impl StockServer<'_> {
             }
             self.report(event, &connection)
         };
-        let sender = stock.sender(terms, (&connection, &inbox), wants, &report);
+        let sender = stock.sender(terms, &connection, &inbox, wants, &report);
         let session_io = self.session_io(&connection, Box::new(intake.at_server()), link, traffic.clone());
         let ended = session_io.hold(&*inbox, || {
             std::thread::scope(|scope| {
@@ -218,7 +219,7 @@ impl StockServer<'_> {
         let Link { reader, mut writer, parting, leave, moved } = link;
         let framing = Framing::of_server(&stock);
         let opened = older::check(self.options, stock.protocol)
-            .and_then(|()| read_opening(reader, (stock.protocol, stock.client_has_frames), reads_names));
+            .and_then(|()| read_opening(reader, stock.protocol, stock.client_has_frames, reads_names));
         let (opening, reader) = opened.map_err(|error| {
             let mut frame = Vec::new();
             let error = match &self.daemon {
@@ -408,7 +409,8 @@ const ALL_FLAGS: u32 = 0x1ff;
 /// behind.
 fn read_opening(
     reader: Box<dyn Read + Send>,
-    (protocol, has_frames): (u8, bool),
+    protocol: u8,
+    has_frames: bool,
     reads_names: bool,
 ) -> Result<(EarlyData, Box<dyn Read + Send>), Error> {
     let mut no_text = |_, _| Err(violation("message before the file list"));
@@ -503,7 +505,7 @@ mod tests {
     #[test]
     fn opening_ends_within_a_frame() {
         let wire = opening(&["- *.o", ":n- .rules"], &["a", "d/b"]);
-        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), (32, true), true).unwrap();
+        let (opening, mut reader) = read_opening(Box::new(io::Cursor::new(wire)), 32, true, true).unwrap();
         assert_eq!(opening.rules.iter().map(Parsed::text).collect::<Vec<_>>(), [&b"- *.o"[..], b":n- .rules"]);
         assert_eq!(opening.listed, Some(vec![b"a".to_vec(), b"d/b".to_vec()]));
         let mut rest = Demultiplexer::new(&mut reader, |_| Ok(()));
@@ -514,7 +516,7 @@ mod tests {
     #[test]
     fn invalid_opening_is_rejected() {
         let exit = |wire: Vec<u8>| {
-            read_opening(Box::new(io::Cursor::new(wire)), (32, true), false).err().map(|error| error.exit)
+            read_opening(Box::new(io::Cursor::new(wire)), 32, true, false).err().map(|error| error.exit)
         };
         assert_eq!(exit(opening(&["Q x"], &[])), Some(Exit::Protocol));
         assert_eq!(exit(opening(&["- "], &[])), Some(Exit::Protocol));

@@ -96,7 +96,8 @@ impl StockTerms {
     pub fn sender<'a>(
         &self,
         terms: Terms<'a>,
-        (connection, inbox): (&'a Connection, &'a SenderInbox),
+        connection: &'a Connection,
+        inbox: &'a SenderInbox,
         wants: Wants,
         report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
     ) -> Sender<'a> {
@@ -123,7 +124,8 @@ impl StockTerms {
     pub fn receiver<'a>(
         &self,
         terms: Terms<'a>,
-        (connection, inbox): (&'a Arc<Connection>, &'a ReceiverInbox),
+        connection: &'a Arc<Connection>,
+        inbox: &'a ReceiverInbox,
         request: ResponseValidator,
         wants: Wants,
     ) -> Receiver<'a> {

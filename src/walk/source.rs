@@ -28,6 +28,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A name of a source directory, and its name in the transfer.
+struct NamedSource<'a> {
+    place: &'a SourceDir,
+    name: &'a [u8],
+    called: &'a [u8],
+    /// The origin of `place`, and its index.
+    origin: &'a Origin,
+    index: u16,
+}
+
 /// The result of examining one name.
 struct Looked {
     stat: Stat,
@@ -206,7 +216,11 @@ impl SourceWalk<'_> {
                         found.renamed_from = Some(named.name.clone());
                     }
                     let looked = self.look(&place, &named.name, &found.path, named.followed);
-                    self.add(found, index, &place, (&named.name, name), looked, origin);
+                    self.add(
+                        found,
+                        &NamedSource { place: &place, name: &named.name, called: name, index, origin },
+                        looked,
+                    );
                 }
             }
         }
@@ -301,7 +315,7 @@ impl SourceWalk<'_> {
                     continue;
                 }
                 let problems = found.problems.len();
-                let added = self.add(found, index, place, (name, name), looked, origin);
+                let added = self.add(found, &NamedSource { place, name, called: name, index, origin }, looked);
                 if found.problems.len() > problems
                     && let Err(error) = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false))
                 {
@@ -322,15 +336,8 @@ impl SourceWalk<'_> {
     }
 
     /// Adds a name that was examined, under its name in the transfer. Returns whether it was added.
-    fn add(
-        &self,
-        found: &mut ListedDir,
-        index: u16,
-        place: &SourceDir,
-        (name, called): (&[u8], &[u8]),
-        looked: io::Result<Looked>,
-        origin: &Origin,
-    ) -> bool {
+    fn add(&self, found: &mut ListedDir, source: &NamedSource<'_>, looked: io::Result<Looked>) -> bool {
+        let NamedSource { place, name, called, index, origin } = *source;
         if self.reports_unsafe
             && let Ok(target) = place.dir().and_then(|dir| sys::read_link(dir.fd(), name))
             && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
@@ -512,7 +519,7 @@ impl SourceWalk<'_> {
                 continue;
             }
             let name = found.source.name(entry);
-            let (mut below, is_implied) = self.origins_below((found, &mut problems), origins, node, (name, entry));
+            let (mut below, is_implied) = self.origins_below(found, origins, node, entry, &mut problems);
             let is_named = is_named(&below);
             let is_repeated = repeated.contains(name);
             found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named, is_repeated });
@@ -536,11 +543,13 @@ impl SourceWalk<'_> {
     /// Returns the origins of the entries in a subdirectory, and whether the subdirectory is only implied by `-R`.
     fn origins_below(
         &self,
-        (found, problems): (&ListedDir, &mut Vec<Problem>),
+        found: &ListedDir,
         origins: &[Origin],
         node: Option<&Node>,
-        (name, entry): (&[u8], &Entry),
+        entry: &Entry,
+        problems: &mut Vec<Problem>,
     ) -> (Vec<Origin>, bool) {
+        let name = found.source.name(entry);
         let mut below = Vec::new();
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {

@@ -108,7 +108,8 @@ impl<'a> Deletions<'a> {
     fn remove(
         &mut self,
         dir: &Dir,
-        (path, is_dir): (&RelPath, bool),
+        path: &RelPath,
+        is_dir: bool,
         chain: Option<&Chain>,
         head: &mut Vec<Event>,
     ) -> bool {
@@ -235,7 +236,7 @@ impl<'a> Deletions<'a> {
         for &extra in plan.extras.iter().rev() {
             let entry = &plan.dest.entries[extra as usize];
             let path = path.join(plan.dest.name(entry));
-            any |= self.remove(dir, (&path, entry.is_dir()), plan.receiver_chain.as_ref(), head);
+            any |= self.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), head);
         }
         any
     }
@@ -296,28 +297,21 @@ impl<'a> Deletions<'a> {
         for delayed in delayed {
             let Some(dir) = self.open_again(&delayed.path, head) else { continue };
             if self.stays_in(&delayed.path, &dir, head) {
-                self.remove_named(&dir, (&delayed.path, &delayed.last), &delayed.extras, delayed.chain.as_ref(), head);
+                self.remove_delayed(&dir, &delayed, head);
             }
         }
         let mut chains = HashMap::new();
         for after in std::mem::take(&mut self.after) {
-            self.after(&after, &mut chains, head)?;
+            self.after(after, &mut chains, head)?;
         }
         self.go_on()?;
         Ok(self.remover.held_back())
     }
 
-    fn remove_named(
-        &mut self,
-        dir: &Dir,
-        (path, last): (&RelPath, &LastTouch),
-        extras: &[(Vec<u8>, bool)],
-        chain: Option<&Chain>,
-        head: &mut Vec<Event>,
-    ) {
-        for (name, is_dir) in extras {
-            if self.remove(dir, (&path.join(name), *is_dir), chain, head) {
-                last.touch();
+    fn remove_delayed(&mut self, dir: &Dir, delayed: &Delayed, head: &mut Vec<Event>) {
+        for (name, is_dir) in &delayed.extras {
+            if self.remove(dir, &delayed.path.join(name), *is_dir, delayed.chain.as_ref(), head) {
+                delayed.last.touch();
             }
         }
     }
@@ -326,7 +320,7 @@ impl<'a> Deletions<'a> {
     /// `chains`: the rules in force in the directories before it.
     fn after(
         &mut self,
-        after: &After,
+        after: After,
         chains: &mut HashMap<RelPath, Chain>,
         head: &mut Vec<Event>,
     ) -> Result<(), Error> {
@@ -348,7 +342,8 @@ impl<'a> Deletions<'a> {
                 Ok(mut extras) => {
                     extras.reverse();
                     extras.retain(|(name, is_dir)| *is_dir || !remove_leftover(self.context, &dir, name));
-                    self.remove_named(&dir, (&after.path, &after.last), &extras, Some(&chain), head);
+                    let After { path, last, .. } = after;
+                    self.remove_delayed(&dir, &Delayed { path, extras, chain: Some(chain), last }, head);
                 }
                 Err(error) => {
                     let full = self.context.full(after.path.as_bytes());

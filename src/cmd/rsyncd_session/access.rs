@@ -68,7 +68,8 @@ impl DaemonConnection<'_> {
         &mut self,
         values: &Values,
         name: &[u8],
-        (theirs, protocol): (&DaemonGreeting, u8),
+        theirs: &DaemonGreeting,
+        protocol: u8,
         peer: &DaemonPeer,
     ) -> Result<(Vec<u8>, AuthAccess), Refusal> {
         let Some(users) = self.text(values, Param::AuthUsers) else { return Ok((Vec::new(), AuthAccess::Unchanged)) };

@@ -66,7 +66,7 @@ impl DaemonConnection<'_> {
             request.serve.operands.iter_mut().for_each(|dest| *dest = path.dest(dest));
         }
         let dest = request.serve.operands.first().filter(|_| !sends).cloned().unwrap_or_default();
-        let announced = self.apply(values, (&path, &dest), munges, &mut options);
+        let announced = self.apply(values, &path, &dest, munges, &mut options);
         let refusal = refusal
             .or_else(|| access_error(values, read_only, sends, &options))
             .or_else(|| self.change_modes(values, sends, &mut options.preserve.chmod).err());
@@ -84,7 +84,7 @@ impl DaemonConnection<'_> {
         let (dir, module_name, sink) = (path.dir.clone(), name.clone(), self.log.clone());
         let bases = working_dirs(&request.serve.operands, sends, &options);
         let log = Arc::new(ModuleLog {
-            in_module: Box::new(move |line| in_module(line, (&dir, &bases), &module_name)),
+            in_module: Box::new(move |line| in_module(line, &dir, &bases, &module_name)),
             put: Box::new(move |line| sink.put(line)),
         });
         let is_native = refusal.is_none()
@@ -98,7 +98,7 @@ impl DaemonConnection<'_> {
         }
         if is_native {
             let adapt = |options: &mut Options| {
-                self.apply(values, (&path, &dest), munges, options);
+                self.apply(values, &path, &dest, munges, options);
             };
             let module = ServedModule { serve: &request.serve, adapt: &adapt, log };
             return Ok(server_session::of_module(self.env, link, &module));
@@ -190,7 +190,7 @@ impl DaemonConnection<'_> {
     }
 
     /// Applies the parameters of a module to the options of a client, except changes of permissions. Returns the timeout to announce.
-    fn apply(&self, values: &Values, (path, dest): (&ModulePath, &[u8]), munges: bool, options: &mut Options) -> u32 {
+    fn apply(&self, values: &Values, path: &ModulePath, dest: &[u8], munges: bool, options: &mut Options) -> u32 {
         let most = cli::settle(&[verbosity(values.number(Param::MaxVerbosity))], &[], 0, 0).unwrap_or_default().output;
         options.output.info.limit(&most.info);
         options.output.debug.limit(&most.debug);
@@ -338,7 +338,7 @@ fn working_dirs(operands: &[Vec<u8>], sends: bool, options: &Options) -> Vec<Vec
 
 /// Changes a message as a daemon prints it: paths begin at the module, whose name comes behind them. Those below a
 /// directory in which rsync works begin with a slash.
-fn in_module(line: Vec<u8>, (dir, bases): (&[u8], &[Vec<u8>]), module: &[u8]) -> Vec<u8> {
+fn in_module(line: Vec<u8>, dir: &[u8], bases: &[Vec<u8>], module: &[u8]) -> Vec<u8> {
     let starts = [&b"rsync: ["[..], b"file has vanished: ", b"symlink has no referent: ", b"uid ", b"gid "];
     let is_about_file = starts.into_iter().any(|start| line.starts_with(start));
     let Some(begin) = line.iter().position(|&byte| byte == b'"').filter(|_| is_about_file) else { return line };

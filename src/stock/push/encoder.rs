@@ -1,6 +1,6 @@
 //! What a sender sends to a stock rsync: its listings become file lists, and it returns the items with their content.
 
-use super::{OwnEntry, PendingItem, PushShared, SentCounts, SentList, SentListing};
+use super::{OwnEntry, PendingItem, PushState, SenderReports, SentList, SentListing};
 use crate::digest::{self, CONTENT_LEN_BYTES};
 use crate::error::Result;
 use crate::flist::order::compare_paths;
@@ -23,17 +23,15 @@ use crate::proto::{DirListing, Encoder, FileId, IdName, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Item, Wants};
 use crate::session::connection::{MessageHandler, undecodable as failed, unexpected};
-use crate::session::event_relay::EventQueue;
 use crate::session::sender::SenderInbox;
 use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::stock::batch_recorder::BatchRecorder;
 use crate::stock::framing::Framing;
 use crate::stock::stock_terms::{PHASE_DELETED, StockTerms};
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much memory the buffer for the data of a message keeps.
 const SCRATCH_MAX_BYTES: usize = 128 << 10;
@@ -42,11 +40,9 @@ const SCRATCH_MAX_BYTES: usize = 128 << 10;
 pub struct PushEncoder {
     terms: StockTerms,
     framing: Framing,
-    shared: Arc<Mutex<PushShared>>,
-    io_error: Arc<AtomicI32>,
+    state: Arc<PushState>,
     /// The errors that the receiver knows of.
     sent_io_error: i32,
-    counts: Arc<SentCounts>,
     lists: ListEncoder,
     indices: NdxEncoder,
     tokens: TokenEncoder,
@@ -56,7 +52,7 @@ pub struct PushEncoder {
     /// Only directories that arguments name have content.
     is_flat: bool,
     opening: Vec<u8>,
-    events: Arc<EventQueue>,
+    reports: SenderReports,
     /// The item of the file under way, if it is reported after that.
     under_way: Option<Box<Item>>,
     wants: Wants,
@@ -128,17 +124,15 @@ impl PushEncoder {
         opening: Vec<u8>,
         options: &Options,
         wants: Wants,
-        (io_error, events): (Arc<AtomicI32>, Arc<EventQueue>),
-        (shared, counts): (Arc<Mutex<PushShared>>, Arc<SentCounts>),
+        reports: SenderReports,
+        state: Arc<PushState>,
     ) -> Result<PushEncoder> {
         let list_options = terms.list_options(options);
         Ok(PushEncoder {
             terms,
             framing: Framing::of_client(&terms),
-            shared,
-            io_error,
+            state,
             sent_io_error: 0,
-            counts,
             lists: ListEncoder::new(list_options),
             indices: NdxEncoder::new(terms.protocol),
             tokens: TokenEncoder::new(terms.compression, options.delta.compress.level, terms.protocol)
@@ -148,7 +142,7 @@ impl PushEncoder {
             no_implied_dirs: options.select.no_implied_dirs,
             is_flat: options.select.recurse != Recurse::Full,
             opening,
-            events,
+            reports,
             under_way: None,
             wants,
             root: None,
@@ -309,7 +303,7 @@ impl PushEncoder {
         }
         let gaps = self.missing_args(&listing.list, has_root, out);
         let count = self.lists.next_index() - first;
-        let mut shared = self.shared.lock();
+        let mut shared = self.state.shared.lock();
         if self.is_incremental() {
             shared.lists.push(SentList { first, count, dir: Some(listing.id), has_root, gaps, own: own.map(Box::new) });
             self.dirs.extend(below.into_iter().rev());
@@ -351,16 +345,16 @@ impl PushEncoder {
     /// Reports how long the lists are.
     fn report_listed(&self) {
         if self.wants.progress || self.wants.whole_list {
-            let entries = self.shared.lock().entries();
+            let entries = self.state.shared.lock().entries();
             // The end of the lists may follow content.
             let (bytes, complete) = (self.progress.listed_bytes, self.dirs.is_empty());
-            self.events.push(Event::Listed { entries, bytes, complete }, 0);
+            self.reports.events.push(Event::Listed { entries, bytes, complete }, 0);
         }
     }
 
     /// Reports that a file is begun.
     fn begin_progress(&mut self, index: i32, item: &Item) {
-        let position = self.shared.lock().position(index);
+        let position = self.state.shared.lock().position(index);
         let more = position.saturating_sub(self.progress.checked);
         self.progress = PushProgress {
             checked: self.progress.checked + more,
@@ -368,9 +362,9 @@ impl PushEncoder {
             len_bytes: item.len_bytes,
             ..self.progress
         };
-        self.events.push(Event::Checked(more), 0);
+        self.reports.events.push(Event::Checked(more), 0);
         if self.wants.begin {
-            self.events.push(Event::Begin(item.name.clone()), 0);
+            self.reports.events.push(Event::Begin(item.name.clone()), 0);
         }
     }
 
@@ -380,12 +374,12 @@ impl PushEncoder {
         *done_bytes += more_bytes;
         // Its end is reported once all is sent.
         if self.wants.progress && *done_bytes < *len_bytes {
-            self.events.push(Event::Progress { done_bytes: *done_bytes, len_bytes: *len_bytes }, 0);
+            self.reports.events.push(Event::Progress { done_bytes: *done_bytes, len_bytes: *len_bytes }, 0);
         }
     }
 
     fn end_list(&mut self, out: &mut Vec<u8>) {
-        self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+        self.sent_io_error = self.reports.io_error.load(Ordering::Relaxed);
         self.lists.end(self.sent_io_error, &IdLists::default(), out);
     }
 
@@ -412,7 +406,7 @@ impl PushEncoder {
         let first = self.lists.next_index();
         let own = own.map(Box::new);
         let list = SentList { first, count: 0, dir: None, has_root: false, gaps: Vec::new(), own };
-        self.shared.lock().lists.push(list);
+        self.state.shared.lock().lists.push(list);
         self.end_list(out);
     }
 
@@ -441,7 +435,7 @@ impl PushEncoder {
                     (true, _) => ids.groups.push((id, name)),
                 }
             }
-            self.sent_io_error = self.io_error.load(Ordering::Relaxed);
+            self.sent_io_error = self.reports.io_error.load(Ordering::Relaxed);
             self.lists.end(self.sent_io_error, &ids, out);
             let mut all = std::mem::take(&mut self.all);
             let is_root = |path: &[u8]| path == b".";
@@ -453,13 +447,13 @@ impl PushEncoder {
                     is_root(&b.0).cmp(&is_root(&a.0)).then_with(|| compare_paths((&a.0, a.1), (&b.0, b.1)))
                 }),
             }
-            let mut shared = self.shared.lock();
+            let mut shared = self.state.shared.lock();
             let count = all.len() as i32;
             let list = SentList { first: 0, count, dir: None, has_root: false, gaps: Vec::new(), own: None };
             shared.lists.push(list);
             shared.sorted = all.into_iter().map(|(_, _, file)| file).collect();
         }
-        let mut shared = self.shared.lock();
+        let mut shared = self.state.shared.lock();
         shared.has_all_lists = true;
         let is_empty = shared.lists.iter().all(|list| list.count == 0);
         drop(shared);
@@ -474,14 +468,14 @@ impl PushEncoder {
     /// Appends the end of a list or phase, with what a server adds to it. Returns a message to send before it.
     fn end_phase(&mut self, out: &mut Vec<u8>) -> Option<Control> {
         self.ended += 1;
-        let shared = self.shared.lock();
+        let shared = self.state.shared.lock();
         let phase = if shared.has_all_lists { self.ended.checked_sub(shared.lists.len()) } else { None };
         let deletions = shared.deletions.filter(|_| phase == Some(PHASE_DELETED));
         drop(shared);
         let is_final = phase == Some(if self.terms.protocol < 29 { 1 } else { 2 });
         if is_final && self.wants.progress {
-            let rest = self.shared.lock().entries().saturating_sub(self.progress.checked);
-            self.events.push(Event::Checked(rest), 0);
+            let rest = self.state.shared.lock().entries().saturating_sub(self.progress.checked);
+            self.reports.events.push(Event::Checked(rest), 0);
         }
         let Some(server) = &self.server else {
             self.indices.encode(Ndx::Done, out);
@@ -501,7 +495,7 @@ impl PushEncoder {
         let mut report = None;
         // The phase in which the receiver has everything in place.
         if is_final {
-            let literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
+            let literal_bytes = self.state.literal_bytes.load(Ordering::Relaxed);
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={literal_bytes}\n");
             report = server.reports_matches.then(|| Control::Text(FrameTag::Info, line.into_bytes()));
             self.stats(&server.traffic).encode(self.terms.protocol, out);
@@ -532,7 +526,7 @@ impl PushEncoder {
         }
         match pending.event {
             Some(item) if with_content && self.wants.after_transfer => self.under_way = Some(item),
-            Some(item) => self.events.push(Event::Item(item), 0),
+            Some(item) => self.reports.events.push(Event::Item(item), 0),
             None => {}
         }
         self.indices.encode(Ndx::Entry(pending.index), out);
@@ -559,7 +553,7 @@ impl PushEncoder {
     }
 
     fn take_item(&mut self, file: FileId) -> Result<PendingItem> {
-        let next = self.shared.lock().items.pop_front().filter(|item| item.file == file);
+        let next = self.state.shared.lock().items.pop_front().filter(|item| item.file == file);
         next.ok_or_else(|| unexpected("content that was not requested"))
     }
 
@@ -594,7 +588,7 @@ impl PushEncoder {
         self.note_content(from, out);
         if self.wants.progress && is_whole {
             let len_bytes = self.progress.len_bytes;
-            self.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
+            self.reports.events.push(Event::Progress { done_bytes: len_bytes, len_bytes }, 0);
         }
         if let Some(mut item) = self.under_way.take() {
             let checksum = self.terms.sums.checksum;
@@ -602,14 +596,14 @@ impl PushEncoder {
             // Under `-c`, the item has the digest of the list. Without content or a method, there is nothing to show.
             let is_shown = self.wants.digest && is_whole && checksum != Checksum::None;
             item.digest = item.digest.or_else(|| is_shown.then(shown));
-            self.events.push(Event::Item(item), 0);
+            self.reports.events.push(Event::Item(item), 0);
         }
         Ok(())
     }
 
     fn literal(&mut self, literal: &[u8], out: &mut Vec<u8>) -> decode_error::Result<()> {
         let from = out.len();
-        self.counts.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
+        self.state.literal_bytes.fetch_add(literal.len() as u64, Ordering::Relaxed);
         self.tokens.literal(literal, out)?;
         self.report_progress(literal.len() as u64);
         self.count_moved(out.len() - from);
@@ -651,7 +645,7 @@ impl Encoder for PushEncoder {
                 if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
                     self.root = Some(self.entry(b".".to_vec(), &entry));
                     let shown = path::join(&roots.top_shown, b".");
-                    self.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
+                    self.state.shared.lock().root = Some(OwnEntry { path: RelPath::root(), entry, shown });
                 }
             }
             Message::Dir(_) | Message::DirsEnd(_) if self.is_open => {
@@ -669,7 +663,7 @@ impl Encoder for PushEncoder {
             }
             Message::Data { data: literal, .. } => self.literal(literal, &mut data).map_err(failed)?,
             Message::Copy { offset_bytes, len_bytes, content, .. } => {
-                self.counts.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
+                self.state.matched_bytes.fetch_add(*len_bytes, Ordering::Relaxed);
                 self.blocks((*offset_bytes, *len_bytes), content, &mut data).map_err(failed)?;
                 self.report_progress(*len_bytes);
                 self.count_moved(data.len());
@@ -688,7 +682,7 @@ impl Encoder for PushEncoder {
                 self.framing.control(Control::NoSend(index), out);
             }
             Message::Done(_) => {
-                let io_error = self.io_error.load(Ordering::Relaxed);
+                let io_error = self.reports.io_error.load(Ordering::Relaxed);
                 if io_error & !self.sent_io_error != 0 {
                     self.sent_io_error = io_error;
                     self.framing.control(Control::IoError(io_error), out);

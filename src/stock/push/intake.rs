@@ -1,6 +1,6 @@
 //! What a stock rsync returns to a sender: its items become requests, and events to report.
 
-use super::{ItemParts, PendingItem, PushShared, RequestedXattrs, SentCounts};
+use super::{ItemParts, PendingItem, PushState, RequestedXattrs};
 use crate::digest::{self};
 use crate::error::Result;
 use crate::flist::{Entry, Kind, NO_LISTING};
@@ -34,20 +34,19 @@ const ITEM_COST: u64 = 64;
 
 /// Reads what the receiver sends, as the messages of a receiver.
 pub struct PushIntake<'a> {
-    terms: StockTerms,
+    pub(super) terms: StockTerms,
     /// The peer is the client.
-    is_server: bool,
-    options: &'a Options,
-    wants: Wants,
-    shared: Arc<Mutex<PushShared>>,
-    counts: Arc<SentCounts>,
+    pub(super) is_server: bool,
+    pub(super) options: &'a Options,
+    pub(super) wants: Wants,
+    pub(super) state: Arc<PushState>,
 }
 
 impl Intake for PushIntake<'_> {
     fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
-        let shared = self.shared.clone();
+        let state = self.state.clone();
         let success = |index| {
-            let file = shared.lock().file(index).map_err(failed)?;
+            let file = state.shared.lock().file(index).map_err(failed)?;
             file.map_or(Ok(()), |file| handler.handle(Message::Placed(file), 0))
         };
         let role = PeerRole::Receiver(&success);
@@ -59,16 +58,6 @@ impl Intake for PushIntake<'_> {
 }
 
 impl<'a> PushIntake<'a> {
-    /// Returns the intake of a client. See [`super::directions`].
-    pub(super) fn new(
-        terms: StockTerms,
-        options: &'a Options,
-        wants: Wants,
-        (shared, counts): (Arc<Mutex<PushShared>>, Arc<SentCounts>),
-    ) -> PushIntake<'a> {
-        PushIntake { terms, is_server: false, options, wants, shared, counts }
-    }
-
     fn read_items(
         &self,
         input: &mut impl Read,
@@ -91,7 +80,7 @@ impl<'a> PushIntake<'a> {
         loop {
             match indices.decode(input)? {
                 Ndx::Done => {
-                    let mut shared = self.shared.lock();
+                    let mut shared = self.state.shared.lock();
                     let is_early = shared.lists.len() <= ended && !shared.has_all_lists;
                     let is_goodbye = shared.has_all_lists && ended + 1 == shared.lists.len() + phases(protocol);
                     // No further item is about it.
@@ -113,7 +102,7 @@ impl<'a> PushIntake<'a> {
                 }
                 Ndx::Deletions => {
                     let decoded = DeletionCounts::decode(input)?;
-                    self.shared.lock().deletions = Some(decoded);
+                    self.state.shared.lock().deletions = Some(decoded);
                     let DeletionCounts { files, dirs, symlinks, devices, specials } = decoded;
                     let deleted = &mut tally.deleted;
                     (deleted.files, deleted.dirs, deleted.symlinks) = (files.into(), dirs.into(), symlinks.into());
@@ -124,12 +113,12 @@ impl<'a> PushIntake<'a> {
             }
             sys::note_work();
         }
-        if self.shared.lock().root.is_some() {
+        if self.state.shared.lock().root.is_some() {
             // A receiver of ours counts the root.
             tally.list(Kind::Dir, 0, 1);
         }
-        tally.literal_bytes = self.counts.literal_bytes.load(Ordering::Relaxed);
-        tally.matched_bytes = self.counts.matched_bytes.load(Ordering::Relaxed);
+        tally.literal_bytes = self.state.literal_bytes.load(Ordering::Relaxed);
+        tally.matched_bytes = self.state.matched_bytes.load(Ordering::Relaxed);
         if controls.lock().has_failed() {
             tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
@@ -148,7 +137,7 @@ impl<'a> PushIntake<'a> {
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         let head = ItemHead::decode(input, protocol)?;
-        let found = self.shared.lock().file(index)?;
+        let found = self.state.shared.lock().file(index)?;
         let has_content = head.flags.has(ItemFlags::TRANSFER);
         let with_sums = has_content && !self.options.dry_run;
         // A file that is requested again is not appended to.
@@ -173,7 +162,7 @@ impl<'a> PushIntake<'a> {
             }
             sums = Some(decoded);
         }
-        let event = self.event((index, found), &head, request.len() as u64, tally)?;
+        let event = self.event(index, found, &head, request.len() as u64, tally)?;
         let file = match found.filter(|_| with_sums) {
             Some(file) => file,
             None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
@@ -184,7 +173,7 @@ impl<'a> PushIntake<'a> {
         let is_overwritten = self.is_overwritten(head.basis);
         let has_more = head.basis.is_some() || head.name.is_some() || xattrs.is_some();
         let more = has_more.then(|| Box::new(ItemParts { head, xattrs }));
-        self.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
+        self.state.shared.lock().items.push_back(PendingItem { file, index, flags, sums, more, event });
         let cost = request.len() as u64 + ITEM_COST;
         let basis = match prefix {
             Some(sums) => Basis::Prefix { len_bytes: sums.basis_len_bytes(), digest: None },
@@ -220,7 +209,7 @@ impl<'a> PushIntake<'a> {
         input: &mut impl Read,
     ) -> decode_error::Result<RequestedXattrs> {
         let xattrs = {
-            let shared = self.shared.lock();
+            let shared = self.state.shared.lock();
             let entry = match file {
                 Some(FileId { dir, entry }) => {
                     shared.listings.get(&dir).and_then(|listing| listing.list.entries.get(entry as usize))
@@ -236,12 +225,13 @@ impl<'a> PushIntake<'a> {
     /// Counts an item, and returns its event if that is wanted. `sums_bytes`: the length of its sums.
     fn event(
         &self,
-        (index, file): (i32, Option<FileId>),
+        index: i32,
+        file: Option<FileId>,
         head: &ItemHead,
         sums_bytes: u64,
         tally: &mut Tally,
     ) -> decode_error::Result<Option<Box<Item>>> {
-        let shared = self.shared.lock();
+        let shared = self.state.shared.lock();
         let unknown = || violation(format!("unknown index {index}"));
         let listing = |dir: DirId| shared.listings.get(&dir).ok_or_else(unknown);
         let (name, entry, sender_path) = match (file, shared.dir_before(index).or(shared.root.as_ref())) {

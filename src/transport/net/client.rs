@@ -222,7 +222,8 @@ pub fn race(peers: &[SocketAddr], kinds: &[NetTransport], dial: &Dial) -> Result
         began: Since::now(),
         limit: dial.limit,
         words: dial.first_words.clone(),
-        permit: (dial.permit.clone(), false),
+        permit: dial.permit.clone(),
+        has_permit: false,
         report,
         tasks: DialAttempts(Vec::new()),
         runs: 0,
@@ -296,8 +297,10 @@ struct Race {
     limit: Duration,
     /// The first bytes of the session.
     words: FirstBytes,
-    /// The right to begin a session, and whether this race has it.
-    permit: (SessionPermit, bool),
+    /// The right to begin a session.
+    permit: SessionPermit,
+    /// This race has it.
+    has_permit: bool,
     report: UnboundedSender<AttemptReport>,
     tasks: DialAttempts,
     /// The number of attempts that have not reported.
@@ -365,9 +368,8 @@ impl Race {
 
     /// Takes the right to begin a session if this race does not have it; returns whether it does now.
     fn has_floor(&mut self) -> bool {
-        let (permit, is_ours) = &mut self.permit;
-        *is_ours = *is_ours || permit.take();
-        *is_ours
+        self.has_permit = self.has_permit || self.permit.take();
+        self.has_permit
     }
 
     /// Lets the next attempt send the first bytes, unless a current one still has time. Returns `false` if another race
@@ -377,9 +379,9 @@ impl Race {
             return true;
         }
         let Some((way, shaken)) = self.waiting.pop_front() else {
-            if self.speaker.is_some() && std::mem::take(&mut self.permit.1) {
+            if self.speaker.is_some() && std::mem::take(&mut self.has_permit) {
                 // Another race may have an attempt that is ready.
-                self.permit.0.leave();
+                self.permit.leave();
             }
             return true;
         };

@@ -313,13 +313,12 @@ pub fn lost(error: ConnectionError) -> io::Error {
 
 /// Returns the two halves of a session.
 ///
-/// When both are dropped and the peer has received what was written, the connection is closed. `last_words` bounds the
-/// wait: the first time for a silent peer, the second for any peer. `at_end` receives the future that must be driven
-/// for that. Windows grow no further than the `ceiling`.
+/// When both are dropped and the peer has received what was written, the connection is closed. `at_end` receives the
+/// future that must be driven for that. Windows grow no further than the `ceiling`.
 pub fn halves(
     conversation: Conversation,
     patience: Patience,
-    last_words: (Duration, Duration),
+    last_words: LastWords,
     ceiling: &Ceiling,
     at_end: impl FnOnce(Boxed) + Send + Sync + 'static,
 ) -> (QuicReader, QuicWriter) {
@@ -349,15 +348,24 @@ pub fn halves(
     (reader, QuicWriter { send: Some(send), has_left: false, parting, ceiling, hold })
 }
 
-/// How long a client waits before it closes the connection: for a silent peer, and for any other.
-pub const CLIENT_LAST_WORDS: (Duration, Duration) = (FAREWELL, limits::LAST_WORDS_MAX);
+/// How long a side waits for the peer to receive the rest before it closes the connection.
+#[derive(Clone, Copy)]
+pub struct LastWords {
+    /// For a silent peer.
+    pub silent_max: Duration,
+    /// For any peer.
+    pub max: Duration,
+}
+
+/// The times of a client.
+pub const CLIENT_LAST_WORDS: LastWords = LastWords { silent_max: FAREWELL, max: limits::LAST_WORDS_MAX };
 
 type AtEnd = Box<dyn FnOnce(Boxed) + Send + Sync>;
 
 /// The state shared by both halves.
 struct Hold {
     connection: quinn::Connection,
-    last_words: (Duration, Duration),
+    last_words: LastWords,
     stop: Arc<AtomicBool>,
     /// Completes when the peer has received everything that was written.
     delivery: Mutex<Option<Boxed>>,
@@ -389,22 +397,22 @@ impl Drop for Hold {
 /// How long a side that closes early stays, to notify a peer that still sends.
 const SAID_AGAIN: Duration = Duration::from_millis(300);
 
-/// Waits for the peer to receive the rest, as long as it is not silent, and at most `at_most`. Returns whether it did.
+/// Waits for the peer to receive the rest. Returns whether it did.
 async fn is_delivered(
     connection: &quinn::Connection,
     mut delivery: Boxed,
-    (quiet, at_most): (Duration, Duration),
+    last_words: LastWords,
     stop: &AtomicBool,
 ) -> bool {
     let waits = Since::now();
     loop {
         let before = connection.stats().udp_rx.datagrams;
-        let left = at_most.saturating_sub(waits.elapsed());
-        if tokio::time::timeout(quiet.min(left), delivery.as_mut()).await.is_ok() {
+        let left = last_words.max.saturating_sub(waits.elapsed());
+        if tokio::time::timeout(last_words.silent_max.min(left), delivery.as_mut()).await.is_ok() {
             return true;
         }
         let is_gone = connection.stats().udp_rx.datagrams == before;
-        if is_gone || waits.elapsed() >= at_most || stop.load(Ordering::Relaxed) {
+        if is_gone || waits.elapsed() >= last_words.max || stop.load(Ordering::Relaxed) {
             return false;
         }
     }

@@ -317,7 +317,7 @@ impl Acceptor {
             });
         };
         let Limits { last_words_max, ceiling, .. } = &self.limits;
-        let last_words = (LAST_WORDS, *last_words_max);
+        let last_words = quic::LastWords { silent_max: LAST_WORDS, max: *last_words_max };
         let (reader, writer) = quic::halves(conversation, patience, last_words, ceiling, at_end);
         let Some(token) = token else {
             let (reader, writer) = (Box::new(reader), Box::new(writer));
