@@ -22,6 +22,8 @@ pub mod compression_choice;
 
 pub mod handshake;
 
+pub mod checksums;
+
 pub mod sender;
 
 pub mod receiver;
@@ -39,9 +41,7 @@ mod tests;
 
 use self::event_relay::{EventQueue, SenderHandler, SharedReporter};
 use self::io_threads::{SessionIo, counted, dress};
-use crate::apply::BlockSums;
 use crate::apply::pipeline::EventSink;
-use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -52,6 +52,7 @@ use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
 use crate::report::{Gauge, Reporter, Tally, TextReporter};
+use crate::session::checksums::SessionChecksums;
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
@@ -60,7 +61,7 @@ use crate::session::receiver::{Receiver, ReceiverHandler};
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
-use crate::session::source_prefetch::{Early, SourcePrefetch};
+use crate::session::source_prefetch::Early;
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
@@ -218,8 +219,10 @@ impl Client<'_> {
             link,
             traffic: traffic.clone(),
         };
-        let greetings = Greetings { ours: &ours, theirs: &theirs };
-        let ended = self.run_role(session_io, BeforeSession { early, sent_roots, known }, greetings, reporter, tally);
+        let checksums = SessionChecksums::native(ours.key);
+        let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
+        let before = BeforeSession { checksums, peer_is_super, early, sent_roots, known };
+        let ended = self.run_role(session_io, before, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
         if self.setup.profile {
@@ -293,11 +296,9 @@ impl Client<'_> {
         &self,
         session_io: SessionIo<'_>,
         before: BeforeSession<'_>,
-        greetings: Greetings<'_>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let BeforeSession { early, sent_roots, known } = before;
         if let Some(gauge) = self.gauge {
             gauge.restart();
         }
@@ -318,22 +319,17 @@ impl Client<'_> {
                 // The run goes on if this thread cannot be started. A thread that the run needs fails with an error.
                 let _ = spawn(scope, "silence", move || stall_notice::watch(&traffic, long, over, report_stall));
             }
-            if self.setup.server_sends {
-                let prescan = early.as_ref().and_then(Early::dest).map(|prescan| (prescan, known));
-                self.receive(session_io, prescan, greetings, &shared, tally)
-            } else {
-                let prefetch = early.as_ref().and_then(Early::source);
-                self.send(session_io, prefetch, sent_roots, greetings, &shared, tally)
+            match self.setup.server_sends {
+                true => self.receive(session_io, before, &shared, tally),
+                false => self.send(session_io, before, &shared, tally),
             }
         })
     }
 
-    /// Receives. `prescan` is the scan of the destination if one was started, and what the sender knows of it.
     fn receive(
         &self,
         session_io: SessionIo<'_>,
-        prescan: Option<(&DestPrescan<'_>, Known)>,
-        greetings: Greetings<'_>,
+        before: BeforeSession<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -345,14 +341,8 @@ impl Client<'_> {
             terms,
             connection,
             inbox: &inbox,
-            key: greetings.ours.key,
-            plain_by: By::Xxh3,
-            blocks_by: By::Blake3,
-            compared_by: Comparison::keyed(&greetings.ours.key),
-            block_sums: BlockSums::Native,
-            inflates: false,
-            supports_large: true,
-            prescan,
+            checksums: before.checksums,
+            prescan: before.early.as_ref().and_then(Early::dest).map(|prescan| (prescan, before.known)),
             dest: self.dest.clone(),
             wants,
             is_client: true,
@@ -369,13 +359,10 @@ impl Client<'_> {
         ResponseValidator::of(terms, &self.sources, listed, !self.setup.remote_words.is_empty())
     }
 
-    /// Sends. The scan of the source may be in progress, and its [`SentRoots`] may have been sent.
     fn send(
         &self,
         session_io: SessionIo<'_>,
-        prefetch: Option<&SourcePrefetch<'_>>,
-        sent_roots: Option<SentRoots>,
-        greetings: Greetings<'_>,
+        before: BeforeSession<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -391,18 +378,15 @@ impl Client<'_> {
             terms,
             connection,
             inbox: &inbox,
-            key: greetings.ours.key,
+            checksums: before.checksums,
             guess: None,
-            plain_by: By::Xxh3,
-            block_sums: BlockSums::Native,
-            compared_by: Comparison::keyed(&greetings.ours.key),
-            receiver_is_super: greetings.theirs.features & ACTS_AS_SUPER != 0,
-            copies_have_content: false,
+            receiver_is_super: before.peer_is_super,
             wants,
             throttle: throttle(&terms),
             profile: false,
             report: &report,
         };
+        let (prefetch, sent_roots) = (before.early.as_ref().and_then(Early::source), before.sent_roots);
         session_io.hold(&handler, || {
             std::thread::scope(|scope| {
                 spawn(scope, "report", || events.report(reporter, connection, self.stop))?;
@@ -417,18 +401,17 @@ impl Client<'_> {
     }
 }
 
-/// What this end scanned and sent before the session.
+/// What a client has before the session.
 struct BeforeSession<'a> {
+    checksums: SessionChecksums,
+    /// The server may change owners.
+    peer_is_super: bool,
+    /// The scan of this end's tree, if one was started.
     early: Option<Early<'a>>,
+    /// The [`SentRoots`], if they were sent.
     sent_roots: Option<SentRoots>,
+    /// What the server knows of the scan.
     known: Known,
-}
-
-/// The greetings of both ends.
-#[derive(Clone, Copy)]
-struct Greetings<'a> {
-    ours: &'a Greeting,
-    theirs: &'a Greeting,
 }
 
 /// Reports events here, and items also to the sender, which returns them for a batch file.

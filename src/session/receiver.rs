@@ -9,10 +9,9 @@ mod plans;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
 
 use self::plans::PeerSource;
-use crate::apply::BlockSums;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
-use crate::digest::{By, Comparison};
+use crate::digest::Comparison;
 use crate::error::Error;
 use crate::flist::Entry;
 use crate::fs::compare::digest_of_beginning;
@@ -23,6 +22,7 @@ use crate::plan::idmap::{IdClass, IdNames};
 use crate::proto::{FileId, Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
+use crate::session::checksums::SessionChecksums;
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::DestPrescan;
 use crate::session::digest_exchange::Known;
@@ -44,21 +44,8 @@ pub struct Receiver<'a> {
     pub connection: &'a Arc<Connection>,
     /// The messages of the sender.
     pub inbox: &'a ReceiverInbox,
-    /// The key of directory digests.
-    pub key: [u8; 16],
-    /// How to digest contents that are sent without the blocks of a basis.
-    pub plain_by: By,
-    /// How to digest contents that are sent with blocks of a basis.
-    pub blocks_by: By,
-    /// How to compare contents that the sender has as well.
-    pub compared_by: Comparison,
-    /// Which sums of the blocks of a basis the sender expects.
-    pub block_sums: BlockSums,
-    /// A stock rsync compresses data by `zlib`, with the ranges of the basis as history.
-    pub inflates: bool,
-    /// The sender supports [`crate::proto::DestDirState::Large`]: if it has fewer entries in a directory than that, it
-    /// needs no digest.
-    pub supports_large: bool,
+    /// How to digest and compare contents.
+    pub checksums: SessionChecksums,
     /// The scan of the destination, if one was started early, and what the sender already knows of it.
     pub prescan: Option<(&'a DestPrescan<'a>, Known)>,
     /// The destination as given; `None`: list only.
@@ -132,7 +119,7 @@ impl Receiver<'_> {
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
             let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
-            same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.compared_by, &is_over)
+            same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.checksums.compared_by, &is_over)
         };
         let receiving = Receiving {
             terms: self.terms,

@@ -12,7 +12,7 @@ pub use self::roots::{SentRoots, compare_walked, is_below, sent_roots};
 use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
 use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
-use crate::digest::{self, By, Comparison, ContentHasher};
+use crate::digest::{self, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::flist::{DirList, Kind};
@@ -26,6 +26,7 @@ use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::gauge::FileMark;
+use crate::session::checksums::SessionChecksums;
 use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
@@ -56,20 +57,12 @@ pub struct Sender<'a> {
     pub connection: &'a Connection,
     /// The messages of the receiver.
     pub inbox: &'a SenderInbox,
-    /// The key of directory digests.
-    pub key: [u8; 16],
+    /// How to digest and compare contents. A stock rsync reports no problems of this end.
+    pub checksums: SessionChecksums,
     /// The receiver may change owners.
     pub receiver_is_super: bool,
-    /// [`Message::Copy`] needs the content.
-    pub copies_have_content: bool,
     /// The directory that the receiver guessed: its digests begin with this one, whatever is sent.
     pub guess: Option<RelPath>,
-    /// How to digest contents that are sent without the blocks of a basis.
-    pub plain_by: By,
-    /// Which sums of the blocks of a basis the receiver sends. A stock rsync reports no problems of this end.
-    pub block_sums: BlockSums,
-    /// How to compare contents that the receiver has as well.
-    pub compared_by: Comparison,
     /// The events that the client wants.
     pub wants: Wants,
     /// Whether to report the costs of this end.
@@ -93,12 +86,12 @@ impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
         let scan_terms = self.scan_terms();
-        let compared_by = Some(&self.compared_by);
+        let compared_by = Some(&self.checksums.compared_by);
         let params = PrefetchParams {
             terms: self.terms,
             arguments,
             listed,
-            key: self.key,
+            key: self.checksums.key,
             compared_by,
             scan_terms,
             early: None,
@@ -204,7 +197,7 @@ impl<'a> Sender<'a> {
 
     /// Returns whether the receiver is a stock rsync.
     fn is_stock(&self) -> bool {
-        matches!(self.block_sums, BlockSums::Stock { .. })
+        self.checksums.is_stock()
     }
 
     /// Returns the shortcuts that the run and the receiver permit.
@@ -328,7 +321,8 @@ impl<'a> Sender<'a> {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
                 let is_over = || self.inbox.is_silent();
                 if let Some(theirs) = digest
-                    && digest_of_beginning(from, *has_bytes, &self.compared_by, &is_over).ok() != Some(*theirs)
+                    && digest_of_beginning(from, *has_bytes, &self.checksums.compared_by, &is_over).ok()
+                        != Some(*theirs)
                 {
                     return unsent(None);
                 }
@@ -348,7 +342,7 @@ impl<'a> Sender<'a> {
                     Ok(got) if got as u64 == len_bytes => {
                         self.pace(&content, got as u64);
                         data.truncate(got);
-                        let digest = digest::whole_by(self.plain_by, &data);
+                        let digest = digest::whole_by(self.checksums.plain_by, &data);
                         return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
                     // A stock rsync learns of it by the digest.
@@ -393,7 +387,7 @@ impl<'a> Sender<'a> {
     ) -> Result<(), Error> {
         let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
         self.connection.send(&Message::Begin { file, lane })?;
-        let mut hasher = ContentHasher::new(self.plain_by);
+        let mut hasher = ContentHasher::new(self.checksums.plain_by);
         let mut data = Vec::new();
         let piece_max_bytes = if self.is_stock() { STOCK_PIECE_MAX_BYTES } else { DATA_MAX_BYTES } as u64;
         if self.is_stock() && self.terms.options.place.append == Some(Append::Verify) {
@@ -461,7 +455,7 @@ impl<'a> Sender<'a> {
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
                     content.count(len_bytes);
-                    let bytes = if self.copies_have_content { bytes.to_vec() } else { Vec::new() };
+                    let bytes = if self.checksums.has_zlib_history { bytes.to_vec() } else { Vec::new() };
                     self.connection.send(&Message::Copy { lane, offset_bytes, len_bytes, content: bytes })
                 }
             };
@@ -471,7 +465,7 @@ impl<'a> Sender<'a> {
             })
         };
         let read_at = |offset: u64, into: &mut [u8]| sys::pread(from, into, offset);
-        let signature = match self.block_sums {
+        let signature = match self.checksums.block_sums {
             BlockSums::Native => Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?,
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;

@@ -1,7 +1,5 @@
 //! The server's end of a session.
 
-use crate::apply::BlockSums;
-use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Rules;
@@ -13,6 +11,7 @@ use crate::proto::{DirListing, Encoder, Message, ProtocolSupport, Roots, Setup};
 use crate::report::event::{Event, Item, Problem, Update};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
+use crate::session::checksums::SessionChecksums;
 use crate::session::compression_choice;
 use crate::session::connection::Connection;
 use crate::session::event_relay::RemoteReporter;
@@ -178,7 +177,6 @@ impl Server<'_> {
     /// Runs a session after the handshake.
     pub fn play(&self, begun: Begun) -> Exit {
         let Begun { setup, theirs, version, support, mut link } = begun;
-        let compared_by = Comparison::keyed(&theirs.key);
         let settled = (self.settle)(&setup);
         if support.features & theirs.features & ASKS_FIRST != 0 {
             let refused = match &settled {
@@ -235,7 +233,7 @@ impl Server<'_> {
         let gauge = None;
         let Server { cwd, umask, stop, threads, .. } = *self;
         let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted, gauge };
-        let mut tally = Tally::default();
+        let (checksums, mut tally) = (SessionChecksums::native(theirs.key), Tally::default());
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
                 Error::new(Exit::Terminated, "sparsync: the server was stopped")
@@ -249,13 +247,9 @@ impl Server<'_> {
                 terms,
                 connection: &connection,
                 inbox: &inbox,
-                key: theirs.key,
+                checksums,
                 guess: theirs.guess,
-                plain_by: By::Xxh3,
-                block_sums: BlockSums::Native,
-                compared_by,
                 receiver_is_super: theirs.features & ACTS_AS_SUPER != 0,
-                copies_have_content: false,
                 wants: setup.wants,
                 throttle: throttle(&terms),
                 profile: setup.profile,
@@ -272,13 +266,7 @@ impl Server<'_> {
                 terms,
                 connection: &connection,
                 inbox: &inbox,
-                key: theirs.key,
-                plain_by: By::Xxh3,
-                blocks_by: By::Blake3,
-                compared_by,
-                block_sums: BlockSums::Native,
-                inflates: false,
-                supports_large: true,
+                checksums,
                 prescan: None,
                 dest,
                 wants: setup.wants,

@@ -11,6 +11,7 @@ use crate::proto::rsync::block_sums::{Sums, digest_len_bytes};
 use crate::proto::rsync::file_list::ListOptions;
 use crate::proto::rsync::handshake::{self, CompatFlags};
 use crate::report::event::{Event, Wants};
+use crate::session::checksums::SessionChecksums;
 use crate::session::connection::Connection;
 use crate::session::receiver::{Receiver, ReceiverInbox};
 use crate::session::response_validation::ResponseValidator;
@@ -92,6 +93,18 @@ impl StockTerms {
         }
     }
 
+    fn checksums(&self) -> SessionChecksums {
+        SessionChecksums {
+            // The protocol has no directory digests.
+            key: [0; 16],
+            plain_by: self.sums.digested_by(),
+            blocks_by: self.sums.digested_by(),
+            compared_by: Comparison::Negotiated(self.listed),
+            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
+            has_zlib_history: self.compression == Compression::Zlib,
+        }
+    }
+
     /// Returns a sender.
     pub fn sender<'a>(
         &self,
@@ -105,14 +118,9 @@ impl StockTerms {
             terms,
             connection,
             inbox,
-            // The protocol has no directory digests.
-            key: [0; 16],
+            checksums: self.checksums(),
             guess: None,
-            plain_by: self.sums.digested_by(),
-            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
-            compared_by: Comparison::Negotiated(self.listed),
             receiver_is_super: true,
-            copies_have_content: self.compression == Compression::Zlib,
             wants,
             throttle: throttle(&terms),
             profile: false,
@@ -133,14 +141,7 @@ impl StockTerms {
             terms,
             connection,
             inbox,
-            // The protocol has no directory digests.
-            key: [0; 16],
-            plain_by: self.sums.digested_by(),
-            blocks_by: self.sums.digested_by(),
-            compared_by: Comparison::Negotiated(self.listed),
-            block_sums: BlockSums::Stock { sums: self.sums, protocol: self.protocol },
-            inflates: self.compression == Compression::Zlib,
-            supports_large: false,
+            checksums: self.checksums(),
             prescan: None,
             dest: None,
             request,

@@ -68,7 +68,7 @@ impl Wire for Receiver<'_> {
     }
 
     fn is_silent_about_unreadable(&self) -> bool {
-        self.listing_client.is_some() && matches!(self.block_sums, BlockSums::Stock { protocol: ..29, .. })
+        self.listing_client.is_some() && matches!(self.checksums.block_sums, BlockSums::Stock { protocol: ..29, .. })
     }
 
     fn end_requests(&self, retries: &[FileId]) -> Result<(), Error> {
@@ -105,11 +105,11 @@ impl Wire for Receiver<'_> {
     }
 
     fn compared_by(&self) -> &Comparison {
-        &self.compared_by
+        &self.checksums.compared_by
     }
 
     fn block_sums(&self) -> BlockSums {
-        self.block_sums
+        self.checksums.block_sums
     }
 
     fn placed(&self, file: FileId) -> Result<(), Error> {
@@ -152,7 +152,7 @@ impl Wire for Receiver<'_> {
 impl Receiver<'_> {
     /// Returns whether the sender is a stock rsync.
     pub(super) fn is_stock(&self) -> bool {
-        matches!(self.block_sums, BlockSums::Stock { .. })
+        self.checksums.is_stock()
     }
 
     fn request_again(&self, file: FileId, basis: Basis) -> Result<(), Error> {
@@ -162,9 +162,11 @@ impl Receiver<'_> {
     }
 
     fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>, Error> {
-        let by = if has_blocks { self.blocks_by } else { self.plain_by };
-        let decoder = match self.block_sums {
-            BlockSums::Stock { protocol, .. } if self.inflates => Some(TokenDecoder::new(Compression::Zlib, protocol)),
+        let by = if has_blocks { self.checksums.blocks_by } else { self.checksums.plain_by };
+        let decoder = match self.checksums.block_sums {
+            BlockSums::Stock { protocol, .. } if self.checksums.has_zlib_history => {
+                Some(TokenDecoder::new(Compression::Zlib, protocol))
+            }
             BlockSums::Stock { .. } | BlockSums::Native => None,
         };
         let decoder = decoder.transpose().map_err(undecodable)?;

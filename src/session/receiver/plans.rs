@@ -39,7 +39,7 @@ impl SourcePlans for PeerSource<'_> {
     fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
         let walk = Arc::new(walk);
         let digester = Digester {
-            key: self.receiver.key,
+            key: self.receiver.checksums.key,
             options: self.receiver.terms.options,
             is_sender: false,
             owners: walk.policy.may_make_devices,
@@ -368,7 +368,7 @@ impl PeerPlans<'_> {
         }
         for path in self.peer.whole.iter().skip(rest.passed) {
             let first = self.scanner.start((path.clone(), self.walk.receiver_chain.clone()));
-            self.inbox().begin(Survey::of(first, self.peer.receiver.key));
+            self.inbox().begin(Survey::of(first, self.peer.receiver.checksums.key));
             self.survey(&self.scanner, &mut batch)?;
         }
         batch.send()
@@ -406,7 +406,7 @@ impl PeerPlans<'_> {
     ) -> Result<ScannedDir, Error> {
         let is_settled = self.inbox().lock().survey.is_settled();
         let mut reported = 0;
-        while self.peer.receiver.supports_large && half.names.items.len() > reported {
+        while half.names.items.len() > reported {
             reported = half.names.items.len();
             batch.push(DestDirState::Large(reported as u64))?;
             batch.send()?;

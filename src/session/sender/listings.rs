@@ -78,7 +78,7 @@ impl ListingSender<'_, '_, '_> {
                 ReceiverDir::Unknown => self.receiver_dir_at(&path, ReceiverDir::Unknown)?,
                 ReceiverDir::Absent | ReceiverDir::Reported(DestDirState::Absent) => ReceiverDir::Absent,
                 ReceiverDir::Reported(DestDirState::Dir { .. } | DestDirState::Large(_)) => {
-                    let name = digest::keyed_name(&self.sender.key, path.name());
+                    let name = digest::keyed_name(&self.sender.checksums.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
                             self.to_skip.0 += ahead;

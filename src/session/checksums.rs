@@ -1,0 +1,40 @@
+//! The checksums of a session: how both ends digest and compare contents.
+
+use crate::apply::BlockSums;
+use crate::digest::{By, Comparison};
+
+/// What both ends use to digest and compare contents.
+pub struct SessionChecksums {
+    /// The key of directory digests.
+    pub key: [u8; 16],
+    /// How to digest contents that are sent without the blocks of a basis.
+    pub plain_by: By,
+    /// How to digest contents that are sent with blocks of a basis.
+    pub blocks_by: By,
+    /// How to compare contents that both ends have.
+    pub compared_by: Comparison,
+    /// The sums of the blocks of a basis.
+    pub block_sums: BlockSums,
+    /// A stock rsync compresses data by `zlib`, with the ranges of the basis as history. So the sender needs the content
+    /// of [`Message::Copy`](crate::proto::Message::Copy).
+    pub has_zlib_history: bool,
+}
+
+impl SessionChecksums {
+    /// Returns those of two sparsyncs. `key`: that of the client.
+    pub fn native(key: [u8; 16]) -> SessionChecksums {
+        SessionChecksums {
+            key,
+            plain_by: By::Xxh3,
+            blocks_by: By::Blake3,
+            compared_by: Comparison::keyed(&key),
+            block_sums: BlockSums::Native,
+            has_zlib_history: false,
+        }
+    }
+
+    /// Returns whether the peer is a stock rsync.
+    pub fn is_stock(&self) -> bool {
+        matches!(self.block_sums, BlockSums::Stock { .. })
+    }
+}
