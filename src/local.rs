@@ -12,9 +12,9 @@ use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
+use crate::report::TextReporter;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::tally::Tally;
-use crate::report::{Reporter, TextReporter};
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
 use crate::walk::source_args::{Gathered, Gatherer};
@@ -35,7 +35,7 @@ pub struct Local<'a> {
 
 impl EventSink for TextReporter {
     fn report(&mut self, event: &Event) {
-        Reporter::report(self, event);
+        TextReporter::report(self, event);
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
@@ -50,7 +50,7 @@ impl Local<'_> {
         reporter.banner();
         report_problems(&gathered.problems, reporter, tally);
         for note in &gathered.notes {
-            Reporter::report(reporter, &Event::Note(note.clone()));
+            reporter.report(&Event::Note(note.clone()));
         }
         gathered.count(tally, false);
         let facts = Facts {
@@ -111,7 +111,7 @@ impl Local<'_> {
 fn report_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mut Tally) {
     for problem in problems {
         tally.problem(problem.weight);
-        Reporter::report(reporter, &Event::Problem(problem.clone()));
+        reporter.report(&Event::Problem(problem.clone()));
     }
 }
 

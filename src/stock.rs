@@ -49,7 +49,7 @@ use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::{Event, Problem, Weight};
-use crate::report::{Reporter as _, Tally, TextReporter};
+use crate::report::{Tally, TextReporter};
 use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};

@@ -12,7 +12,7 @@ use crate::fs::{charset, ids, sys, trusted_path};
 use crate::local::Local;
 use crate::options::output::StopAt;
 use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
-use crate::report::event::{Event, Problem, Reporter, Wants, Weight, errno_words};
+use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};

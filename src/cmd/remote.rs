@@ -28,7 +28,7 @@ use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::Tally;
-use crate::report::event::{Event, Reporter as _, Wants};
+use crate::report::event::{Event, Wants};
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;

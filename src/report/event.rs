@@ -211,12 +211,6 @@ pub enum Event {
     },
 }
 
-/// Receives all events of a run, in file-list order.
-pub trait Reporter: Send {
-    /// Handles one event. Its output is visible when this returns, or after the next flush.
-    fn report(&mut self, event: &Event);
-}
-
 /// Which events are needed. A producer may omit the others because they are not printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wants {

@@ -18,7 +18,7 @@ pub mod tally;
 pub mod text;
 pub mod times;
 
-pub use event::{ErrorRole, Event, Item, Problem, Reporter, Update, Wants, Weight};
+pub use event::{ErrorRole, Event, Item, Problem, Update, Wants, Weight};
 pub use gauge::Gauge;
 pub use tally::Tally;
 pub use text::{Banner, PutLine, RunFacts, TextReporter, totals_line};

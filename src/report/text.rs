@@ -15,7 +15,7 @@ use self::log::Log;
 use self::screen::Screen;
 use self::summary::{Traffic, put_statistics, put_totals};
 use super::escape::Charset;
-use super::event::{Event, Item, Problem, Reporter, Wants, Weight};
+use super::event::{Event, Item, Problem, Wants, Weight};
 use super::final_error::error_line;
 use super::format::{Constants, Format, Shown, put_link, put_name};
 use super::json;
@@ -350,6 +350,36 @@ impl TextReporter {
         self.totals = Some([sent, received, tally.total_bytes]);
     }
 
+    /// Handles one event. Its output is visible when this returns, or after the next flush.
+    pub fn report(&mut self, event: &Event) {
+        if let Event::Problem(problem) = event {
+            self.problems.problem(problem.weight);
+        }
+        if self.output.json {
+            self.put_object(event);
+        }
+        match event {
+            Event::Item(item) => self.item(item),
+            Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
+            Event::Note(line) => self.print_line(line),
+            Event::Problem(Problem { line, .. }) if line.is_empty() => {}
+            // Problems of a remote sender are not written to the local log.
+            Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
+                self.screen.error(line);
+            }
+            Event::Problem(Problem { line, .. }) => self.put_error(line),
+            Event::Missing(name) => self.missing(name),
+            Event::Listed { entries, bytes, complete } => self.set_list_total(*entries, *bytes, *complete),
+            Event::Checked(entries) => {
+                if let Some(meter) = &mut self.meter {
+                    meter.checked += entries;
+                }
+            }
+            Event::Begin(name) => self.begin(name),
+            Event::Progress { done_bytes, len_bytes } => self.progress(*done_bytes, *len_bytes),
+        }
+    }
+
     /// Prints the last line: why the run failed. Prints nothing on success.
     pub fn final_error(&mut self, exit: Exit, role: &str) {
         let line = error_line(exit, role);
@@ -601,37 +631,6 @@ impl TextReporter {
 /// Returns the last line of a log.
 pub fn totals_line(sent_bytes: u64, received_bytes: u64, total_bytes: u64) -> String {
     format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
-}
-
-impl Reporter for TextReporter {
-    fn report(&mut self, event: &Event) {
-        if let Event::Problem(problem) = event {
-            self.problems.problem(problem.weight);
-        }
-        if self.output.json {
-            self.put_object(event);
-        }
-        match event {
-            Event::Item(item) => self.item(item),
-            Event::Deleted { name, kind, .. } => self.deleted(name, *kind),
-            Event::Note(line) => self.print_line(line),
-            Event::Problem(Problem { line, .. }) if line.is_empty() => {}
-            // Problems of a remote sender are not written to the local log.
-            Event::Problem(Problem { line, .. }) if !self.constants.sends && line.starts_with(b"rsync: [sender] ") => {
-                self.screen.error(line);
-            }
-            Event::Problem(Problem { line, .. }) => self.put_error(line),
-            Event::Missing(name) => self.missing(name),
-            Event::Listed { entries, bytes, complete } => self.set_list_total(*entries, *bytes, *complete),
-            Event::Checked(entries) => {
-                if let Some(meter) = &mut self.meter {
-                    meter.checked += entries;
-                }
-            }
-            Event::Begin(name) => self.begin(name),
-            Event::Progress { done_bytes, len_bytes } => self.progress(*done_bytes, *len_bytes),
-        }
-    }
 }
 
 /// Formats a deletion. A format without its own mark for deletions is replaced by `deleting name`.

@@ -4,8 +4,8 @@ use crate::apply::pipeline::EventSink;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::proto::{Class, Message};
+use crate::report::TextReporter;
 use crate::report::event::{Event, Update};
-use crate::report::{Reporter, TextReporter};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::receiver::ReceiverInbox;
 use crate::session::sender;
@@ -35,7 +35,7 @@ impl SharedReporter<'_, '_> {
 
     fn relay_arrived(&self, reporter: &mut TextReporter) {
         while let Some((event, cost)) = self.inbox.take_event() {
-            Reporter::report(reporter, &event);
+            reporter.report(&event);
             self.connection.consumed(Class::Events, cost);
         }
     }
@@ -45,7 +45,7 @@ impl EventSink for SharedReporter<'_, '_> {
     fn report(&mut self, event: &Event) {
         let mut reporter = self.reporter.lock();
         self.relay_arrived(*reporter);
-        Reporter::report(&mut **reporter, event);
+        reporter.report(event);
     }
 
     fn delivery_failure(&self) -> Option<Exit> {
@@ -133,7 +133,7 @@ impl EventQueue {
                     // Received by the server means sent by us.
                     item.update = Update::Sent;
                 }
-                Reporter::report(&mut **reporter, &event);
+                reporter.report(&event);
                 connection.consumed(Class::Events, cost);
                 if reporter.lines_are_lost() {
                     stop.store(true, Ordering::Relaxed);

@@ -51,7 +51,7 @@ use crate::options::{Compression, Options, RemoveSource};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
 use crate::proto::{Dialect, Greeting, Message, ProtocolSupport, Setup, agree, encode_greeting};
 use crate::report::event::{Event, Wants};
-use crate::report::{Gauge, Reporter, Tally, TextReporter};
+use crate::report::{Gauge, Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::dest_prescan::DestPrescan;
@@ -204,7 +204,7 @@ impl Client<'_> {
         let compress = &self.options.delta.compress;
         if self.options.output.debug.nstr > 0 {
             let line = compression_choice::line(compress.choice, codec, compress.level);
-            line.into_iter().for_each(|line| Reporter::report(reporter, &Event::Note(line.into_bytes())));
+            line.into_iter().for_each(|line| reporter.report(&Event::Note(line.into_bytes())));
         }
         reporter.banner();
         let sends = !self.setup.server_sends;

@@ -8,7 +8,7 @@ use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
 use crate::proto::rsync::filter_list;
 use crate::proto::rsync::mux::{self, Control, FrameTag};
-use crate::report::{Reporter as _, TextReporter};
+use crate::report::TextReporter;
 use crate::session::connection::undecodable as failed;
 use crate::transport::Link;
 use std::io::{self, Read};

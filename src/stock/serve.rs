@@ -19,7 +19,7 @@ use crate::proto::rsync::mux::{self, Control, FrameTag};
 use crate::proto::rsync::number::WriteWire as _;
 use crate::report::event::{Event, Problem, Weight};
 use crate::report::final_error::error_lines;
-use crate::report::{Reporter as _, Tally, TextReporter, totals_line};
+use crate::report::{Tally, TextReporter, totals_line};
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
