@@ -217,7 +217,8 @@ fn same_content(source: (&Dir, &[u8]), dest: (&Dir, &[u8]), terms: &Terms<'_>) -
         (source, dest) => (source?, dest?),
     };
     let len_bytes = sys::content_len(source.as_fd())?;
-    Ok(sys::content_len(dest.as_fd())? == len_bytes && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, terms.stop)?)
+    Ok(sys::content_len(dest.as_fd())? == len_bytes
+        && same_bytes(source.as_fd(), dest.as_fd(), len_bytes, terms.process.stop)?)
 }
 
 fn is_denied(error: &io::Error) -> bool {

@@ -309,7 +309,7 @@ impl StockClient<'_> {
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || queue.report(&shared, &connection, self.client.stop))?;
+                spawn(scope, "report", || queue.report(&shared, &connection, self.client.process.stop))?;
                 let ended =
                     connection.send(&Message::Setup(Box::new(self.client.setup.clone()))).and_then(
                         |()| match &looking {

@@ -51,7 +51,7 @@ impl Destination {
     /// Opens or creates the destination. Without a destination argument the result has no root.
     pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
         let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
-        let full = arg_path::absolute(terms.cwd, given);
+        let full = arg_path::absolute(terms.process.cwd, given);
         let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
         match sys::stat_path(search.arg, true) {
             Ok(stat) if Kind::of_mode(stat.mode) == Some(Kind::Dir) => return search.enter(stat.mode),
@@ -143,7 +143,7 @@ impl Search<'_> {
             }
         }
         if is_one {
-            let parent_full = arg_path::absolute(terms.cwd, parent);
+            let parent_full = arg_path::absolute(terms.process.cwd, parent);
             let root = match sys::stat_path(parent, true) {
                 Ok(_) => Some(self.open(parent, parent_full.clone(), "change_dir#3")?),
                 Err(_) if dry_run && mkpath => None,
@@ -161,7 +161,7 @@ impl Search<'_> {
         }
         let exists = mkpath && !is_one && !dry_run;
         if !dry_run && !exists {
-            make_dir(arg, terms.umask).map_err(|error| cannot_make(&self.full, &error))?;
+            make_dir(arg, terms.process.umask).map_err(|error| cannot_make(&self.full, &error))?;
         }
         if !exists && !is_one {
             made.push([b"created directory ", arg].concat());
@@ -279,7 +279,7 @@ fn make_path(terms: &Terms<'_>, path: &[u8]) -> io::Result<usize> {
     let parent = path::split_parent(path).0;
     let above = if parent.is_empty() { 0 } else { make_path(terms, parent)? };
     if !terms.options.dry_run {
-        make_dir(path, terms.umask)?;
+        make_dir(path, terms.process.umask)?;
     }
     Ok(above + 1)
 }

@@ -180,7 +180,7 @@ impl Receiving<'_> {
                 || wants.progress
                 || options.select.remove_source != RemoveSource::No
                 || policy.preserve.hard_links,
-            threads: self.terms.threads,
+            threads: self.terms.process.threads,
             is_dry: options.dry_run,
             alternates: &alternates,
             alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
@@ -202,7 +202,7 @@ impl Receiving<'_> {
             to.remove_if_named_anew();
         })?;
         let rate = options.connect.bwlimit_bytes_per_sec.filter(|_| self.wire.is_none());
-        let throttle = rate.map(|rate| Throttle::new(rate, self.terms.stop));
+        let throttle = rate.map(|rate| Throttle::new(rate, self.terms.process.stop));
         let throttle = throttle.as_ref().map(|throttle| move |bytes: u64| throttle.wait(bytes));
         let context = Context {
             options,
@@ -212,10 +212,10 @@ impl Receiving<'_> {
             wanted: for_backups,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
-            threads: self.terms.threads,
-            umask: self.terms.umask,
+            threads: self.terms.process.threads,
+            umask: self.terms.process.umask,
             is_super,
-            stop: self.terms.stop,
+            stop: self.terms.process.stop,
             wants,
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
             compare: self.compare,

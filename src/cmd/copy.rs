@@ -16,7 +16,7 @@ use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
 use crate::walk::arg_path::{listed_names, rooted};
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use crate::work::clock::{self, Since};
 use std::fs::File;
 use std::io::{self, Write};
@@ -257,10 +257,7 @@ fn carry_out(
     let terms = Terms {
         options,
         rules: &rules,
-        cwd: &env.cwd,
-        umask: env.umask,
-        stop: &env.stop,
-        threads: threads(),
+        process: process(env),
         repeats: false,
         interrupted: &env.stop_requested,
         gauge: display.as_ref().map(LiveDisplay::gauge),
@@ -284,6 +281,11 @@ pub fn copy_as(options: &Options, role: &'static str) -> Result<(), Error> {
     })
 }
 
+/// Returns this process as the roles of a run need it.
+pub fn process(env: &Env) -> Process<'_> {
+    Process { cwd: &env.cwd, umask: env.umask, stop: &env.stop, threads: threads() }
+}
+
 /// Runs a copy or a listing between local paths with this many threads, and prints only errors. Returns its counts.
 pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tally, Error> {
     let cli::Copy { options, sources, dest, far: _ } = wanted;
@@ -295,10 +297,7 @@ pub fn run_silently(env: &Env, wanted: cli::Copy, threads: usize) -> Result<Tall
     let terms = Terms {
         options: &options,
         rules: &rules,
-        cwd: &env.cwd,
-        umask: env.umask,
-        stop: &env.stop,
-        threads,
+        process: Process { threads, ..process(env) },
         repeats: false,
         interrupted: &env.stop_requested,
         gauge: None,

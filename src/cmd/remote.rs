@@ -44,7 +44,7 @@ use crate::trust::files::List as _;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};
 use crate::trust::timestamp::Timestamp;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::io::{self, Write as _};
@@ -92,10 +92,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     let terms = Terms {
         options: &near.options,
         rules: &rules,
-        cwd: &cwd,
-        umask: env.umask,
-        stop: &stop,
-        threads: copy::threads(),
+        process: Process { cwd: &cwd, umask: env.umask, stop: &stop, threads: copy::threads() },
         repeats: false,
         interrupted: &stop_requested,
         gauge: None,
@@ -449,10 +446,7 @@ impl RemoteCopy {
             listed: listed.clone().filter(|_| sends),
             sources: self.sources_at_sender(),
             dest: self.dest.clone().filter(|_| !sends && !self.options.select.list_only),
-            cwd: &env.cwd,
-            umask: env.umask,
-            stop: &env.stop,
-            threads: copy::threads(),
+            process: copy::process(env),
             repeats: false,
             interrupted: &env.stop_requested,
             is_net: false,

@@ -187,14 +187,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     };
     let asks_first = if authority.is_limited() { ASKS_FIRST } else { 0 };
     let support = support(env, asks_first);
-    let server = Server {
-        cwd: &env.cwd,
-        umask: env.umask,
-        stop: &env.stop,
-        threads: copy::threads(),
-        settle: &settle,
-        daemon: None,
-    };
+    let server = Server { process: copy::process(env), settle: &settle, daemon: None };
     if !matches!(authority, Authority::CommandLine(_)) {
         return server.serve(link, &support);
     }
@@ -214,9 +207,7 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
 /// Serves one client of a module. The link begins behind the arguments.
 pub(super) fn of_module(env: &Env, link: Link, module: &ServedModule<'_>) -> Exit {
     let settle = |setup: &Setup| settle(setup, &Authority::Module(module), env);
-    let (cwd, umask, stop) = (&env.cwd, env.umask, &env.stop);
-    let server =
-        Server { cwd, umask, stop, threads: copy::threads(), settle: &settle, daemon: Some(module.log.clone()) };
+    let server = Server { process: copy::process(env), settle: &settle, daemon: Some(module.log.clone()) };
     server.serve(link, &support(env, 0))
 }
 

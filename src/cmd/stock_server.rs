@@ -23,6 +23,7 @@ use crate::transport::Link;
 use crate::transport::link::Patience;
 use crate::transport::stdio;
 use crate::walk::arg_path::{self, listed_names};
+use crate::walk::run_context::Process;
 use crate::work::clock;
 use parking_lot::Mutex;
 use std::ffi::OsString;
@@ -231,10 +232,7 @@ pub(super) fn serve_over(
         seed: if request.checksum_seed == 0 { new_seed() } else { request.checksum_seed },
         complete_rules: &complete_rules,
         print_error: &print_error,
-        cwd: &cwd,
-        umask,
-        stop: &stop,
-        threads: copy::threads(),
+        process: Process { cwd: &cwd, umask, stop: &stop, threads: copy::threads() },
         daemon: daemon.as_ref().map(|daemon| daemon.terms),
         log: log.as_ref(),
     };

@@ -324,7 +324,7 @@ impl Guess<'_> {
 
     fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
-        let path = arg_path::absolute(self.terms.cwd, self.dest);
+        let path = arg_path::absolute(self.terms.process.cwd, self.dest);
         let root = Root::new(dir, path.clone(), Follow::Never);
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
@@ -334,7 +334,7 @@ impl Guess<'_> {
                     root: Some(&root),
                     wanted: wanted(),
                     link_owners: options.preserve.link_owners,
-                    threads: self.terms.threads,
+                    threads: self.terms.process.threads,
                     is_over: is_over.clone(),
                 },
                 digester: Digester { key: self.key, options, is_sender: false, owners: is_super, ids: &ids },
@@ -345,7 +345,7 @@ impl Guess<'_> {
             let prescan = self.prescan(Some(&root), scanner, progress, is_over);
             std::thread::scope(|scope| {
                 let mut to_predict = Some((prescan.predicted.clone(), progress));
-                for _ in 0..self.terms.threads {
+                for _ in 0..self.terms.process.threads {
                     let to_predict = to_predict.take();
                     spawn(scope, "scan", move || {
                         if let Some((predicted, progress)) = to_predict {

@@ -65,7 +65,7 @@ use crate::session::source_prefetch::Early;
 use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
@@ -91,14 +91,8 @@ pub struct Client<'a> {
     pub rules: Rules,
     /// The names listed by `--files-from`, if the client sends.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// The working directory, absolute.
-    pub cwd: &'a [u8],
-    /// The umask at the start of the process.
-    pub umask: u32,
-    /// Set to stop the run (a signal).
-    pub stop: &'a AtomicBool,
-    /// How many threads may work at once.
-    pub threads: usize,
+    /// The process.
+    pub process: Process<'a>,
     /// See [`Terms::repeats`].
     pub repeats: bool,
     /// See [`Terms::interrupted`].
@@ -281,10 +275,7 @@ impl Client<'_> {
         Terms {
             options: self.options,
             rules: &self.rules,
-            cwd: self.cwd,
-            umask: self.umask,
-            stop: self.stop,
-            threads: self.threads,
+            process: self.process,
             repeats: self.repeats,
             interrupted: self.interrupted,
             gauge: self.gauge,
@@ -389,7 +380,7 @@ impl Client<'_> {
         let (prefetch, sent_roots) = (before.early.as_ref().and_then(Early::source), before.sent_roots);
         session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || events.report(reporter, connection, self.stop))?;
+                spawn(scope, "report", || events.report(reporter, connection, self.process.stop))?;
                 let ended = match prefetch.filter(|prefetch| sent_roots.is_some() || prefetch.is_fresh()) {
                     Some(prefetch) => sender.run_on(prefetch, sent_roots, tally),
                     None => sender.run(&self.sources, self.listed.as_deref(), tally),
@@ -595,5 +586,5 @@ pub fn receiver_handler<'a>(
 
 /// Returns what limits the rate of a run with `--bwlimit`.
 pub fn throttle<'a>(terms: &Terms<'a>) -> Option<Throttle<'a>> {
-    terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.stop))
+    terms.options.connect.bwlimit_bytes_per_sec.map(|rate| Throttle::new(rate, terms.process.stop))
 }

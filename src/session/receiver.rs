@@ -118,7 +118,7 @@ impl Receiver<'_> {
         let accounts = PeerAccounts { ids: Ids::new(), source_names: RwLock::default() };
         accounts.learn(&roots.ids);
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| {
-            let is_over = || self.terms.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
+            let is_over = || self.terms.process.stop.load(Ordering::Relaxed) || self.inbox.is_silent();
             same_digest(source.entry, dest, self.terms.unreadable_is_same(), &self.checksums.compared_by, &is_over)
         };
         let receiving = Receiving {

@@ -475,7 +475,7 @@ impl<'a> Sender<'a> {
         };
         let mut emit = |op: Op<'_>| emit(op, &[]);
         let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-            search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.threads, &read_at, &mut emit)
+            search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.process.threads, &read_at, &mut emit)
         } else {
             let mut at = 0;
             let mut read = |into: &mut [u8]| {
@@ -524,7 +524,7 @@ impl<'a> Sender<'a> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
-        if self.terms.stop.load(atomic::Ordering::Relaxed) {
+        if self.terms.process.stop.load(atomic::Ordering::Relaxed) {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
         Ok(())

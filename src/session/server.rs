@@ -24,20 +24,14 @@ use crate::session::{Refusal, receiver_handler, throttle};
 use crate::transport::Link;
 use crate::transport::compression::CompressionPolicy;
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The server's end of a session.
 pub struct Server<'a> {
-    /// The working directory, absolute.
-    pub cwd: &'a [u8],
-    /// The umask at the start of the process.
-    pub umask: u32,
-    /// Set to stop the run (a signal).
-    pub stop: &'a AtomicBool,
-    /// How many threads may work at once.
-    pub threads: usize,
+    /// The process.
+    pub process: Process<'a>,
     /// Parses and checks the client's request, or rejects it.
     pub settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
     /// The log, if a daemon serves the client.
@@ -231,8 +225,7 @@ impl Server<'_> {
         };
         let interrupted = &AtomicBool::new(false);
         let gauge = None;
-        let Server { cwd, umask, stop, threads, .. } = *self;
-        let terms = Terms { options: &options, rules: &rules, cwd, umask, stop, threads, repeats, interrupted, gauge };
+        let terms = Terms { options: &options, rules: &rules, process: self.process, repeats, interrupted, gauge };
         let (checksums, mut tally) = (SessionChecksums::native(theirs.key), Tally::default());
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {

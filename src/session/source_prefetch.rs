@@ -121,7 +121,7 @@ impl<'a> PrefetchParams<'a> {
                     let _ = tx.send(start);
                 });
                 // For a stock rsync, the thread that sends the list scans directories that no worker has begun.
-                let workers = if self.scan_terms.is_stock { 1 } else { self.terms.threads };
+                let workers = if self.scan_terms.is_stock { 1 } else { self.terms.process.threads };
                 for _ in 0..workers {
                     let gather = gather.take();
                     spawn(scope, "scan", move || {

@@ -28,7 +28,7 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::server::logged_name;
 use crate::transport::Link;
 use crate::walk::arg_path;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -75,8 +75,8 @@ impl StockServer<'_> {
         let options = &Options { dry_run: self.options.dry_run || is_left, ..options };
         let terms = self.terms(rules, &interrupted);
         // Before protocol 29, files arrive in order, and nothing else keeps them from being written in another.
-        let threads = if stock.protocol < 29 { 1 } else { terms.threads };
-        let terms = Terms { options, threads, ..terms };
+        let threads = if stock.protocol < 29 { 1 } else { terms.process.threads };
+        let terms = Terms { options, process: Process { threads, ..terms.process }, ..terms };
         let wants = self.wants_of_receiver();
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
@@ -209,10 +209,10 @@ impl ReceiverReporter<'_, '_> {
         if std::mem::replace(&mut self.is_placed, true) {
             return;
         }
-        let dest = arg_path::absolute(server.cwd, dest);
+        let dest = arg_path::absolute(server.process.cwd, dest);
         let is_dir = sys::stat_path(&dest, true).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir));
         let dir = if is_dir { &dest[..] } else { path::split_parent(&dest).0 };
-        let inner = dir.strip_prefix(server.cwd).unwrap_or(dir);
+        let inner = dir.strip_prefix(server.process.cwd).unwrap_or(dir);
         log.lock().receive_in(inner.strip_prefix(b"/").unwrap_or(inner).to_vec());
     }
 

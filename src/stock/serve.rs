@@ -26,7 +26,7 @@ use crate::session::io_threads::{SessionIo, counted};
 use crate::session::sender::SenderInbox;
 use crate::session::server::ModuleLog;
 use crate::transport::Link;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
@@ -54,14 +54,8 @@ pub struct StockServer<'a> {
     pub complete_rules: &'a (dyn Fn(Vec<Parsed>, u8) -> Rules + Sync),
     /// Prints a line to standard error.
     pub print_error: &'a (dyn Fn(&[u8]) + Sync),
-    /// The working directory, absolute.
-    pub cwd: &'a [u8],
-    /// The umask at the start of the process.
-    pub umask: u32,
-    /// Set to stop the run (a signal).
-    pub stop: &'a AtomicBool,
-    /// How many threads may work at once.
-    pub threads: usize,
+    /// The process.
+    pub process: Process<'a>,
     /// The module, if a daemon serves the client.
     pub daemon: Option<DaemonTerms<'a>>,
     /// Writes the log of `--log-file`.
@@ -197,7 +191,7 @@ impl StockServer<'_> {
         let ended = session_io.hold(&*inbox, || {
             std::thread::scope(|scope| {
                 if let Some(log) = self.log {
-                    spawn(scope, "log", || queue.report(log, &connection, self.stop))?;
+                    spawn(scope, "log", || queue.report(log, &connection, self.process.stop))?;
                 }
                 let ended = sender.run(self.operands, listed.as_deref(), tally);
                 queue.end();
@@ -239,17 +233,7 @@ impl StockServer<'_> {
 
     /// Returns the context of the run.
     pub(super) fn terms<'t>(&'t self, rules: &'t Rules, interrupted: &'t AtomicBool) -> Terms<'t> {
-        Terms {
-            options: self.options,
-            rules,
-            cwd: self.cwd,
-            umask: self.umask,
-            stop: self.stop,
-            threads: self.threads,
-            repeats: false,
-            interrupted,
-            gauge: None,
-        }
+        Terms { options: self.options, rules, process: self.process, repeats: false, interrupted, gauge: None }
     }
 
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns

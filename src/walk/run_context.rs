@@ -12,13 +12,9 @@ use crate::walk::source::SourceWalk;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The inputs that every role of a run gets.
+/// The process that has a role in a run.
 #[derive(Clone, Copy)]
-pub struct Terms<'a> {
-    /// The settled options.
-    pub options: &'a Options,
-    /// The rules of the command line.
-    pub rules: &'a Rules,
+pub struct Process<'a> {
     /// The working directory, absolute.
     pub cwd: &'a [u8],
     /// The umask at the start of the process.
@@ -27,6 +23,17 @@ pub struct Terms<'a> {
     pub stop: &'a AtomicBool,
     /// How many threads may work at once.
     pub threads: usize,
+}
+
+/// The inputs that every role of a run gets.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// The settled options.
+    pub options: &'a Options,
+    /// The rules of the command line.
+    pub rules: &'a Rules,
+    /// The process.
+    pub process: Process<'a>,
     /// If the connection is lost, the client connects again and repeats the run. Then no unfinished file may get its
     /// final name.
     pub repeats: bool,
@@ -110,7 +117,7 @@ impl Terms<'_> {
             one_file_system: select.one_file_system,
             ignore_unreadable: select.ignore_unreadable,
             contents: None,
-            threads: self.threads,
+            threads: self.process.threads,
             is_over: None,
         }
     }

@@ -71,7 +71,7 @@ pub struct Gatherer<'a> {
 impl<'a> Gatherer<'a> {
     /// Creates a gatherer without arguments. `cwd` is absolute.
     pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
-        let (select, cwd, rules) = (&terms.options.select, terms.cwd, terms.rules);
+        let (select, cwd, rules) = (&terms.options.select, terms.process.cwd, terms.rules);
         Gatherer {
             select,
             cwd,

@@ -89,7 +89,11 @@ impl Receiving<'_> {
                 let line = [b"The backup-dir is not a directory: ", dir.as_slice()].concat();
                 Err(Error::new(Exit::Usage, line).by("Receiver"))
             }
-            _ => Ok(Some(BackupDir::new(path, 0o777 & !self.terms.umask, self.terms.options.preserve.link_owners))),
+            _ => Ok(Some(BackupDir::new(
+                path,
+                0o777 & !self.terms.process.umask,
+                self.terms.options.preserve.link_owners,
+            ))),
         }
     }
 

@@ -78,9 +78,9 @@ pub(super) fn run(
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
-        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { terms.threads };
+        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { terms.process.threads };
         let mut scans = (0..scanners).map(|_| spawn(scope, "scan", || plans.work()));
-        let mut applies = (0..terms.threads).map(|_| spawn(scope, "apply", apply));
+        let mut applies = (0..terms.process.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;
         let scan = scans.next().transpose();
         if context.wire.is_some() {

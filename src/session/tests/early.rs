@@ -8,7 +8,7 @@ use crate::session::dest_prescan::Guess;
 use crate::session::source_prefetch::{Early, PrefetchParams};
 use crate::session::tests::no_room::{Trees, all};
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 
 /// Returns a client in `cwd` that sends `src` to `dst`, or receives it.
 fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull: bool) -> Client<'a> {
@@ -21,10 +21,7 @@ fn client<'a>(options: &'a Options, cwd: &'a [u8], stop: &'a AtomicBool, is_pull
         dest: is_pull.then(|| at(cwd, "dst")),
         rules: rules(),
         listed: None,
-        cwd,
-        umask: 0o022,
-        stop,
-        threads: 2,
+        process: Process { cwd, umask: 0o022, stop, threads: 2 },
         repeats: false,
         interrupted: stop,
         is_net: false,
@@ -38,12 +35,9 @@ fn terms_of<'a>(near: &'a Client<'_>) -> Terms<'a> {
     Terms {
         options: near.options,
         rules: &near.rules,
-        cwd: near.cwd,
-        umask: near.umask,
-        stop: near.stop,
-        threads: near.threads,
+        process: near.process,
         repeats: false,
-        interrupted: near.stop,
+        interrupted: near.process.stop,
         gauge: None,
     }
 }

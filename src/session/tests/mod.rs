@@ -26,6 +26,7 @@ use crate::transport::Link;
 use crate::transport::compression::{CHUNK_MAX_BYTES, Expander};
 use crate::transport::pipe;
 use crate::transport::window_limit::Ceiling;
+use crate::walk::run_context::Process;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub fn server_at<'a>(
     stop: &'a AtomicBool,
     settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
 ) -> Server<'a> {
-    Server { cwd, umask: 0o022, stop, threads: 2, settle, daemon: None }
+    Server { process: Process { cwd, umask: 0o022, stop, threads: 2 }, settle, daemon: None }
 }
 
 /// A directory with the tree of the honest end, and one that this end must not touch.
@@ -415,10 +416,7 @@ impl TestClient<'_> {
                 dest: receives.then(|| home.clone()),
                 rules,
                 listed: None,
-                cwd: &home,
-                umask: 0o022,
-                stop: &AtomicBool::new(false),
-                threads: 2,
+                process: Process { cwd: &home, umask: 0o022, stop: &AtomicBool::new(false), threads: 2 },
                 repeats: false,
                 interrupted: &AtomicBool::new(false),
                 is_net: false,

@@ -5,7 +5,7 @@ use crate::local::Local;
 use crate::proto::limits::INITIAL_WINDOWS;
 use crate::proto::{Class, class_of};
 use crate::transport::window_limit::Ceiling;
-use crate::walk::run_context::Terms;
+use crate::walk::run_context::{Process, Terms};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -104,10 +104,7 @@ fn copy(trees: &Trees, words: &[&str], route: CopyRoute) -> (Exit, BTreeMap<Path
             let terms = Terms {
                 options: &options,
                 rules: &rules,
-                cwd,
-                umask,
-                stop: &stop,
-                threads: 2,
+                process: Process { cwd, umask, stop: &stop, threads: 2 },
                 repeats: false,
                 interrupted: &stop,
                 gauge: None,
@@ -150,10 +147,7 @@ pub fn converse(
         dest: is_pull.then(|| dest.clone()),
         rules: rules(),
         listed: None,
-        cwd,
-        umask: 0o022,
-        stop: &stop,
-        threads: 2,
+        process: Process { cwd, umask: 0o022, stop: &stop, threads: 2 },
         repeats: false,
         interrupted: &stop,
         is_net: false,
