@@ -130,7 +130,8 @@ pub struct DigestScan<'a> {
 }
 
 impl DigestScan<'_> {
-    /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one.
+    /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one. `list`: the
+    /// entries of the directory.
     fn may_hold_partials(&self, list: &DirList) -> bool {
         let partial_dir = self.digester.options.place.partial_dir.as_ref();
         partial_dir.is_some_and(|holder| holder.contains(&b'/') || list.find(holder).is_some())
@@ -182,6 +183,9 @@ impl Look for DigestScan<'_> {
     fn look(&self, (path, chain): (RelPath, Chain)) -> (ScannedDir, Vec<(RelPath, Chain)>) {
         let mut half = match self.scanned.begin(path, chain) {
             Ok(half) => Box::new(half),
+            Err(DestDirState::Absent) if self.scanned.root.is_none() && self.may_hold_partials(&DirList::default()) => {
+                return (ScannedDir::bare(NO_DIGEST), Vec::new());
+            }
             Err(seen) => return (ScannedDir::bare(seen), Vec::new()),
         };
         // The number of names is the number of entries only if there are no rules.
@@ -309,29 +313,24 @@ impl Guess<'_> {
     /// scanned. Fails if no thread can be started.
     pub fn look<R>(&self, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
         match trusted_path::open_dir(self.dest, self.terms.options.preserve.link_owners) {
-            Ok(fd) => self.look_at(Dir::new(fd), body),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let results = AbsentDest { may_hold_partials: self.may_hold_partials() };
-                let progress = Mutex::new(SurveyProgress::of(TaskId::NONE, self.key));
-                let prescan = self.prescan(None, &results, &progress, Arc::default());
-                prescan.predict_digests();
-                Ok(body(Some(prescan)))
-            }
+            Ok(fd) => self.look_at(Some(Dir::new(fd)), body),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.look_at(None, body),
             // The error is reported when the session opens the destination.
             Err(_) => Ok(body(None)),
         }
     }
 
-    fn look_at<R>(&self, dir: Dir, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
+    /// `dir`: the destination; `None` if it does not exist.
+    fn look_at<R>(&self, dir: Option<Dir>, body: impl FnOnce(Option<DestPrescan<'_>>) -> R) -> Result<R, Error> {
         let options = self.terms.options;
         let path = arg_path::absolute(self.terms.process.cwd, self.dest);
-        let root = Root::new(dir, path.clone(), Follow::Never);
+        let root = dir.map(|dir| Root::new(dir, path.clone(), Follow::Never));
         let (ids, is_over) = (Ids::new(), Arc::new(AtomicBool::new(false)));
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
             let look = DigestScan {
                 scanned: ScannedDest {
-                    root: Some(&root),
+                    root: root.as_ref(),
                     wanted: wanted(),
                     link_owners: options.preserve.link_owners,
                     threads: self.terms.process.threads,
@@ -342,7 +341,12 @@ impl Guess<'_> {
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
             let progress = &Mutex::new(SurveyProgress::of(first, self.key));
-            let prescan = self.prescan(Some(&root), scanner, progress, is_over);
+            let prescan = self.prescan(root.as_ref(), scanner, progress, is_over);
+            if root.is_none() {
+                // There is nothing to scan, so no thread is needed.
+                progress.lock().predict_digests(scanner, &prescan.predicted);
+                return Ok(body(Some(prescan)));
+            }
             std::thread::scope(|scope| {
                 let mut to_predict = Some((prescan.predicted.clone(), progress));
                 for _ in 0..self.terms.process.threads {
@@ -370,47 +374,6 @@ impl Guess<'_> {
         let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
         DestPrescan { guess: self, root, progress, predicted, is_over, results }
     }
-
-    /// As [`DigestScan::may_hold_partials`], for a destination that does not exist.
-    fn may_hold_partials(&self) -> bool {
-        self.terms.options.place.partial_dir.as_ref().is_some_and(|holder| holder.contains(&b'/'))
-    }
-}
-
-/// A destination that does not exist.
-struct AbsentDest {
-    may_hold_partials: bool,
-}
-
-impl ScanResults for AbsentDest {
-    fn take(&self, _ticket: TaskId) -> ScannedDir {
-        let seen = match self.may_hold_partials {
-            true => DestDirState::Dir { digest: None, children: Vec::new() },
-            false => DestDirState::Absent,
-        };
-        ScannedDir::bare(seen)
-    }
-
-    fn list(&self, _half: &mut Half, _enough: &dyn Fn() -> bool) {}
-
-    fn go_on(&self, half: Box<Half>, _enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
-        Ok(self.cut(half, false))
-    }
-
-    fn cut(&self, _half: Box<Half>, _has_none: bool) -> ScannedDir {
-        self.take(TaskId::NONE)
-    }
-
-    fn forget(&self, _tickets: Vec<TaskId>) {}
-
-    fn end_early(&self) {}
-
-    #[cfg(test)]
-    fn seen(&self) -> u64 {
-        0
-    }
-
-    fn close(&self) {}
 }
 
 /// The progress of the survey, and the listings kept on the way.
@@ -474,10 +437,6 @@ impl DestPrescan<'_> {
     #[cfg(test)]
     pub fn seen(&self) -> u64 {
         self.results.seen()
-    }
-
-    fn predict_digests(&self) {
-        self.progress.lock().predict_digests(self.results, &self.predicted);
     }
 
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
