@@ -43,7 +43,7 @@ pub struct Terms<'a> {
     pub gauge: Option<&'a Arc<Gauge>>,
 }
 
-impl Terms<'_> {
+impl<'a> Terms<'a> {
     /// Whether `--checksum` treats two files as equal if access is denied at both ends, as rsync does. Not with
     /// `--remove-source-files`: the source may be the only copy.
     pub fn unreadable_is_same(&self) -> bool {
@@ -100,22 +100,18 @@ impl Terms<'_> {
     }
 
     /// Returns the walk over the source.
-    pub fn source_walk<'w>(&self, wanted: Wanted<'w>) -> SourceWalk<'w> {
+    pub fn source_walk<'w>(&self, wanted: Wanted<'w>) -> SourceWalk<'w>
+    where
+        'a: 'w,
+    {
         let select = &self.options.select;
         SourceWalk {
             wanted,
-            is_incremental: !select.no_inc_recursive,
+            select,
             links: self.options.preserve.links,
-            copy_links: select.copy_links,
-            copy_unsafe_links: select.copy_unsafe_links,
             reports_unsafe: select.copy_unsafe_links && !select.copy_links && self.options.output.info.symsafe >= 1,
             reports_rules: self.options.output.debug.filter >= 1,
-            copy_devices: select.copy_devices,
-            copy_dirlinks: select.copy_dirlinks,
-            open_noatime: select.open_noatime,
             link_owners: self.options.preserve.link_owners,
-            one_file_system: select.one_file_system,
-            ignore_unreadable: select.ignore_unreadable,
             contents: None,
             threads: self.process.threads,
             is_over: None,

@@ -10,7 +10,7 @@ use crate::fs::errno;
 use crate::fs::read::{ListedName, Names, Wanted};
 use crate::fs::root::Dir;
 use crate::fs::sys;
-use crate::options::LinkOwners;
+use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
 use crate::plan::safelink;
 use crate::proto::{ContentDigest, SubdirFlags};
@@ -85,31 +85,16 @@ impl FollowedLinks {
 pub struct SourceWalk<'a> {
     /// Which attributes are read of each entry.
     pub wanted: Wanted<'a>,
+    /// Which entries take part.
+    pub select: &'a Select,
     /// `-l`: send the value of symlinks.
     pub links: bool,
-    /// `-L`
-    pub copy_links: bool,
-    /// `--copy-unsafe-links`
-    pub copy_unsafe_links: bool,
     /// Print a line for each symlink that `--copy-unsafe-links` replaces.
     pub reports_unsafe: bool,
     /// Print which rule matched (`--debug=FILTER`).
     pub reports_rules: bool,
-    /// `--copy-devices`: a device is sent as a file with its content.
-    pub copy_devices: bool,
-    /// `-k`
-    pub copy_dirlinks: bool,
-    /// rsync would list one directory after the other during the copy. Only then do per-directory rules apply to the
-    /// entries that arguments name in a directory; otherwise see [`crate::walk::source_args`].
-    pub is_incremental: bool,
-    /// `--open-noatime`
-    pub open_noatime: bool,
     /// Whose symlinks may lead to per-directory rule files.
     pub link_owners: LinkOwners,
-    /// How often `-x` was given.
-    pub one_file_system: u8,
-    /// Leave out what this process may not read.
-    pub ignore_unreadable: bool,
     /// How to digest the content of each file: `-c` with a peer.
     pub contents: Option<Contents<'a>>,
     /// How many threads may list one large directory.
@@ -167,7 +152,7 @@ impl SourceWalk<'_> {
             Listing::Named(_) => root.open_dir_to_search(&origin.path),
         };
         let wants_device =
-            self.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. });
+            self.select.one_file_system > 0 && origin.dev.is_none() && matches!(origin.listing, Listing::All { .. });
         let opened = opened.and_then(|dir| {
             if wants_device {
                 origin.dev = Some(sys::fstat(dir.fd())?.dev);
@@ -189,14 +174,16 @@ impl SourceWalk<'_> {
                 return;
             }
         };
-        if self.open_noatime {
+        if self.select.open_noatime {
             // If this is not permitted, the directory is read anyway.
             let _ = sys::spare_atime(dir.fd());
         }
         let place = SourceDir::new(dir.clone(), origin.base.clone(), origin.path.clone());
         let is_entered = match origin.listing {
             Listing::All { .. } => true,
-            Listing::Named(_) => self.is_incremental && !found.path.is_root(),
+            // Only if rsync would list one directory after the other during the copy do per-directory rules apply to the
+            // entries that arguments name in a directory; otherwise see [`crate::walk::source_args`].
+            Listing::Named(_) => !self.select.no_inc_recursive && !found.path.is_root(),
         };
         if is_entered && origin.chain.has_per_dir() {
             let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
@@ -278,7 +265,7 @@ impl SourceWalk<'_> {
         }
         let prefix = full.len();
         // A symlink may stand for a directory, so its own type is not conclusive.
-        let follows = self.copy_links || self.copy_dirlinks || self.copy_unsafe_links;
+        let follows = self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links;
         let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
@@ -311,7 +298,7 @@ impl SourceWalk<'_> {
                     continue;
                 }
                 let is_readable = |looked: &Looked| place.dir().is_ok_and(|dir| looked.is_readable(&dir, name));
-                if self.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !is_readable(looked)) {
+                if self.select.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !is_readable(looked)) {
                     continue;
                 }
                 let problems = found.problems.len();
@@ -359,7 +346,10 @@ impl SourceWalk<'_> {
             return false;
         }
         let is_mount_point = Self::is_mount_point(origin, &stat);
-        if is_mount_point && self.one_file_system > 1 && matches!(origin.listing, Listing::All { below: true, .. }) {
+        if is_mount_point
+            && self.select.one_file_system > 1
+            && matches!(origin.listing, Listing::All { below: true, .. })
+        {
             return false;
         }
         let entry = found.source.push(called, &stat);
@@ -372,7 +362,7 @@ impl SourceWalk<'_> {
         }
         let path = || found.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&dir, name), &|| place.full(name), &path);
-        if self.copy_devices && entry.kind() == Kind::Device {
+        if self.select.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
             entry.set_stat(
                 &Stat { mode: entry.mode, uid: entry.uid, gid: entry.gid, ..stat }.as_file(stat.len_bytes, now()),
@@ -427,15 +417,15 @@ impl SourceWalk<'_> {
         len_bytes: u64,
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
-        let follow = self.copy_links || self.copy_unsafe_links;
-        let file = sys::open_read(place.dir()?.fd(), name, follow, self.open_noatime)?;
+        let follow = self.select.copy_links || self.select.copy_unsafe_links;
+        let file = sys::open_read(place.dir()?.fd(), name, follow, self.select.open_noatime)?;
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
     }
 
     /// Examines one name, and follows symlinks if the options require it.
     fn look(&self, place: &SourceDir, name: &[u8], dir: &RelPath, followed: bool) -> io::Result<Looked> {
         let (mut stat, target) = self.stat_following(place, name, dir, followed)?;
-        if self.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
+        if self.select.copy_devices && Kind::of_mode(stat.mode) == Some(Kind::Device) {
             stat = self.content_of_device(place, name, followed, stat);
         }
         let is_short = stat.len_bytes <= SHORT_BYTES && Kind::of_mode(stat.mode) == Some(Kind::File);
@@ -448,8 +438,8 @@ impl SourceWalk<'_> {
     /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
     /// each time.
     fn content_of_device(&self, place: &SourceDir, name: &[u8], followed: bool, stat: Stat) -> Stat {
-        let follow = followed || self.copy_links || self.copy_unsafe_links;
-        let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), name, follow, self.open_noatime));
+        let follow = followed || self.select.copy_links || self.select.copy_unsafe_links;
+        let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), name, follow, self.select.open_noatime));
         // If opening fails, the error is reported when the content is requested.
         let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);
         stat.as_file(len_bytes, now())
@@ -465,12 +455,12 @@ impl SourceWalk<'_> {
         followed: bool,
     ) -> io::Result<(Stat, Option<Vec<u8>>)> {
         let open = place.dir()?;
-        let mut stat = sys::stat(open.fd(), name, self.copy_links || followed)?;
+        let mut stat = sys::stat(open.fd(), name, self.select.copy_links || followed)?;
         if Kind::of_mode(stat.mode) != Some(Kind::Symlink) {
             return Ok((stat, None));
         }
         let target = sys::read_link(open.fd(), name)?;
-        let follows = FollowedLinks { unsafe_ones: self.copy_unsafe_links, to_dirs: self.copy_dirlinks };
+        let follows = FollowedLinks { unsafe_ones: self.select.copy_unsafe_links, to_dirs: self.select.copy_dirlinks };
         if let Some(followed) = follows.stat(&open, name, dir, &target)? {
             return Ok((followed, None));
         }
@@ -619,7 +609,7 @@ impl SourceWalk<'_> {
                 });
             }
         }
-        if self.is_incremental {
+        if !self.select.no_inc_recursive {
             leave_out_repeated(&mut below);
         }
         (below, implied)
