@@ -163,6 +163,12 @@ impl<'a> Gatherer<'a> {
         Ok(base)
     }
 
+    /// As [`Gatherer::base`], and reports the error if it fails.
+    fn base_or_report(&mut self, dir: &[u8], shown: &[u8]) -> Option<Arc<Base>> {
+        let base = self.base(dir, shown);
+        base.map_err(|error| self.out.problems.push(Problem::new(error.message, Weight::SourceError))).ok()
+    }
+
     /// Returns whether a name is listed as a directory, also if it is a symlink that leads to one.
     fn is_listed_as_dir(&self, stat: &Stat, base: &Base, dir: &RelPath, name: &[u8]) -> bool {
         let Select { copy_unsafe_links, copy_dirlinks, .. } = *self.select;

@@ -49,13 +49,11 @@ impl Gatherer<'_> {
                     self.insert(&base, &cleaned, content)?;
                 } else {
                     let shown = path::join(&shown, inner);
-                    match self.base(&path::join(base_arg, &clean(inner).0.join(&b'/')), &shown) {
-                        Ok(inner_base) => {
-                            let (cleaned, content) = clean(rest);
-                            self.imply_top(&inner_base, rest);
-                            self.insert(&inner_base, &cleaned, content)?;
-                        }
-                        Err(error) => self.out.problems.push(Problem::new(error.message, Weight::SourceError)),
+                    let inner = path::join(base_arg, &clean(inner).0.join(&b'/'));
+                    if let Some(inner_base) = self.base_or_report(&inner, &shown) {
+                        let (cleaned, content) = clean(rest);
+                        self.imply_top(&inner_base, rest);
+                        self.insert(&inner_base, &cleaned, content)?;
                     }
                 }
                 continue;

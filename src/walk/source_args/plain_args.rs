@@ -28,14 +28,7 @@ impl Gatherer<'_> {
             Ok(stat) => stat,
             Err(error) => return self.missing_argument(arg, name, &error),
         };
-        let shown = trim_slashes(parent).to_vec();
-        let base = match self.base(parent, &shown) {
-            Ok(base) => base,
-            Err(error) => {
-                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
-                return Ok(());
-            }
-        };
+        let Some(base) = self.base_or_report(parent, trim_slashes(parent)) else { return Ok(()) };
         let is_listed_as_dir = self.is_listed_as_dir(&stat, &base, &RelPath::root(), name);
         let is_dir = is_listed_as_dir && !self.is_only_unsafe(&stat);
         if !base.chain.includes(self.reports_rules, Side::Sender, name, is_dir, &mut self.out.notes) {
@@ -71,14 +64,7 @@ impl Gatherer<'_> {
             self.out.notes.push(b"skipping directory .".to_vec());
             return Ok(());
         }
-        let shown = trim_slashes(dir).to_vec();
-        let base = match self.base(dir, &shown) {
-            Ok(base) => base,
-            Err(error) => {
-                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
-                return Ok(());
-            }
-        };
+        let Some(base) = self.base_or_report(dir, trim_slashes(dir)) else { return Ok(()) };
         self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full, self.argument));
         if self.select.recurse == Recurse::Full {
             self.out.whole.push((base.clone(), RelPath::root()));

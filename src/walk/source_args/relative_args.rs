@@ -28,14 +28,7 @@ impl Gatherer<'_> {
             return Err(Error::usage(line).by("sender"));
         }
         let (parts, content) = clean(rest);
-        let shown = trim_slashes(base_arg).to_vec();
-        let base = match self.base(base_arg, &shown) {
-            Ok(base) => base,
-            Err(error) => {
-                self.out.problems.push(Problem::new(error.message, Weight::SourceError));
-                return Ok(());
-            }
-        };
+        let Some(base) = self.base_or_report(base_arg, trim_slashes(base_arg)) else { return Ok(()) };
         self.imply_top(&base, rest);
         self.insert(&base, &parts, content)
     }
