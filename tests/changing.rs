@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use crate::faults::{Scene, Stage, files, write};
-use crate::kit::{Output, World, oracle, report_skip, synctest};
+use crate::faults::{Scene, Stage, write};
+use crate::kit::{Output, World, files, oracle, report_skip, synctest};
 
 /// A change in the middle of a run.
 struct Change {

@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, Output, oracle, report_skip, snapshot};
+use crate::faults::{Scene, Stage, both, write};
+use crate::kit::{Lens, Output, files, is_temp, oracle, report_skip, snapshot};
 use rustix::fs::{self, FileType, Mode, OFlags};
 
 /// The injected errors, each with the number that rsync prints for it. `SHORT` transfers only one byte.

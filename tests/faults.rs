@@ -5,14 +5,16 @@
 //! killed run may leave temporary files, which their names identify; a completed run must not.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
 use crate::kit::server::Server;
-use crate::kit::{Output, Request, Surroundings, Who, interrupt, oracle, report_skip, run, write_script};
+use crate::kit::{
+    Output, Request, Surroundings, Who, files, interrupt, is_temp, oracle, report_skip, run, write_script,
+};
 
 /// A run that is killed: its options and the trees before it.
 pub struct Scene {
@@ -287,12 +289,6 @@ fn die_at(scene: &Scene, twin: &Stage, (how, n): (&str, u64)) -> bool {
     true
 }
 
-/// Returns whether a name is that of a temporary file: `.name.XXXXXX`.
-pub fn is_temp(name: &str) -> bool {
-    let end = name.rsplit('.').next().unwrap_or_default();
-    name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
-}
-
 /// A scratch directory with the trees of a scene.
 pub struct Stage {
     /// The directory that holds `src` and `dst`.
@@ -385,32 +381,6 @@ impl Stage {
 
 fn bytes(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-/// Returns the content of each entry below `top` but directories. A symlink counts by its target, a fifo by its mode.
-pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut dirs = vec![PathBuf::new()];
-    while let Some(dir) = dirs.pop() {
-        let Ok(entries) = std::fs::read_dir(top.join(&dir)) else { continue };
-        for entry in entries {
-            let entry = entry.expect("scratch can be read");
-            let (path, kind) = (dir.join(entry.file_name()), entry.file_type().expect("it has a type"));
-            let content = if kind.is_dir() {
-                dirs.push(path);
-                continue;
-            } else if kind.is_file() {
-                std::fs::read(entry.path()).expect("scratch can be read")
-            } else if kind.is_symlink() {
-                let target = std::fs::read_link(entry.path()).expect("scratch can be read");
-                [b"-> ", target.as_os_str().as_encoded_bytes()].concat()
-            } else {
-                entry.metadata().expect("the file exists").mode().to_string().into_bytes()
-            };
-            found.insert(path, content);
-        }
-    }
-    found
 }
 
 /// Writes a file and creates its parents; `time` is in days since 1970.

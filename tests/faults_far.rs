@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::faults::{Scene, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, Output, Request, World, oracle, report_skip, snapshot, ssh, synctest, until};
+use crate::faults::{Scene, Stage, both, write};
+use crate::kit::{Lens, Output, Request, World, files, is_temp, oracle, report_skip, snapshot, ssh, synctest, until};
 
 /// The process that dies, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,17 +4,15 @@
 //! Nothing may be torn, every process must end by itself, and the next run must finish the job and leave no temporary
 //! file. A plain test run takes a sample of the calls, `SPARSYNC_FAULTS=all` takes all.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::Write as _;
+use std::net::Ipv6Addr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene as Trees, Stage, both, files, is_temp, write};
-use crate::kit::{Lens, report_skip, snapshot, until};
+use crate::faults::{Scene as Trees, Stage, both, write};
+use crate::kit::{Cut, Lens, Relay, Trigger, files, is_temp, report_skip, snapshot, until};
 use crate::reconnect::sessions_of;
 use crate::server::Scene;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
@@ -303,110 +301,6 @@ fn a_hanging_session_ends_the_run_with_the_timeout() {
 
 // ── one direction ───────────────────────────────────────────────────────────────────────────────
 
-/// A relay in front of the server, for TCP and UDP on one port. After some bytes of content, everything in one direction
-/// vanishes.
-struct Relay {
-    port: u16,
-    lost: Arc<LossyRelay>,
-}
-
-struct LossyRelay {
-    /// The direction that carries the content.
-    way: Direction,
-    /// The direction that fails.
-    to_server: bool,
-    after_bytes: u64,
-    passed_bytes: AtomicU64,
-    has_lost: AtomicBool,
-}
-
-impl LossyRelay {
-    /// Returns whether these bytes of a direction arrive.
-    fn passes(&self, to_server: bool, bytes: usize) -> bool {
-        if to_server == (self.way == Direction::Push) {
-            self.passed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
-        let is_lost = to_server == self.to_server && self.passed_bytes.load(Ordering::Relaxed) >= self.after_bytes;
-        self.has_lost.fetch_or(is_lost, Ordering::Relaxed);
-        !is_lost
-    }
-}
-
-impl Relay {
-    fn start(server: u16, way: Direction, to_server: bool, after_bytes: u64) -> Relay {
-        let lost = Arc::new(LossyRelay {
-            way,
-            to_server,
-            after_bytes,
-            passed_bytes: AtomicU64::default(),
-            has_lost: AtomicBool::default(),
-        });
-        // The client uses one port number for both.
-        let (tcp, udp) = loop {
-            let tcp = TcpListener::bind(("::1", 0)).unwrap();
-            let port = tcp.local_addr().unwrap().port();
-            if let Ok(udp) = UdpSocket::bind(("::1", port)) {
-                break (tcp, Arc::new(udp));
-            }
-        };
-        let port = tcp.local_addr().unwrap().port();
-        let way = lost.clone();
-        std::thread::spawn(move || {
-            for client in tcp.incoming().map_while(Result::ok) {
-                let Ok(upstream) = TcpStream::connect(("::1", server)) else { continue };
-                for to_server in [true, false] {
-                    let (mut client, mut upstream) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
-                    let way = way.clone();
-                    std::thread::spawn(move || {
-                        let (from, to) =
-                            if to_server { (&mut client, &mut upstream) } else { (&mut upstream, &mut client) };
-                        let mut piece = [0; 2 << 10];
-                        while let Ok(count @ 1..) = from.read(&mut piece) {
-                            if way.passes(to_server, count) && to.write_all(&piece[..count]).is_err() {
-                                break;
-                            }
-                        }
-                        // The end of a direction that fails vanishes too.
-                        if !way.has_lost.load(Ordering::Relaxed) || way.to_server != to_server {
-                            let _ = to.shutdown(std::net::Shutdown::Write);
-                        }
-                    });
-                }
-            }
-        });
-        let way = lost.clone();
-        std::thread::spawn(move || relay_datagrams(&udp, server, &way));
-        Relay { port, lost }
-    }
-}
-
-/// Forwards the datagrams of any number of clients, each through a socket of its own.
-fn relay_datagrams(clients: &Arc<UdpSocket>, server: u16, way: &Arc<LossyRelay>) {
-    let mut upstreams: Vec<(SocketAddr, Arc<UdpSocket>)> = Vec::new();
-    let mut datagram = vec![0; 64 << 10];
-    while let Ok((count, client)) = clients.recv_from(&mut datagram) {
-        let known = upstreams.iter().find(|(address, _)| *address == client).map(|(_, socket)| socket.clone());
-        let upstream = known.unwrap_or_else(|| {
-            let upstream = Arc::new(UdpSocket::bind(("::1", 0)).unwrap());
-            upstream.connect(("::1", server)).unwrap();
-            upstreams.push((client, upstream.clone()));
-            let (answers, clients, way) = (upstream.clone(), clients.clone(), way.clone());
-            std::thread::spawn(move || {
-                let mut datagram = vec![0; 64 << 10];
-                while let Ok(count) = answers.recv(&mut datagram) {
-                    if way.passes(false, count) {
-                        let _ = clients.send_to(&datagram[..count], client);
-                    }
-                }
-            });
-            upstream
-        });
-        if way.passes(true, count) {
-            let _ = upstream.send(&datagram[..count]);
-        }
-    }
-}
-
 /// Creates a large file over an old one, and a few others.
 fn large(top: &Path) {
     write(&top.join("src/a"), "new", 2);
@@ -420,11 +314,13 @@ fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
     let copy = Copy::new(transport, way, large);
     let [before, source] = ["dst", "src"].map(|tree| files(&copy.trees.top.join(tree)));
     let server: u16 = copy.scene.status("port").parse().unwrap();
-    let relay = Relay::start(server, way, to_server, 3_000_000);
+    let cut = if to_server { Cut::ToServer } else { Cut::ToClient };
+    let trigger = Trigger { to_server: way == Direction::Push, after_bytes: 3_000_000, cut, then: Box::new(|| None) };
+    let relay = Relay::start((Ipv6Addr::LOCALHOST, server).into(), [trigger]);
     copy.lead_to(relay.port);
     let (output, exit) = copy.run("-W --no-compress --timeout=2", &[]);
     let case = format!("{transport} {way:?}, to the server: {to_server}: {exit}: {output:?}");
-    assert!(relay.lost.has_lost.load(Ordering::Relaxed), "nothing was lost: {case}");
+    assert!(relay.losses() == 1, "nothing was lost: {case}");
     // A client that has received everything needs no answer from the server.
     match exit {
         0 => copy.is_done(&case),

@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::faults::{Scene, Stage, files, is_temp, write};
-use crate::kit::{Lens, oracle, snapshot};
+use crate::faults::{Scene, Stage, write};
+use crate::kit::{Lens, files, is_temp, oracle, snapshot};
 
 /// The limit for both ends to exit, even on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(28);

@@ -6,16 +6,13 @@
 //! that the first connection is gone. [`CASES`] defines for each option set whether the run must finish or must not
 //! reconnect.
 
-use crate::kit::{Lens, oracle, snapshot, until};
+use crate::kit::{Cut, Lens, Relay, Trigger, oracle, snapshot, until};
 use crate::server::Scene;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// What a run must do after a lost connection.
@@ -104,89 +101,6 @@ const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss
 enum Direction {
     Push,
     Pull,
-}
-
-/// A TCP proxy in front of the server.
-struct Relay {
-    port: u16,
-    server: Arc<Mutex<SocketAddr>>,
-    /// How many connections the client has made.
-    connections: Arc<AtomicUsize>,
-    /// Connections that the client has lost and that the relay keeps open towards the server.
-    held: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-/// When the relay acts, and how. It acts once, on the first connection that carries enough bytes.
-struct Trigger {
-    after_bytes: usize,
-    /// Count the bytes towards the server, otherwise those towards the client.
-    to_server: bool,
-    loss: Loss,
-    /// Sent when the trigger fires. The relay continues when the receiver drops the sender that it gets.
-    reached: SyncSender<SyncSender<()>>,
-}
-
-impl Relay {
-    fn start(server: SocketAddr, trigger: Trigger) -> Relay {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (server, held) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::default()));
-        let connections = Arc::new(AtomicUsize::new(0));
-        let relay = Relay { port, server: server.clone(), connections: connections.clone(), held: held.clone() };
-        std::thread::spawn(move || {
-            let trigger = Arc::new(Mutex::new(Some(trigger)));
-            for client in listener.incoming().map_while(Result::ok) {
-                connections.fetch_add(1, Relaxed);
-                let Ok(upstream) = TcpStream::connect(*server.lock().unwrap()) else { continue };
-                for to_server in [true, false] {
-                    let (client, upstream) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
-                    let (trigger, held) = (trigger.clone(), held.clone());
-                    std::thread::spawn(move || pass(client, upstream, to_server, &trigger, &held));
-                }
-            }
-        });
-        relay
-    }
-}
-
-/// Forwards one direction of a connection until it ends or the trigger fires.
-fn pass(
-    client: TcpStream,
-    server: TcpStream,
-    to_server: bool,
-    trigger: &Mutex<Option<Trigger>>,
-    held: &Mutex<Vec<TcpStream>>,
-) {
-    let (mut from, mut to) = if to_server { (&client, &server) } else { (&server, &client) };
-    let mut passed = 0;
-    let mut piece = [0; 16 << 10];
-    while let Ok(count @ 1..) = from.read(&mut piece) {
-        if to.write_all(&piece[..count]).is_err() {
-            break;
-        }
-        passed += count;
-        let is_due = |trigger: &mut Trigger| trigger.to_server == to_server && passed >= trigger.after_bytes;
-        let Some(trigger) = trigger.lock().unwrap().take_if(is_due) else { continue };
-        let (go_on, answered) = sync_channel(0);
-        if trigger.loss == Loss::AtClient {
-            held.lock().unwrap().push(server.try_clone().unwrap());
-            let _ = client.shutdown(Shutdown::Both);
-        }
-        if trigger.loss == Loss::Client {
-            held.lock().unwrap().push(server.try_clone().unwrap());
-        }
-        let _ = trigger.reached.send(go_on);
-        let _ = answered.recv();
-        if trigger.loss == Loss::Connection {
-            break;
-        }
-    }
-    // A held connection must look alive to the server.
-    let is_held = held.lock().unwrap().iter().any(|held| held.local_addr().ok() == server.local_addr().ok());
-    if !is_held {
-        let _ = server.shutdown(Shutdown::Both);
-    }
-    let _ = client.shutdown(Shutdown::Both);
 }
 
 /// Returns content without repetitions that depends only on the seed.
@@ -307,13 +221,24 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     assert!(by_rsync.status().unwrap().success(), "{printed}");
     let wanted = trees(&oracle_top);
 
-    let (reached, trigger) = sync_channel(0);
+    let (reached, fired) = sync_channel(0);
     let after_bytes = (carried_bytes(options) as f64 * share) as usize;
-    let server = |scene: &Scene| SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
-    let relay =
-        Relay::start(server(&scene), Trigger { after_bytes, to_server: direction == Direction::Push, loss, reached });
+    let server = |scene: &Scene| SocketAddr::from((Ipv6Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let cut = match loss {
+        Loss::Connection => Cut::End,
+        Loss::AtClient => Cut::AtClient,
+        Loss::Client => Cut::Hold,
+        Loss::Session | Loss::Server => Cut::None,
+    };
+    let then = Box::new(move || {
+        let (go_on, answered) = sync_channel(0);
+        let _ = reached.send(go_on);
+        answered.recv().ok()
+    });
+    let trigger = Trigger { to_server: direction == Direction::Push, after_bytes, cut, then };
+    let relay = Relay::start(server(&scene), [trigger]);
     let hosts = format!(
-        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {}\npin = \"{}\"\n\
          met = \"2026-01-01T00:00:00Z\"\n",
         relay.port,
         scene.status("pin")
@@ -325,7 +250,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     };
     let line = format!("--transport=tls {} {operands}", in_top(&scene.path("run")));
     let mut client = start(&scene, &line);
-    let Ok(go_on) = trigger.recv() else { panic!("{printed}: the relay has exited") };
+    let Ok(go_on) = fired.recv() else { panic!("{printed}: the relay has exited") };
     let pid = scene.status("pid");
     match loss {
         Loss::Connection | Loss::AtClient => {}
@@ -334,7 +259,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
             kill(&pid);
             until(|| scene.command("server", "server status").output().unwrap().status.code() == Some(3));
             scene.well("start --port 0");
-            *relay.server.lock().unwrap() = server(&scene);
+            go_on.send(server(&scene)).unwrap();
         }
         Loss::Client => {
             // `timeout` cannot forward SIGKILL, so the client below it is killed directly.
@@ -348,7 +273,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     let printed = format!("{printed}: {status}\n{stderr}");
     // What the relay and the sockets hold can be all that the client still needs. Then there is nothing to repeat.
-    let is_uninterrupted = status.success() && relay.connections.load(Relaxed) == 1;
+    let is_uninterrupted = status.success() && relay.connections() == 1;
     let is_finished = loss == Loss::Client || *must == Must::Finish || is_uninterrupted;
     let is_compared = is_finished && (*must != Must::RefuseForGood || is_uninterrupted);
     if is_finished {
@@ -364,7 +289,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
         assert!(stderr.contains("hint: "), "{printed}");
     }
     // Now the server notices that the first connection is gone.
-    relay.held.lock().unwrap().drain(..).for_each(|held| drop(held.shutdown(Shutdown::Both)));
+    relay.release();
     let pid = scene.status("pid");
     until(|| sessions_of(&pid).is_empty());
     if is_compared {

@@ -3,13 +3,14 @@
 //! A case builds a [`World`] and calls [`World::agree`]. The kit decides what is compared, what is masked and on which
 //! routes the case runs; cases do not depend on it. The parts: `build` creates trees, `run` runs programs, `route`
 //! writes operands for each route to a peer, `tree` takes snapshots, `server` starts a sparsync server for the network
-//! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, and `world`
-//! combines them.
+//! routes, `mask` hides expected differences, `diff` shows the others, `oracle` finds the two programs, `relay`
+//! loses connections, and `world` combines them.
 
 mod build;
 pub mod diff;
 mod mask;
 pub mod oracle;
+mod relay;
 mod route;
 mod run;
 pub mod server;
@@ -20,9 +21,10 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::{Acl, Tree};
+pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, ssh};
 pub use run::{Output, Request, Surroundings, interrupt, run, until, write_script};
-pub use tree::{Lens, snapshot};
+pub use tree::{Lens, files, is_temp, snapshot};
 pub use world::World;
 
 /// The user that both programs run as.

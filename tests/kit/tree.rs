@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 
@@ -38,6 +39,38 @@ pub fn snapshot(root: &Path, lens: Lens) -> Snapshot {
 /// Returns whether a file is a log, whose lines are compared after masking.
 pub fn is_log(path: &[u8]) -> bool {
     path.ends_with(b".log") && !path.contains(&b'/')
+}
+
+/// Returns the content of each entry below `top` but directories. A symlink counts by its target, a fifo by its mode.
+pub fn files(top: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![PathBuf::new()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(entries) = std::fs::read_dir(top.join(&dir)) else { continue };
+        for entry in entries {
+            let entry = entry.expect("scratch can be read");
+            let (path, kind) = (dir.join(entry.file_name()), entry.file_type().expect("it has a type"));
+            let content = if kind.is_dir() {
+                dirs.push(path);
+                continue;
+            } else if kind.is_file() {
+                std::fs::read(entry.path()).expect("scratch can be read")
+            } else if kind.is_symlink() {
+                let target = std::fs::read_link(entry.path()).expect("scratch can be read");
+                [b"-> ", target.as_os_str().as_encoded_bytes()].concat()
+            } else {
+                entry.metadata().expect("the file exists").mode().to_string().into_bytes()
+            };
+            found.insert(path, content);
+        }
+    }
+    found
+}
+
+/// Returns whether a name is that of a temporary file: `.name.XXXXXX`.
+pub fn is_temp(name: &str) -> bool {
+    let end = name.rsplit('.').next().unwrap_or_default();
+    name.starts_with('.') && end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 struct Walk {
