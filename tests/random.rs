@@ -9,10 +9,11 @@ mod tree;
 
 use std::any::Any;
 use std::io::Write as _;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::kit::{Acl, Route, World, oracle, run_case};
+use crate::kit::{Acl, Loss, Route, Shell, Who, World, oracle, run_case};
 use options::{Case, TREES};
 use tree::{Entry, Extra, Kind, text};
 
@@ -20,12 +21,15 @@ use tree::{Entry, Extra, Kind, text};
 const TIMES: usize = 3;
 /// More than there are processors: rsync waits for much of its time.
 const THREADS: usize = 6;
-const SAMPLE: std::ops::Range<u64> = 0..40;
+const SAMPLE: Range<u64> = 0..40;
+const LOSSES_SAMPLE: Range<u64> = 0..20;
+/// How often a smaller case may be run until it fails: what a loss interrupts is a matter of time.
+const ATTEMPTS: usize = 4;
 
-/// Returns the chosen seeds.
-fn seeds() -> std::ops::Range<u64> {
+/// Returns the chosen seeds, or the sample.
+fn seeds(sample: Range<u64>) -> Range<u64> {
     let Some(choice) = std::env::var_os("SPARSYNC_RANDOM") else {
-        return SAMPLE;
+        return sample;
     };
     let choice = choice.to_string_lossy().into_owned();
     let seed =
@@ -80,37 +84,71 @@ fn masked(line: &str) -> Option<String> {
     (!line.is_empty() && !BEGIN.iter().any(|begin| line.starts_with(begin))).then(|| line.to_owned())
 }
 
-/// Runs a case in a new world and returns the difference, if there is one each time.
-fn difference(route: Route, name: &str, case: &Case) -> Option<String> {
-    let mut last = None;
-    for _ in 0..TIMES {
-        let w = World::new(name, route, case.who);
-        build(&w, case);
-        w.no_dry_run().stderr_unordered().mask_with(masked);
-        let mut operands = case.sources.clone();
-        operands.push(case.dest_name.to_owned());
-        let run = || w.try_agree(&case.options, &operands).err();
-        // A program that hangs, or an entry that cannot be built, is a panic. rsync itself hangs at times.
-        let is_oracle = format!("{} hangs: ", oracle::rsync().display());
-        let failed = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
-            Ok(text) => Some(*text),
-            Err(panic) => match panic.downcast_ref::<&str>() {
-                Some(text) => Some((*text).to_owned()),
-                None => resume_unwind(panic),
-            },
-        };
-        let failed = |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
-        last = Some(catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(failed)?);
-    }
-    last
+/// Runs a case in a new world, in this way. Returns the difference.
+fn difference_of(
+    route: Route,
+    name: &str,
+    case: &Case,
+    run: impl Fn(&World, &[String]) -> Option<String>,
+) -> Option<String> {
+    let w = World::new(name, route, case.who);
+    build(&w, case);
+    w.no_dry_run().stderr_unordered().mask_with(masked);
+    let mut operands = case.sources.clone();
+    operands.push(case.dest_name.to_owned());
+    // A program that hangs, or an entry that cannot be built, is a panic. rsync itself hangs at times.
+    let is_oracle = format!("{} hangs: ", oracle::rsync().display());
+    let failed = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => Some(*text),
+        Err(panic) => match panic.downcast_ref::<&str>() {
+            Some(text) => Some((*text).to_owned()),
+            None => resume_unwind(panic),
+        },
+    };
+    let failed = |panic| failed(panic).filter(|text| route.is_served() || !text.starts_with(&is_oracle));
+    catch_unwind(AssertUnwindSafe(|| run(&w, &operands))).unwrap_or_else(failed)
 }
 
+/// Returns the difference of a case, if there is one each time.
+fn difference(route: Route, name: &str, case: &Case) -> Option<String> {
+    let run = |w: &World, operands: &[String]| w.try_agree(&case.options, operands).err();
+    (0..TIMES).map(|_| difference_of(route, name, case, run)).collect::<Option<Vec<_>>>()?.pop()
+}
+
+/// Returns what is wrong after losses of the connection, if that happens in one of several attempts. Counts how runs end.
+fn difference_by_loss(
+    route: Route,
+    name: &str,
+    (case, losses): &(Case, Vec<Loss>),
+    attempts: usize,
+    ends: &Ends,
+) -> Option<String> {
+    let run = |w: &World, operands: &[String]| match w.try_losing(&case.options, operands, losses) {
+        Ok(ended) => {
+            ends[ended as usize].fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        Err(wrong) => Some(wrong),
+    };
+    let wrong = (0..attempts).find_map(|_| difference_of(route, name, case, run))?;
+    // Otherwise it has another cause.
+    difference(route, name, case).is_none().then_some(wrong)
+}
+
+/// How many runs ended in each way of `Ended`.
+type Ends = [AtomicU64; 3];
+
 /// Removes parts of a case as long as it fails.
-fn shrunk(route: Route, name: &str, mut case: Case, mut why: String) -> (Case, String) {
+fn shrunk(
+    route: Route,
+    mut case: Case,
+    mut why: String,
+    difference: impl Fn(&Case) -> Option<String>,
+) -> (Case, String) {
     'smaller: loop {
         for smaller in case.smaller() {
             if smaller.known(route).is_none()
-                && let Some(failure) = difference(route, name, &smaller)
+                && let Some(failure) = difference(&smaller)
             {
                 (case, why) = (smaller, failure);
                 continue 'smaller;
@@ -120,9 +158,14 @@ fn shrunk(route: Route, name: &str, mut case: Case, mut why: String) -> (Case, S
     }
 }
 
-#[test]
-fn random_cases_agree() {
-    let seeds = seeds();
+/// Runs the chosen seeds on these routes. `fails` returns a description of what is wrong.
+/// Returns how many seeds failed.
+fn run_seeds(
+    threads: usize,
+    seeds: Range<u64>,
+    routes: &[Route],
+    fails: impl Fn(u64, Route, &str) -> Option<String> + Sync,
+) -> u64 {
     let (next, failures) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let work = || {
         loop {
@@ -130,19 +173,45 @@ fn random_cases_agree() {
             if seed >= seeds.end {
                 return;
             }
-            run_case(&format!("random::seed_{seed}"), crate::kit::Who::Current, Route::ALL, |w| {
-                let (name, route) = (w.name().to_owned(), w.route());
-                let case = Case::nth(seed, route);
-                if let Some(why) = difference(route, &name, &case) {
-                    let (case, why) = shrunk(route, &name, case, why);
+            run_case(&format!("random::seed_{seed}"), Who::Current, routes, |w| {
+                if let Some(why) = fails(seed, w.route(), w.name()) {
                     // Printed at once and not captured: thousands of seeds take minutes.
-                    let _ = std::io::stderr().write_all(format!("{why}{case}\n").as_bytes());
+                    let _ = std::io::stderr().write_all(why.as_bytes());
                     failures.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     };
-    std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
-    let failed = failures.into_inner();
-    assert_eq!(failed, 0, "seeds that differ, of {seeds:?}");
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    failures.into_inner()
+}
+
+#[test]
+fn random_cases_agree() {
+    let failed = run_seeds(THREADS, seeds(SAMPLE), Route::ALL, |seed, route, name| {
+        let case = Case::nth(seed, route);
+        let why = difference(route, name, &case)?;
+        let (case, why) = shrunk(route, case, why, |case| difference(route, name, case));
+        Some(format!("{why}{case}\n"))
+    });
+    assert_eq!(failed, 0, "seeds that differ");
+}
+
+#[test]
+fn random_cases_lose_their_connections() {
+    let ends = Ends::default();
+    let failed = run_seeds(2 * THREADS, seeds(LOSSES_SAMPLE), &[Route::Local], |seed, _, name| {
+        let shell = if seed % 2 == 0 { Shell::Quic } else { Shell::Tls };
+        let route = if seed / 2 % 2 == 0 { Route::Push(shell) } else { Route::Pull(shell) };
+        let (case, losses) = Case::losing(seed, route);
+        let fails =
+            |case: &Case, attempts| difference_by_loss(route, name, &(case.clone(), losses.clone()), attempts, &ends);
+        let why = fails(&case, 1)?;
+        let (case, why) = shrunk(route, case, why, |case| fails(case, ATTEMPTS));
+        Some(format!("{why}{case}\n"))
+    });
+    let [undisturbed, repeated, broken_off] = ends.map(AtomicU64::into_inner);
+    let ends = format!("random losses: {undisturbed} undisturbed, {repeated} repeated, {broken_off} broken off\n");
+    let _ = std::io::stderr().write_all(ends.as_bytes());
+    assert_eq!(failed, 0, "seeds that differ");
 }

@@ -22,10 +22,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub use build::{Acl, Tree};
 pub use relay::{Cut, Relay, Trigger};
-pub use route::{Route, ssh};
+pub use route::{Route, Shell, ssh};
 pub use run::{Output, Request, Surroundings, interrupt, run, until, write_script};
 pub use tree::{Lens, files, is_temp, snapshot};
-pub use world::World;
+pub use world::{Loss, LossKind, World};
 
 /// The user that both programs run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

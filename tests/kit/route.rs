@@ -299,6 +299,11 @@ impl Route {
         self.has_server() || matches!(self.shell(), Some(Shell::Once))
     }
 
+    /// Returns whether the program under test uses QUIC.
+    pub fn is_by_quic(self) -> bool {
+        matches!(self.shell(), Some(Shell::Quic | Shell::Once))
+    }
+
     /// Returns whether the program under test needs a server.
     pub fn has_server(self) -> bool {
         matches!(self, Route::Push(Shell::Quic | Shell::Tls) | Route::Pull(Shell::Quic | Shell::Tls))

@@ -1,9 +1,14 @@
 //! Twin worlds: rsync runs in one, the program under test in the other, and afterwards they must be equal.
 
+mod loss;
+
+pub use loss::{Loss, LossKind};
+
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
@@ -15,7 +20,7 @@ use super::mask::{Mask, OwnMask};
 use super::route::Place;
 use super::run::{Output, Request, Surroundings, USER, interrupt, run};
 use super::server::Server;
-use super::tree::{Lens, Snapshot, snapshot};
+use super::tree::{Lens, Snapshot, files, is_temp, snapshot};
 use super::{Route, Who, diff, oracle, skip};
 
 /// Coarse file times lag behind the clock. No file that a case builds is this young.
@@ -36,7 +41,7 @@ pub struct World {
     stderr_ordered: Cell<bool>,
     own_mask: Cell<Option<OwnMask>>,
     /// The server of the program under test, started when first needed.
-    server: RefCell<Option<Server>>,
+    server: RefCell<Option<Arc<Mutex<Server>>>>,
     /// File systems mounted for this case.
     mounts: RefCell<Vec<PathBuf>>,
 }
@@ -547,15 +552,17 @@ impl World {
             surroundings.env.extend(place.daemon(peer, is_root));
         }
         if self.route.has_server() && twin == 1 {
-            surroundings.env.push(self.server_variable(&surroundings));
+            let server = self.server(&surroundings);
+            surroundings.env.push(server.lock().expect("no panic").variable());
         }
         surroundings
     }
 
-    /// Returns the variable that leads a client to the server of this world, starting the server on first use.
-    fn server_variable(&self, surroundings: &Surroundings) -> (String, String) {
+    /// Returns the server of this world, which is started on first use.
+    fn server(&self, surroundings: &Surroundings) -> Arc<Mutex<Server>> {
         let mut server = self.server.borrow_mut();
-        server.get_or_insert_with(|| Server::start(&self.twins[1], surroundings)).variable()
+        let start = || Arc::new(Mutex::new(Server::start(&self.twins[1], surroundings)));
+        server.get_or_insert_with(start).clone()
     }
 
     fn failure(&self, phase: &str, options: &[Vec<u8>], operands: &[Vec<u8>], differences: &str) -> String {

@@ -1,7 +1,7 @@
 //! Random command lines for random trees.
 
-use super::tree::{Dice, Entry, Extra, Kind, PATTERNS, consistent, random, relative, rule, text};
-use crate::kit::{Route, Who};
+use super::tree::{Dice, Entry, Extra, Kind, PATTERNS, consistent, enlarge, random, relative, rule, text};
+use crate::kit::{Cut, Loss, LossKind, Route, Who};
 
 /// The source, the destination, and the tree that alternates name.
 pub const TREES: [&str; 3] = ["src", "dst", "alt"];
@@ -44,11 +44,22 @@ const OUTPUT: &str = "-i -i -ii -v -v --stats --out-format=%i_%n%L_%l --out-form
 const OTHERS: &str = "-n --remove-source-files --no-inc-recursive -z --no-implied-dirs --mkpath --inc-recursive \
     --delete-missing-args --ignore-missing-args --no-R -r";
 
+/// What a second attempt after a lost connection could do twice, or decide in another way.
+const REPEATED: &str = "--append --append-verify --inplace --inplace -b --suffix=.o --backup-dir={W}/bak --delete --delete-after \
+    --delete-delay --delete-before --max-delete=1 --remove-source-files --remove-source-files --ignore-existing --existing -u \
+    --size-only -I -c --compare-dest=../alt --copy-dest=../alt --link-dest=../alt --fuzzy --delay-updates --partial \
+    --partial-dir=.p --temp-dir={W}/tmp --force -K -H -W --no-whole-file --stats -v --info=name1,del2 --log-file={W}/run.log \
+    --out-format=%i_%n%L_%l";
+
+/// The beginnings of options that prevent a second attempt.
+const FORBID_REPEAT: &str =
+    "--append --inplace -b --backup --max-delete --remove-source-files --existing -n --list-only --no-p";
+
 /// A reason to leave cases out, and which cases.
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 36] = [
+const KNOWN: [Known; 37] = [
     ("a server speaks only its own protocol", |case, on| on.is_by_server() && case.has(&["--protocol"])),
     ("lines have the order of later protocols", |case, _| case.is_early() && case.prints()),
     ("two processes reject it, unless one ends the other first", |case, _| {
@@ -133,6 +144,9 @@ const KNOWN: [Known; 36] = [
     }),
     ("rsync prints T for times of symlinks that it sets", |case, _| case.has(&["--protocol=29"]) && case.prints()),
     ("a file that is sent again is printed at any time", |case, _| case.has(&["--append-verify"]) && case.prints()),
+    ("a file that several arguments name may vanish when rsync has copied it", |case, _| {
+        case.has(&["--remove-source"]) && case.sources.len() > 1
+    }),
     ("rsync finds out later that a directory is missing", |case, _| {
         case.has(&["--no-implied-dirs"]) && case.has_clash(false)
     }),
@@ -146,6 +160,31 @@ impl Case {
             let case = Case::drawn(&mut dice);
             if case.known(route).is_none() {
                 return case;
+            }
+        }
+    }
+
+    /// Returns the case of a seed on a route for runs that lose their connection, and how they lose it.
+    pub fn losing(seed: u64, route: Route) -> (Case, Vec<Loss>) {
+        let mut dice = Dice(seed.wrapping_mul(0x1000_0000_01b3) ^ 1);
+        loop {
+            let mut case = Case::drawn(&mut dice);
+            if dice.one_in(2) {
+                case.options[0] = dice.word("-a -a -aH -aHAX").to_owned();
+                case.options.retain(|option| !FORBID_REPEAT.split_whitespace().any(|word| option.starts_with(word)));
+            }
+            let mut further: Vec<_> = (0..1 + dice.below(3)).map(|_| dice.word(REPEATED)).collect();
+            further.extend(dice.one_in(2).then_some("-i"));
+            for option in further {
+                if !case.options.iter().any(|known| known == option) {
+                    case.options.push(option.to_owned());
+                }
+            }
+            let large_bytes = if dice.one_in(2) { enlarge(&mut dice, &mut case.trees) } else { 0 };
+            if case.known(route).is_none() {
+                let losses =
+                    (0..1 + usize::from(dice.one_in(4))).map(|_| loss(&mut dice, route, large_bytes)).collect();
+                return (case, losses);
             }
         }
     }
@@ -326,6 +365,30 @@ impl Case {
         }
         cases
     }
+}
+
+/// Draws a loss of a connection that carries about this much content.
+fn loss(dice: &mut Dice, route: Route, large_bytes: usize) -> Loss {
+    let with_content = matches!(route, Route::Push(_));
+    let to_server = with_content != dice.one_in(4);
+    let magnitude = 1 << (7 + dice.below(8));
+    let after_bytes = match to_server == with_content && large_bytes > 0 && dice.one_in(2) {
+        true => dice.below(large_bytes),
+        false => magnitude + dice.below(magnitude),
+    };
+    let kind = match dice.below(16) {
+        0..3 => LossKind::Link(Cut::End),
+        3..6 => LossKind::Link(Cut::Reset),
+        6..9 => LossKind::Link(Cut::AtClient),
+        9 => LossKind::Link(Cut::ToServer),
+        10 => LossKind::Link(Cut::ToClient),
+        11..14 => LossKind::Session,
+        _ => LossKind::Server,
+    };
+    // Of these, only silence ends a QUIC connection, which takes seconds.
+    let is_slow = route.is_by_quic() && matches!(kind, LossKind::Link(_)) && !dice.one_in(4);
+    let kind = if is_slow { LossKind::Session } else { kind };
+    Loss { to_server, after_bytes, kind }
 }
 
 impl std::fmt::Display for Case {

@@ -221,6 +221,38 @@ fn changed(dice: &mut Dice, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Makes some files of the source large, and those of the same path in the other trees like them. Returns how much content
+/// that is.
+pub fn enlarge(dice: &mut Dice, trees: &mut [Vec<Entry>; 3]) -> usize {
+    let [source, others @ ..] = trees;
+    let mut all_bytes = 0;
+    for entry in source.iter_mut().filter(|entry| !is_merge_file(&entry.path)) {
+        let Kind::File(content) = &mut entry.kind else { continue };
+        if !dice.one_in(3) || all_bytes > 6_000_000 {
+            continue;
+        }
+        let len = [300_000, 900_000, 1_200_000, 2_500_000][dice.below(4)] + dice.below(5_000);
+        *content = noise(dice, len);
+        all_bytes += len;
+        for other in others.iter_mut().flatten().filter(|other| other.path == entry.path) {
+            if let Kind::File(old) = &mut other.kind {
+                *old = if dice.one_in(3) { content.clone() } else { changed(dice, content) };
+            }
+        }
+    }
+    all_bytes
+}
+
+/// Returns content that cannot be compressed.
+fn noise(dice: &mut Dice, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::with_capacity(len + 4);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&(dice.below(1 << 32) as u32).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
 fn is_merge_file(path: &[u8]) -> bool {
     path.ends_with(b".r") || path.ends_with(b".cvsignore")
 }
