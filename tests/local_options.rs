@@ -116,6 +116,25 @@ synctest!(options_of_the_receiver_alone, as root, |w: World| {
     w.alone(&["-a", "-M--chmod=F600"]).exits(4).warns("sparsync: --remote-option=--chmod is not supported by a server");
 });
 
+synctest!(options_of_both_processes_of_a_local_copy, as root, |w: World| {
+    w.only_local(LOCAL).build("src", |t| {
+        t.file("a", "a").owner(5, 6);
+        t.dir("d").owner(7, 8);
+        t.symlink("l", "a").owner(5, 6);
+        t.fifo("p");
+    });
+    w.build(".", |t| drop(t.symlink("link", "dst").owner(12345, 12345)));
+    w.dest("").no_dry_run();
+    let two_processes = ["--protocol=28", "--iconv=utf8,latin1", "-M--times"];
+    for (n, process) in two_processes.into_iter().enumerate() {
+        for (m, options) in [&["--fake-super"][..], &["--no-super"], &["--fake-super", "-M--super"]].into_iter().enumerate() {
+            let dest = format!("{n}{m}/");
+            w.agree_paths(&[&["-a", process], options].concat(), &["src/", &dest]).exits(0);
+        }
+        w.agree_paths(&["-a", process, "--insecure-links"], &["src/", "link/"]).exits(0);
+    }
+});
+
 synctest!(copy_as_another_user_at_the_destination, as root, |w: World| {
     w.only_local(LOCAL).source("a b d/c").stderr_unordered().tree(".", "dst/%777").no_dry_run().once();
     w.agree(&["-ai", "--omit-dir-times", "--no-perms", "-M--copy-as=nobody"]);

@@ -230,6 +230,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let server_sends = walked.args.read_batch;
     let child = remote_args::RemoteOperand { server_sends, ..remote_args::RemoteOperand::default() };
     let peer = peer.or_else(|| is_child.then_some(child));
+    let inherited = if is_child { remote_args::inherited(&walked.args) } else { Vec::new() };
     let far = peer.map(|remote_args::RemoteOperand { user, host, server, daemon, server_sends }| Far {
         user,
         host,
@@ -238,7 +239,7 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         is_child,
         server_sends,
         words: remote_args::words(&walked.given, &walked.args, &options, sums),
-        remote_words: walked.args.remote_options.clone(),
+        remote_words: [inherited, walked.args.remote_options.clone()].concat(),
         server_words: server_args::words(&walked.args, &options, !server_sends),
     });
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))

@@ -6,7 +6,7 @@ use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::GivenOption;
 use crate::error::{Error, Result};
 use crate::options::algorithm::Algorithm as _;
-use crate::options::{Checksums, FilesFrom, Options};
+use crate::options::{Checksums, FilesFrom, Options, Preserve};
 
 /// The other machine of a copy, and the options for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Far {
     pub server_sends: bool,
     /// The options that concern both sides, as arguments; see [`super::settle`].
     pub words: Vec<Vec<u8>>,
-    /// The arguments of `--remote-option`.
+    /// The arguments of `--remote-option`; see also [`inherited`].
     pub remote_words: Vec<Vec<u8>>,
     /// The options on the server's command line, as rsync writes them; see [`super::server_args::words`].
     pub server_words: Vec<Vec<u8>>,
@@ -227,6 +227,18 @@ pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option
         add(b"--checksum-choice=", sums.transfer.name().as_bytes());
     }
     words
+}
+
+/// Returns the options that a client does not send to a server, but that both processes of a local copy have.
+pub fn inherited(args: &Args) -> Vec<Vec<u8>> {
+    let Preserve { super_user, fake_super, drop_devices, .. } = args.preserve;
+    let options = [
+        (fake_super, "--fake-super"),
+        (super_user == Some(false), "--no-super"),
+        (drop_devices, "--drop-D"),
+        (args.insecure_links, "--insecure-links"),
+    ];
+    options.into_iter().filter(|(is_set, _)| *is_set).map(|(_, option)| option.into()).collect()
 }
 
 #[cfg(test)]
