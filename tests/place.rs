@@ -41,6 +41,17 @@ synctest!(backup_with_the_name_of_a_new_file, |w: World| {
     }
 });
 
+// Another thread must not finish the small file while the large one is written.
+synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
+    for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
+        w.build("src", |t| {
+            t.file("f", vec![b'x'; 3 << 20]);
+            t.file("f~", "new");
+        });
+        w.dest(old).no_dry_run().agree(&["-ab"]).exits(0);
+    }
+});
+
 synctest!(backups_of_backups, |w: World| {
     w.source("a=3").dest("a=22 a~=1").no_dry_run();
     w.agree(&["-aib"]).exits(0);

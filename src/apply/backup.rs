@@ -14,7 +14,7 @@ use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
 use crate::plan::safelink;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
-use crate::walk::unreadable_attribute;
+use crate::walk::{DirPlan, NONE, Step, unreadable_attribute};
 use parking_lot::Mutex;
 use std::io::{
     self,
@@ -122,6 +122,17 @@ pub fn copy_away(
 pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     context.options.place.backup.as_ref().is_some_and(|backup| {
         backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
+    })
+}
+
+/// Returns whether a step is about the name of the backup that an earlier step of its directory makes.
+pub fn has_original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> bool {
+    let backup = context.options.place.backup.as_ref().filter(|backup| backup.dir.is_none());
+    let Some(backup) = backup.filter(|backup| !backup.suffix.is_empty()) else { return false };
+    let original = plan.name_of(step).strip_suffix(&backup.suffix[..]);
+    original.and_then(|name| plan.listing.source.find(name)).is_some_and(|original| {
+        let earlier = plan.steps.binary_search_by_key(&original, |step| step.source as usize);
+        earlier.is_ok_and(|at| plan.steps[at].dest != NONE)
     })
 }
 

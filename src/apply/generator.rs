@@ -25,9 +25,9 @@ use self::plan_queue::PlanPool;
 pub use self::plan_queue::{Left, Plans, count_so_far};
 use self::shared_files::SharedFiles;
 use crate::apply::abbreviated::LocalValues;
-use crate::apply::entry;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
+use crate::apply::{backup, entry};
 use crate::error::Error;
 use crate::flist::{DirList, Entry, FileId, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
@@ -436,9 +436,14 @@ impl<'a> Generator<'a> {
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
             let is_changed_before = self.shared.is_changed_before(self.context, plan, step);
-            if (lists_before || group.is_some() || is_changed_before) && start < at {
+            let is_backed_up_to = backup::has_original_in(self.context, plan, step);
+            if (lists_before || group.is_some() || is_changed_before || is_backed_up_to) && start < at {
                 self.out.queue_work(steps(start..at))?;
                 (start, bytes) = (at, 0);
+            }
+            if is_backed_up_to {
+                // The backup would replace the new file.
+                self.out.wait();
             }
             if lists_before {
                 self.deletions.missing_before(spot, name, &mut self.out.head);
