@@ -52,6 +52,17 @@ synctest!(an_empty_directory_without_recursion, |w: World| {
     w.agree_paths(&["-di"], &["src/empty/", "new"]).exits(0);
 });
 
+synctest!(an_empty_directory_replaces_a_symlink_that_leads_nowhere, |w: World| {
+    w.source("empty/ full/x a").dest("old a->nowhere b->b file->old").keep_dest().no_dry_run();
+    for options in [&["-ri"][..], &["-di", "--existing"], &["-rni"]] {
+        for source in ["src/empty/", "src/full/"] {
+            for dest in ["dst/a", "dst/b"] {
+                w.restore_dest().agree_paths(options, &[source, dest]);
+            }
+        }
+    }
+});
+
 synctest!(relative_path_with_dot_marker_needs_recursion, |w: World| {
     w.source(TREE).dest("");
     w.agree_paths(&["-Ri"], &["src/./", "dst/"]).exits(0).prints("skipping directory .");

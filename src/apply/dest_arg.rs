@@ -7,7 +7,7 @@ use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
 use crate::fs::{acl, errno};
-use crate::options::{LinkOwners, Options};
+use crate::options::{Check, LinkOwners, Options};
 use crate::path;
 use crate::report::event::{ErrorRole, Problem};
 use crate::walk::arg_path;
@@ -155,8 +155,16 @@ impl Search<'_> {
             }
             // As in rsync, an empty directory is a single entry, also if only its content is named.
             work_dir = parent_full;
-            if terms.options.check.existing_only {
+            let leads_nowhere =
+                sys::stat_path(arg, false).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Symlink));
+            let Check { existing_only, ignore_existing, .. } = terms.options.check;
+            if existing_only && !leads_nowhere {
                 return Ok(Destination { made, work_dir, ..Destination::at(None, self.full.clone()) });
+            }
+            let may_replace = !ignore_existing && terms.options.place.backup.is_none();
+            if leads_nowhere && may_replace && !dry_run {
+                root.map_or(Ok(()), |parent| sys::unlink(parent.dir().fd(), path::file_name(arg)))
+                    .map_err(|error| cannot_make(&self.full, &error))?;
             }
         }
         let exists = mkpath && !is_one && !dry_run;
