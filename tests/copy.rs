@@ -168,6 +168,14 @@ synctest!(single_non_empty_directory_is_not_renamed, |w: World| {
     w.agree_paths(&["-ai"], &["src/d", "new"]).prints("d/x");
 });
 
+synctest!(directory_whose_merge_file_excludes_everything_is_renamed, |w: World| {
+    w.source("d/x e/x").once();
+    w.build("src", |t| drop(t.file("d/.rsync-filter", "- *\n")));
+    for (options, dest) in [(&["-aiRF"][..], "new"), (&["-aiF"], "new2"), (&["-aiF", "--no-i-r"], "no/such")] {
+        w.agree_paths(options, &["src/./d", dest]);
+    }
+});
+
 synctest!(two_files_make_the_destination_a_directory, |w: World| {
     w.source("a b");
     w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).prints("created directory new");

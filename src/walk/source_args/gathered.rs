@@ -12,10 +12,10 @@ use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::arg_path::trim_slashes;
 use crate::walk::dir_plan::report_unreadable_attribute;
+use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
 use crate::walk::source_dir::Base;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// The result of gathering the arguments.
@@ -153,17 +153,20 @@ impl LoneDir {
         // A descriptor of its own, because listings go on from the current position.
         let name: &[u8] = if self.path.is_root() { b"." } else { self.path.as_bytes() };
         let opened = self.base.root.open().and_then(|root| sys::open_dir(root.dir().fd(), name, Follow::Anywhere));
-        let Ok(fd) = opened else { return true };
+        let Ok(dir) = opened.map(Dir::new) else { return true };
         if terms.options.select.open_noatime {
             // If this is not permitted, the directory is read anyway.
-            let _ = sys::spare_atime(fd.as_fd());
+            let _ = sys::spare_atime(dir.fd());
         }
-        let looks = |name: &[u8]| sys::stat(fd.as_fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
+        // Problems with merge files are reported when the directory is listed.
+        let entered = enter_dir(&self.base.chain, &dir, &self.path, "sender", terms.options.preserve.link_owners);
+        let Ok((chain, _)) = entered else { return false };
+        let looks = |name: &[u8]| sys::stat(dir.fd(), name, false).ok().and_then(|stat| Kind::of_mode(stat.mode));
         let mut any = false;
-        let listed = sys::list(fd.as_fd(), |entry| {
+        let listed = sys::list(dir.fd(), |entry| {
             let is_dir = entry.is_dir.unwrap_or_else(|| looks(entry.name) == Some(Kind::Dir));
             let path = self.path.join(entry.name);
-            any |= self.base.chain.verdict(Side::Sender, path.as_bytes(), is_dir) == Verdict::Include;
+            any |= chain.verdict(Side::Sender, path.as_bytes(), is_dir) == Verdict::Include;
         });
         listed.is_ok() && !any
     }
