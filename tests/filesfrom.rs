@@ -2,7 +2,8 @@
 
 use crate::kit::{World, synctest};
 
-const TREE: &str = "a b d/x d/y/z d/y/w e/f e/y/z=e f/w=f top/in/deep l->a #h ;s";
+const TREE: &str =
+    "a b d/x d/y/z d/y/w e/f e/y/z=e f/w=f top/in/deep l->a #h ;s loop->loop d/loop->loop top/loop->loop";
 
 /// Declares a case with the list in a file.
 macro_rules! lists {
@@ -22,6 +23,7 @@ lists!(directory_with_a_slash_includes_its_content, "d/\n", ["-ai"]);
 lists!(a_directory_with_recursion, "d\n", ["-air"]);
 lists!(dot_in_the_list, ".\n", ["-ai"]);
 lists!(dot_slash_in_the_list, "./\n", ["-ai"]);
+lists!(symlink_loop_with_a_slash, "loop/\nd/loop/\n./top/./loop/\na\n", ["-ai"]);
 lists!(slash_in_the_list_with_recursion, "/\n", ["-air"]);
 lists!(an_implied_root_counts_once, "./a\n./d/x\n./b\n", ["-ai", "--stats"]);
 synctest!(an_implied_root_without_attributes_counts_once, |w: World| {
