@@ -23,6 +23,11 @@ lists!(directory_with_a_slash_includes_its_content, "d/\n", ["-ai"]);
 lists!(a_directory_with_recursion, "d\n", ["-air"]);
 lists!(dot_in_the_list, ".\n", ["-ai"]);
 lists!(dot_slash_in_the_list, "./\n", ["-ai"]);
+synctest!(without_directories_only_where_the_list_is_read, |w: World| {
+    w.source(TREE).file("list", ".\n").file("f", "");
+    w.agree_paths(&["-i", "--no-d", "--files-from=list"], &["src/", "f"]);
+    w.file("list", "d/y\na\n").agree_paths(&["-ai", "-d", "--no-dirs", "--files-from=list"], &["src/", "dst"]);
+});
 lists!(symlink_loop_with_a_slash, "loop/\nd/loop/\n./top/./loop/\na\n", ["-ai"]);
 lists!(slash_in_the_list_with_recursion, "/\n", ["-air"]);
 lists!(an_implied_root_counts_once, "./a\n./d/x\n./b\n", ["-ai", "--stats"]);

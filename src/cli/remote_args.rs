@@ -1,6 +1,6 @@
 //! The other machine of a copy: which operands name it, and which options are sent to it.
 
-use super::args::Args;
+use super::args::{Args, Dirs};
 use super::flag::FlagScope;
 use super::operand::{Operand, Remote, RemoteKind};
 use super::parse::GivenOption;
@@ -203,9 +203,15 @@ pub fn files_from(name: Vec<u8>, peer: Option<&RemoteOperand>) -> Result<FilesFr
 pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> =
         given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
-    // As rsync does: send --super if it is in force, and never --no-super.
-    let may_do_more = args.preserve.super_user == Some(true);
-    words.retain(|word| word != b"--no-super" && (may_do_more || word != b"--super"));
+    // As rsync does: send --super if it is in force, and never --no-super. A list of files implies --dirs at the server.
+    let is_super = args.preserve.super_user == Some(true);
+    let implies_dirs = args.dirs == Dirs::No && options.select.files_from.is_some();
+    words.retain(|word| match &word[..] {
+        b"--no-super" => false,
+        b"--super" => is_super,
+        b"--dirs" | b"--old-dirs" | b"--no-dirs" => !implies_dirs,
+        _ => true,
+    });
     let is_whole_by_default = !given.iter().any(|given| given.flag.long == "whole-file");
     if is_whole_by_default && args.whole_file == Some(true) {
         words.push(b"--whole-file".to_vec());
