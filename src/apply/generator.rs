@@ -50,12 +50,6 @@ const LEVELS_OPEN: usize = 64;
 /// At most one open level per this many files that the process may have open.
 const OPEN_PARTS: usize = 16;
 
-/// The result of the generator.
-pub struct GeneratorResult {
-    /// How many deletions `--max-delete` prevented.
-    pub held_back: u64,
-}
-
 /// The transfer's root, if the content of a source directory is the root.
 pub struct Top {
     /// The source directory.
@@ -198,8 +192,8 @@ impl<'a> Generator<'a> {
         self.out.queue_work(Vec::new())
     }
 
-    /// Does what remains once all batches are done.
-    pub fn finish(&mut self) -> Result<GeneratorResult, Error> {
+    /// Does what remains once all batches are done. Returns how many deletions `--max-delete` prevented.
+    pub fn finish(&mut self) -> Result<u64, Error> {
         self.out.wait();
         // A stopped run left work undone, so it must not rename or delete anything.
         self.context.go_on()?;
@@ -224,7 +218,7 @@ impl<'a> Generator<'a> {
             head.push(Event::Problem(Problem::new(line, Weight::Warning)));
         }
         self.out.queue_work(Vec::new())?;
-        Ok(GeneratorResult { held_back })
+        Ok(held_back)
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.

@@ -199,14 +199,8 @@ impl Look for DigestScan<'_> {
         }
     }
 
-    fn number(&self, found: &mut ScannedDir, task_ids: &mut dyn Iterator<Item = TaskId>) {
-        for (mine, task_id) in found.task_ids.iter_mut().zip(task_ids) {
-            *mine = task_id;
-        }
-    }
-
-    fn below(&self, found: &ScannedDir) -> Vec<TaskId> {
-        found.task_ids.clone()
+    fn task_ids<'f>(&self, found: &'f mut ScannedDir) -> impl Iterator<Item = &'f mut TaskId> {
+        found.task_ids.iter_mut()
     }
 
     fn park(&self, found: &mut ScannedDir) {

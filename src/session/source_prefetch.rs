@@ -317,14 +317,8 @@ impl Look for SourceLook<'_> {
         (found, tasks)
     }
 
-    fn number(&self, found: &mut Found, task_ids: &mut dyn Iterator<Item = TaskId>) {
-        for ((_, mine), task_id) in found.task_ids.iter_mut().zip(task_ids) {
-            *mine = task_id;
-        }
-    }
-
-    fn below(&self, found: &Found) -> Vec<TaskId> {
-        found.task_ids.iter().map(|&(_, task_id)| task_id).collect()
+    fn task_ids<'f>(&self, found: &'f mut Found) -> impl Iterator<Item = &'f mut TaskId> {
+        found.task_ids.iter_mut().map(|(_, task_id)| task_id)
     }
 
     fn park(&self, found: &mut Found) {

@@ -80,14 +80,8 @@ impl Look for Walk<'_> {
         self.plan(task)
     }
 
-    fn number(&self, plan: &mut DirPlan, task_ids: &mut dyn Iterator<Item = TaskId>) {
-        for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
-            sub.task_id = task_ids.next();
-        }
-    }
-
-    fn below(&self, plan: &DirPlan) -> Vec<TaskId> {
-        plan.below().collect()
+    fn task_ids<'f>(&self, plan: &'f mut DirPlan) -> impl Iterator<Item = &'f mut TaskId> {
+        plan.subdirs.iter_mut().filter_map(|sub| sub.task_id.as_mut())
     }
 
     fn park(&self, plan: &mut DirPlan) {

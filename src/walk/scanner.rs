@@ -3,7 +3,6 @@
 use crate::fs::sys;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 /// Identifies the result of one task in [`Scanner::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,10 +39,8 @@ pub trait Look: Sync {
     type Found: Send;
     /// Processes one directory. Also returns the tasks of its subdirectories, in order.
     fn look(&self, task: Self::Task) -> (Self::Found, Vec<Self::Task>);
-    /// Stores the task numbers of those tasks in the result, in the same order.
-    fn number(&self, found: &mut Self::Found, task_ids: &mut dyn Iterator<Item = TaskId>);
-    /// Returns the task numbers of the subdirectories in a result.
-    fn below(&self, found: &Self::Found) -> Vec<TaskId>;
+    /// Returns the places in a result for the task numbers of those tasks, in the same order.
+    fn task_ids<'f>(&self, found: &'f mut Self::Found) -> impl Iterator<Item = &'f mut TaskId>;
     /// Closes the descriptors of a result, because more results are held than a process may have files open.
     fn park(&self, found: &mut Self::Found);
     /// Returns how many entries the result keeps in memory, and how many source entries were listed and their total
@@ -142,7 +139,7 @@ impl<L: Look> Scanner<L> {
     pub fn add(&self, found: &mut L::Found, tasks: Vec<L::Task>) {
         let mut state = self.state.lock();
         self.wake(&state, tasks.len());
-        self.walk.number(found, &mut state.queue_tasks(tasks).map(TaskId));
+        self.queue_tasks(&mut state, found, tasks);
     }
 
     /// Runs a worker until [`Scanner::close`].
@@ -213,12 +210,12 @@ impl<L: Look> Scanner<L> {
         let mut unmade = HashSet::new();
         let mut left = task_ids;
         while let Some(task_id) = left.pop() {
-            let Some(plan) = state.ready.remove(&task_id) else {
+            let Some(mut plan) = state.ready.remove(&task_id) else {
                 unmade.insert(task_id);
                 continue;
             };
             state.ready_entries -= self.walk.size(&plan).0;
-            left.extend(self.walk.below(&plan));
+            left.extend(self.walk.task_ids(&mut plan).map(|below| *below));
         }
         state.waiting.retain(|(task_id, _)| !unmade.remove(task_id));
         state.forgotten.extend(unmade);
@@ -258,10 +255,21 @@ impl<L: Look> Scanner<L> {
     }
 
     /// Queues the tasks of a result, first task on top, and stores their task numbers in it.
+    fn queue_tasks(&self, state: &mut ScannerState<L>, found: &mut L::Found, tasks: Vec<L::Task>) {
+        let first = state.next;
+        state.next += tasks.len() as u64;
+        let mut numbers = first..state.next;
+        for (place, number) in self.walk.task_ids(found).zip(numbers.by_ref()) {
+            *place = TaskId(number);
+        }
+        debug_assert!(numbers.is_empty(), "each task has its place");
+        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (TaskId(first + at as u64), task));
+        state.waiting.extend(numbered);
+    }
+
+    /// Ends a task that was begun.
     fn put_down(&self, state: &mut ScannerState<L>, mut found: L::Found, tasks: Vec<L::Task>) -> L::Found {
-        let mut task_ids = state.queue_tasks(tasks).map(TaskId);
-        self.walk.number(&mut found, &mut task_ids);
-        debug_assert_eq!(task_ids.next(), None, "each task has its ticket");
+        self.queue_tasks(state, &mut found, tasks);
         state.begun -= 1;
         let (_, (entries, bytes)) = self.walk.size(&found);
         state.listed.0 += entries;
@@ -271,15 +279,6 @@ impl<L: Look> Scanner<L> {
 }
 
 impl<L: Look> ScannerState<L> {
-    /// Queues tasks, first task on top. Returns the numbers of their task numbers.
-    fn queue_tasks(&mut self, tasks: Vec<L::Task>) -> Range<u64> {
-        let first = self.next;
-        self.next += tasks.len() as u64;
-        let numbered = tasks.into_iter().enumerate().rev().map(|(at, task)| (TaskId(first + at as u64), task));
-        self.waiting.extend(numbered);
-        first..self.next
-    }
-
     /// Returns the next task for a worker, or `None` if there is no task or no room for its result.
     fn next_task(&mut self, unbounded: bool) -> Option<(TaskId, L::Task)> {
         let (dirs_max, entries_max) = match self.is_early {
@@ -333,12 +332,8 @@ mod tests {
             (dir, vec![depth + 1; subs])
         }
 
-        fn number(&self, dir: &mut Dir, task_ids: &mut dyn Iterator<Item = TaskId>) {
-            dir.subs.iter_mut().for_each(|sub| *sub = task_ids.next().expect("a ticket for each"));
-        }
-
-        fn below(&self, dir: &Dir) -> Vec<TaskId> {
-            dir.subs.clone()
+        fn task_ids<'f>(&self, dir: &'f mut Dir) -> impl Iterator<Item = &'f mut TaskId> {
+            dir.subs.iter_mut()
         }
 
         fn park(&self, dir: &mut Dir) {

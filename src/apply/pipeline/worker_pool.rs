@@ -1,6 +1,6 @@
 //! The threads of a receiver: scanners, appliers and the generator's own. Puts their events into order.
 
-use crate::apply::generator::{Appliers, Generator, GeneratorResult, Plans, Retries, WorkBatch, count_so_far};
+use crate::apply::generator::{Appliers, Generator, Plans, Retries, WorkBatch, count_so_far};
 use crate::apply::{ApplierState, Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -26,7 +26,8 @@ const OPEN_PARTS: usize = 16;
 const BATCHES_EARLY: u64 = 256;
 
 /// Runs the threads until `lead` has taken the generator through everything. `tally`: the counts so far, to which this
-/// run adds. `unnamed`: how many entries of the list no plan contains.
+/// run adds. `unnamed`: how many entries of the list no plan contains. `lead` returns how many deletions `--max-delete`
+/// prevented.
 pub(super) fn run(
     context: &Context<'_>,
     terms: &Terms<'_>,
@@ -34,7 +35,7 @@ pub(super) fn run(
     unnamed: u64,
     listener: &mut dyn EventSink,
     tally: &mut Tally,
-    lead: impl FnOnce(&mut Generator<'_>) -> Result<GeneratorResult, Error>,
+    lead: impl FnOnce(&mut Generator<'_>) -> Result<u64, Error>,
 ) -> Result<(), Error> {
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let end_of_list = || {
@@ -167,7 +168,7 @@ impl RunState {
         context: &Context<'_>,
         listener: &mut dyn EventSink,
         tally: &mut Tally,
-        ended: Result<GeneratorResult, Error>,
+        ended: Result<u64, Error>,
     ) -> Result<(), Error> {
         *tally = self.tally.into_inner();
         for problem in std::mem::take(&mut *context.late.problems.lock()) {
@@ -183,9 +184,9 @@ impl RunState {
         if let Some(exit) = delivery_failure {
             return Err(Error::new(exit, "").by("sender"));
         }
-        let ended = ended?;
+        let held_back = ended?;
         context.go_on()?;
-        tally.delete_limit_reached = ended.held_back > 0;
+        tally.delete_limit_reached = held_back > 0;
         Ok(())
     }
 }
