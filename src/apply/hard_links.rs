@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Leader {
     /// The directory that it is placed in; `None` once that is closed, see [`Leader::leave`].
     spot: Mutex<Option<Arc<Spot>>>,
-    /// Its path.
     pub path: RelPath,
     /// In a dry run, the inode that has its name at the destination.
     dest_inode: Option<(u64, u64)>,

@@ -20,7 +20,6 @@ use std::os::fd::AsFd;
 pub struct Job<'a> {
     /// Its directory's plan.
     pub plan: &'a DirPlan,
-    /// The step.
     pub step: Step,
     /// Its directory at the destination.
     pub spot: &'a Spot,

@@ -155,7 +155,6 @@ pub struct SourceFile {
     pub name: Vec<u8>,
     /// Its path in the transfer.
     pub path: RelPath,
-    /// Its kind.
     pub kind: Kind,
     /// Its length and time.
     pub was: (u64, Time),
@@ -393,7 +392,6 @@ impl ContentPiece {
 
 /// A directory of the destination in which work is done.
 pub struct Spot {
-    /// Its path.
     pub path: RelPath,
     /// The open directory; `None` in a dry run if it does not exist.
     pub dir: Option<Dir>,

@@ -52,7 +52,6 @@ pub struct Receiving<'a> {
     pub terms: Terms<'a>,
     /// Only list entries; write nothing.
     pub list_only: bool,
-    /// The destination.
     pub to: &'a Destination,
     /// The events that the client wants.
     pub wants: Wants,

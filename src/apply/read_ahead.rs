@@ -28,7 +28,6 @@ pub enum NextPiece {
 
 /// A piece that is digested and not written yet.
 pub struct Ready {
-    /// The bytes.
     pub bytes: Vec<u8>,
     /// Their offset in the basis, if they come from there.
     pub from: Option<u64>,

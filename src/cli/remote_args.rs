@@ -48,7 +48,6 @@ pub struct PlacedOperands {
 pub struct RemoteOperand {
     /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
-    /// The host.
     pub host: Vec<u8>,
     /// See [`Far::server`].
     pub server: Option<Option<u16>>,

@@ -134,7 +134,6 @@ pub struct SessionStatus {
     pub name: String,
     /// The address from which its client connected.
     pub address: String,
-    /// The transport.
     pub transport: String,
     /// How long it has been running, in seconds.
     pub secs: u64,

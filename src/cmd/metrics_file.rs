@@ -16,7 +16,6 @@ use std::path::Path;
 
 /// The file, and whose symlinks may lead to it.
 pub struct MetricsFile {
-    /// Its path.
     pub path: Vec<u8>,
     /// See [`trusted_path`].
     pub owners: LinkOwners,

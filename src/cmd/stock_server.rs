@@ -248,7 +248,6 @@ pub(super) fn serve_over(
 pub(super) struct DaemonSide<'a> {
     /// The terms of the module.
     pub terms: DaemonTerms<'a>,
-    /// The rules of the module.
     pub rules: Option<Arc<ModuleRules>>,
     /// Why the arguments of the client are not accepted.
     pub refusal: Option<Error>,

@@ -15,7 +15,6 @@ use super::rule::{Parsed, Rule, Side, Sides, Verdict};
 /// The rule that decided a verdict, for `--debug=FILTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// Whether it is an include.
     pub include: bool,
     /// The pattern as rsync prints it, e.g. `*.o [global CVS]`; hidden if it comes from a file.
     pub text: Vec<u8>,

@@ -28,7 +28,6 @@ pub enum Complaint {
     SidesTwice,
     /// A letter after the name is not a modifier of this rule.
     Modifier {
-        /// The letter.
         letter: u8,
         /// Its position in the rule, in bytes from the start.
         position: usize,

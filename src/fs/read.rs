@@ -26,7 +26,6 @@ pub struct Wanted<'a> {
     pub atimes: bool,
     /// Extended attributes: the policies for the source and the destination.
     pub xattrs: Option<(XattrPolicy<'a>, XattrPolicy<'a>)>,
-    /// ACLs.
     pub acls: bool,
     /// Treat attributes stored by `--fake-super` as the real ones, on both sides.
     pub fake_super: bool,

@@ -13,9 +13,7 @@ pub struct Compared {
     pub perms: Perms,
     /// Modification time. The quick check of a file compares it regardless.
     pub mtime: bool,
-    /// Owner.
     pub owner: bool,
-    /// Group.
     pub group: bool,
     /// Access time, in whole seconds.
     pub atime: bool,

@@ -38,7 +38,6 @@ pub trait IdNames {
 pub struct Unknown {
     /// The map that contains it.
     pub class: IdClass,
-    /// The name.
     pub name: Vec<u8>,
 }
 

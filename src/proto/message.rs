@@ -229,7 +229,6 @@ pub enum Basis {
         which: BasisType,
         /// The name of a similar file.
         name: Option<Vec<u8>>,
-        /// The blocks.
         blocks: Vec<u8>,
     },
     /// `--append`: a prefix of this length is taken as correct.
@@ -339,32 +338,26 @@ pub enum Message {
     WantsEnd(Box<Tally>),
     /// S to R: a short file in one message.
     Whole {
-        /// The file.
         file: FileId,
-        /// Its lane.
         lane: Lane,
         /// Its content.
         data: Vec<u8>,
-        /// The digest of the content.
         digest: ContentDigest,
     },
     /// S to R: the content of a file begins.
     Begin {
-        /// The file.
         file: FileId,
         /// The lane that carries everything up to the matching [`Message::End`].
         lane: Lane,
     },
     /// S to R: the next bytes of the current file of the lane.
     Data {
-        /// The lane.
         lane: Lane,
         /// At least one byte.
         data: Vec<u8>,
     },
     /// S to R: the next bytes are a range of the basis.
     Copy {
-        /// The lane.
         lane: Lane,
         /// Where the range begins in the basis.
         offset_bytes: u64,
@@ -375,14 +368,12 @@ pub enum Message {
     },
     /// S to R: the file is complete.
     End {
-        /// The lane.
         lane: Lane,
         /// The digest of the whole content, including ranges of the basis; after a prefix, only of what follows it.
         digest: ContentDigest,
     },
     /// S to R: the content of a file will not be sent (further). Without a problem: see [`Basis::Prefix`].
     Unsent {
-        /// The file.
         file: FileId,
         /// The lane that would have carried it.
         lane: Lane,
@@ -393,7 +384,6 @@ pub enum Message {
     Event(Event),
     /// Either side: the peer may send this many more bytes of a class.
     Grant {
-        /// The class.
         class: Class,
         /// The number of additional bytes.
         bytes: u64,

@@ -18,7 +18,6 @@ pub enum AuthAccess {
 /// The rule that a user matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthRule {
-    /// The access.
     pub access: AuthAccess,
     /// The group by which the user matched.
     pub group: Option<Vec<u8>>,
@@ -59,7 +58,6 @@ pub fn rule_of(users: &[u8], user: &[u8], groups_of: GroupsOf<'_>) -> Result<Aut
 /// The attributes of a secrets file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretsStat {
-    /// The mode.
     pub mode: u32,
     /// The owner.
     pub uid: u32,
@@ -79,13 +77,10 @@ pub fn check_strict(stat: SecretsStat, is_root: bool) -> Result<(), &'static str
 /// The answer of a client to a challenge.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthResponse<'a> {
-    /// The user.
     pub user: &'a [u8],
     /// How the response was computed.
     pub digest: AuthDigest,
-    /// The challenge.
     pub challenge: &'a [u8],
-    /// The response.
     pub response: &'a [u8],
 }
 

@@ -39,7 +39,6 @@ impl ScannedDir {
 
 /// A directory of which some names are listed and the first of these are examined.
 pub struct Half {
-    /// Its path.
     pub path: RelPath,
     /// The rules in force in it.
     pub chain: Chain,

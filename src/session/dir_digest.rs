@@ -19,7 +19,6 @@ use crate::proto::message::DIGEST_LEN_BYTES;
 pub struct Digester<'a> {
     /// The session's key.
     pub key: [u8; 16],
-    /// The options.
     pub options: &'a Options,
     /// These are the sender's digests.
     pub is_sender: bool,

@@ -91,7 +91,6 @@ pub struct Client<'a> {
     pub rules: Rules,
     /// The names listed by `--files-from`, if the client sends.
     pub listed: Option<Vec<Vec<u8>>>,
-    /// The process.
     pub process: Process<'a>,
     /// See [`Terms::repeats`].
     pub repeats: bool,

@@ -30,7 +30,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The server's end of a session.
 pub struct Server<'a> {
-    /// The process.
     pub process: Process<'a>,
     /// Parses and checks the client's request, or rejects it.
     pub settle: &'a (dyn Fn(&Setup) -> Result<SettledSetup, Refusal> + 'a),
@@ -40,9 +39,7 @@ pub struct Server<'a> {
 
 /// A client's request, checked and parsed.
 pub struct SettledSetup {
-    /// The options.
     pub options: Options,
-    /// The rules.
     pub rules: Rules,
     /// The paths on this machine.
     pub operands: Vec<Vec<u8>>,

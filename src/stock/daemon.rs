@@ -49,7 +49,6 @@ pub fn path_in_module(path: &[u8], module: &[u8]) -> Vec<u8> {
 
 /// The user and the password with which a client authenticates.
 pub struct Credentials {
-    /// The user.
     pub user: Vec<u8>,
     /// The password.
     pub secret: Vec<u8>,

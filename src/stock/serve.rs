@@ -54,7 +54,6 @@ pub struct StockServer<'a> {
     pub complete_rules: &'a (dyn Fn(Vec<Parsed>, u8) -> Rules + Sync),
     /// Prints a line to standard error.
     pub print_error: &'a (dyn Fn(&[u8]) + Sync),
-    /// The process.
     pub process: Process<'a>,
     /// The module, if a daemon serves the client.
     pub daemon: Option<DaemonTerms<'a>>,

@@ -22,7 +22,6 @@ use std::time::Duration;
 /// An HTTP proxy, as `RSYNC_PROXY` names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpProxy {
-    /// The host.
     pub host: Vec<u8>,
     /// The text of the port.
     pub port: Vec<u8>,
@@ -48,7 +47,6 @@ impl HttpProxy {
 pub struct DaemonAddress<'a> {
     /// The host, as the user named it.
     pub host: &'a [u8],
-    /// The port.
     pub port: u16,
     /// The proxy to use.
     pub proxy: Option<&'a HttpProxy>,

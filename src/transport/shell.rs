@@ -41,7 +41,6 @@ pub struct ShellCall<'a> {
     pub host: &'a [u8],
     /// The program: text for the remote shell, which can consist of several words.
     pub program: &'a [u8],
-    /// The server sends.
     pub server_sends: bool,
     /// The option words, the letters first; see `cli::server::words`.
     pub words: &'a [Vec<u8>],

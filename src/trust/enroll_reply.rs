@@ -51,7 +51,6 @@ pub struct Introduction {
     /// The rights before the change; `None`: unchanged, or no grant.
     #[serde(default)]
     pub rights_before: Option<String>,
-    /// The state of the server.
     pub server: ServerState,
     /// Whether the key has fewer rights than the login.
     #[serde(default)]

@@ -54,7 +54,6 @@ pub struct Hit {
 
 /// How the alternate trees of a run are searched.
 pub struct AltSearch<'a> {
-    /// The trees.
     pub trees: &'a [Alternate],
     /// What they are for.
     pub kind: AltKind,

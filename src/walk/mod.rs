@@ -42,7 +42,6 @@ pub struct Task {
 
 /// A walk over two trees on this machine.
 pub struct Walk<'a> {
-    /// The source.
     pub source: SourceWalk<'a>,
     /// The destination.
     pub dest: DestWalk<'a>,

@@ -32,7 +32,6 @@ pub struct Terms<'a> {
     pub options: &'a Options,
     /// The rules of the command line.
     pub rules: &'a Rules,
-    /// The process.
     pub process: Process<'a>,
     /// If the connection is lost, the client connects again and repeats the run. Then no unfinished file may get its
     /// final name.

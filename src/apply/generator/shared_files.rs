@@ -22,7 +22,6 @@ pub(super) struct SharedFiles {
 pub(super) struct Renewed {
     /// The destination's entry.
     pub(super) existing: Entry,
-    /// The new decision.
     pub(super) decision: Decision,
 }
 

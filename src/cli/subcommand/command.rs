@@ -23,7 +23,6 @@ pub enum Verb {
 /// An action on a server, here or on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
-    /// The action.
     pub action: ServerAction,
     /// The host; `None`: this machine.
     pub host: Option<RemoteHost>,
@@ -58,19 +57,13 @@ pub enum ServerAction {
         now: bool,
     },
     /// Prints the status.
-    Status {
-        /// As JSON.
-        json: bool,
-    },
+    Status { json: bool },
     /// Prints metrics of the running server.
     Metrics,
     /// Writes a systemd unit.
     Install(Install),
     /// Lists the grants.
-    Grants {
-        /// As JSON.
-        json: bool,
-    },
+    Grants { json: bool },
     /// Prints the fingerprint of this user's key.
     Pin,
     /// Adds or changes the grant of a key.
@@ -192,10 +185,7 @@ pub enum Enroll {
     /// Exchanges keys with a host.
     Host(EnrollHost),
     /// Lists the enrolled hosts.
-    List {
-        /// As JSON.
-        json: bool,
-    },
+    List { json: bool },
     /// Removes a host here, and this machine's key there.
     Revoke(RemoteHost),
 }
@@ -237,7 +227,6 @@ pub struct Doctor {
 /// What `bench` measures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bench {
-    /// The trees.
     pub trees: BenchTrees,
     /// The numbers of workers; `None`: one, and that of a copy.
     pub workers: Option<Vec<usize>>,

@@ -48,9 +48,7 @@ pub struct DeletionCounts {
     pub files: u32,
     /// Directories.
     pub dirs: u32,
-    /// Symlinks.
     pub symlinks: u32,
-    /// Devices.
     pub devices: u32,
     /// Fifos and sockets.
     pub specials: u32,

@@ -230,7 +230,6 @@ impl ReceiverInbox {
 pub struct ReceiverHandler<'a> {
     /// The queues.
     pub inbox: &'a ReceiverInbox,
-    /// The connection.
     pub connection: &'a Connection,
     /// Data may come without a request.
     pub accepts_unrequested: bool,

@@ -111,7 +111,6 @@ pub(in crate::stock) struct PushRecorder {
 pub(in crate::stock) struct ServingSender {
     /// The bytes written and read.
     pub(in crate::stock) traffic: Arc<[AtomicU64; 2]>,
-    /// The inbox of the sender.
     pub(in crate::stock) inbox: Arc<SenderInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
     pub(in crate::stock) reports_matches: bool,

@@ -195,7 +195,6 @@ fn broken(error: impl std::fmt::Display) -> Trouble {
 pub struct DialWinner {
     /// The link; the server's first bytes have arrived.
     pub link: Link,
-    /// Its transport.
     pub kind: NetTransport,
     /// The progress of a session that can move to TLS; `None` if it cannot.
     pub lanes: Option<Arc<tls_upgrade::Progress>>,

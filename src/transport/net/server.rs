@@ -34,7 +34,6 @@ pub struct AcceptedClient {
     pub pin: Pin,
     /// Its address when it connected.
     pub address: SocketAddr,
-    /// Its transport.
     pub kind: NetTransport,
     /// Ends the session from any thread.
     pub hang_up: HangUp,

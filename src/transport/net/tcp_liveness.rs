@@ -91,7 +91,6 @@ pub struct Watch {
     pub peer: SocketAddr,
     /// The TLS configuration of fresh connections.
     pub tls: Arc<rustls::ClientConfig>,
-    /// The name of the session.
     pub name: SessionName,
     /// How the connection is observed.
     pub signs: LivenessSigns,

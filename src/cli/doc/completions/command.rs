@@ -8,7 +8,6 @@ pub struct Command {
     pub name: String,
     /// One line.
     pub help: String,
-    /// Its options.
     pub options: Vec<OptionEntry>,
 }
 
