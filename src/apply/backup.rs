@@ -257,7 +257,7 @@ fn copy_across(
             match Kind::of_mode(stat.mode) {
                 Some(Kind::Symlink) => sys::symlink(&sys::read_link(dir.fd(), name)?, to.fd(), temp)?,
                 // Kept if its owner cannot be set.
-                _ => sys::mknod(to.fd(), temp, stat.mode & !context.umask, stat.rdev)?,
+                _ => sys::mknod(to.fd(), temp, stat.mode & !context.process.umask, stat.rdev)?,
             }
             finish(to.fd(), temp);
             Ok(())

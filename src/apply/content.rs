@@ -359,9 +359,8 @@ fn blocks_of(
         false => sys::pread(fd, into, offset),
     };
     match wire.block_sums() {
-        BlockSums::Native => {
-            Signature::of(len_bytes, block_len(len_bytes, wished), context.threads, &read_at).map(|it| it.encode())
-        }
+        BlockSums::Native => Signature::of(len_bytes, block_len(len_bytes, wished), context.process.threads, &read_at)
+            .map(|it| it.encode()),
         BlockSums::Stock { sums, protocol } => SumHead::of_basis(len_bytes, wished, &sums, protocol, is_retry)
             .map_err(io::Error::other)
             .and_then(|head| stock_sums(&head, &sums, &read_at)),

@@ -261,7 +261,7 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
             _ => sys::mknod(
                 dir.fd(),
                 name,
-                source.mode & !context.umask,
+                source.mode & !context.process.umask,
                 source.extra.as_ref().map_or(0, |extra| extra.rdev),
             ),
         }

@@ -46,12 +46,12 @@ use crate::report::format::Format;
 use crate::report::gauge::{FileMark, Gauge};
 use crate::report::tally::Tally;
 use crate::walk::SourceDir;
+use crate::walk::run_context::Process;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// What all code that writes to the destination needs. Shared by all appliers.
@@ -70,16 +70,11 @@ pub struct Context<'a> {
     pub backup: Option<&'a BackupDir>,
     /// Where `--temp-dir` leads.
     pub temp_dir: Option<&'a TempDir>,
-    /// How many threads may work on one file.
-    pub threads: usize,
-    /// The umask the process had when it started.
-    pub umask: u32,
+    pub process: Process<'a>,
     /// We may do what only a super-user may.
     pub is_super: bool,
     /// What the file systems have turned out not to support.
     pub unsupported_calls: UnsupportedCalls,
-    /// The run is being stopped.
-    pub stop: &'a AtomicBool,
     /// Which events are wanted.
     pub wants: crate::report::Wants,
     /// Waits after this many bytes, as `--bwlimit` requires.
@@ -184,7 +179,7 @@ impl Context<'_> {
     /// Returns what the modes of new entries depend on.
     pub fn mode_rule(&self) -> chmod::ModeRule {
         let preserve = &self.policy.preserve;
-        chmod::ModeRule { perms: preserve.perms, executability: preserve.executability, umask: self.umask }
+        chmod::ModeRule { perms: preserve.perms, executability: preserve.executability, umask: self.process.umask }
     }
 
     /// Returns whether nothing may be changed.
@@ -239,7 +234,7 @@ impl Context<'_> {
 
     /// Returns whether the run is being stopped.
     pub fn stopped(&self) -> bool {
-        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+        self.process.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Returns whether the run is being stopped or has lost its peer, so that long work should be abandoned.

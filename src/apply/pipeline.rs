@@ -211,10 +211,8 @@ impl Receiving<'_> {
             wanted: for_backups,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
-            threads: self.terms.process.threads,
-            umask: self.terms.process.umask,
+            process: self.terms.process,
             is_super,
-            stop: self.terms.process.stop,
             wants,
             throttle: throttle.as_ref().map(|wait| wait as &(dyn Fn(u64) + Sync)),
             compare: self.compare,
@@ -229,7 +227,7 @@ impl Receiving<'_> {
             delayed: Mutex::default(),
         };
         let unnamed = u64::from(top.is_some());
-        worker_pool::run(&context, &self.terms, &*plans, unnamed, listener, tally, |generator| {
+        worker_pool::run(&context, &*plans, unnamed, listener, tally, |generator| {
             if has_failed {
                 generator.source_failed();
             }

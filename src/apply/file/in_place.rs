@@ -76,7 +76,7 @@ pub(super) fn overwrite(
             fresh: false,
             is_device,
             max_bytes: content_max_bytes(job.source().len_bytes),
-            threads: context.threads,
+            threads: context.process.threads,
         };
         content_counts = fill(context, applier, job, content, target, out)?;
     }
@@ -125,7 +125,8 @@ fn appended_from(
     let start = job.dest().expect("checked before").len_bytes;
     let begins_otherwise = match content {
         Content::File(from) => {
-            append == Append::Verify && !same_bytes(from.as_fd(), existing, start, context.stop).unwrap_or(false)
+            append == Append::Verify
+                && !same_bytes(from.as_fd(), existing, start, context.process.stop).unwrap_or(false)
         }
         Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
     };

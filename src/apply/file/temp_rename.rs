@@ -77,7 +77,7 @@ pub(super) fn replace(
         fresh: true,
         is_device: false,
         max_bytes: content_max_bytes(job.source().len_bytes),
-        threads: context.threads,
+        threads: context.process.threads,
     };
     match fill(context, applier, job, content, target, out) {
         Ok(content_counts) => {

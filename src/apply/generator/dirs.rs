@@ -150,7 +150,7 @@ impl<'a> DirMaker<'a> {
             && sys::stat(parent.fd(), job.name(), false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
         let model = Model { source: job.source(), existing, path: &job.path, full: &full, is_link, around };
         if is_new {
-            let mode = if is_bare { 0o777 & !context.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
+            let mode = if is_bare { 0o777 & !context.process.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
             match sys::mkdir(parent.fd(), job.name(), mode) {
                 Ok(()) => spot.last.touch(),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -317,7 +317,7 @@ impl<'a> DirMaker<'a> {
         if !is_owned && model.existing.is_none() {
             // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
             // one while the list is still being received.
-            let by_umask = model.around.default_acl_mode.unwrap_or(!self.context.umask);
+            let by_umask = model.around.default_acl_mode.unwrap_or(!self.context.process.umask);
             let kept = if self.context.options.select.no_inc_recursive { by_umask & 0o777 | 0o1000 } else { 0o700 };
             let inherited = if model.around.setgid { 0o2000 } else { 0 };
             // The problem with its owner is reported already.

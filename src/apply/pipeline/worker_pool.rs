@@ -8,7 +8,6 @@ use crate::fs::sys;
 use crate::report::event::Event;
 use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
-use crate::walk::run_context::Terms;
 use crate::work::order::InOrder;
 use crate::work::queue::{CloseOnDrop, Queue};
 use crate::work::thread::spawn;
@@ -30,7 +29,6 @@ const BATCHES_EARLY: u64 = 256;
 /// prevented.
 pub(super) fn run(
     context: &Context<'_>,
-    terms: &Terms<'_>,
     plans: &dyn Plans,
     unnamed: u64,
     listener: &mut dyn EventSink,
@@ -79,9 +77,9 @@ pub(super) fn run(
         let _plans = CloseOnEnd(plans);
         let _queue = CloseOnDrop(&queue);
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
-        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { terms.process.threads };
+        let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { context.process.threads };
         let mut scans = (0..scanners).map(|_| spawn(scope, "scan", || plans.work()));
-        let mut applies = (0..terms.process.threads).map(|_| spawn(scope, "apply", apply));
+        let mut applies = (0..context.process.threads).map(|_| spawn(scope, "apply", apply));
         applies.next().transpose()?;
         let scan = scans.next().transpose();
         if context.wire.is_some() {
@@ -145,7 +143,7 @@ impl RunState {
         }
         if let Some(exit) = listener.delivery_failure() {
             self.delivery_failure.lock().get_or_insert(exit);
-            context.stop.store(true, Ordering::Relaxed);
+            context.process.stop.store(true, Ordering::Relaxed);
         }
     }
 
@@ -158,7 +156,7 @@ impl RunState {
             }
             self.fatal.lock().get_or_insert(error);
             // Only now, so that other threads do not report a stop before the cause is known.
-            context.stop.store(true, Ordering::Relaxed);
+            context.process.stop.store(true, Ordering::Relaxed);
         }
     }
 
