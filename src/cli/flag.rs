@@ -145,24 +145,88 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// A switch without names, from which the switches of the table are made.
-    pub const SWITCH: Flag = Flag {
-        long: "",
-        aliases: &[],
-        short: None,
-        negations: &[],
-        arity: Arity::Switch,
-        help: "",
-        help_off: "",
-        man: "",
-        words: &[],
-        support: Support::Yes,
-        reach: FlagScope::Both,
-        effect: Effect::Set(|_| {}),
-    };
+    /// Creates a switch that concerns both sides and records nothing. The name is empty if there is only a letter.
+    pub const fn switch(long: &'static str, help: &'static str) -> Flag {
+        Flag {
+            long,
+            aliases: &[],
+            short: None,
+            negations: &[],
+            arity: Arity::Switch,
+            help,
+            help_off: "",
+            man: "",
+            words: &[],
+            support: Support::Yes,
+            reach: FlagScope::Both,
+            effect: Effect::Set(|_| {}),
+        }
+    }
 
-    /// The same for an option that concerns only this side.
-    pub const LOCAL: Flag = Flag { reach: FlagScope::Local, ..Flag::SWITCH };
+    /// Creates an option with an argument. `placeholder` stands for it in help.
+    pub const fn value(long: &'static str, placeholder: &'static str, help: &'static str) -> Flag {
+        Flag { arity: Arity::Value(placeholder), ..Flag::switch(long, help) }
+    }
+
+    /// Creates an option that may have an argument.
+    pub const fn optional(long: &'static str, placeholder: &'static str, help: &'static str) -> Flag {
+        Flag { arity: Arity::Optional(placeholder), ..Flag::switch(long, help) }
+    }
+
+    /// Sets [`Flag::effect`].
+    pub const fn effect(self, effect: Effect) -> Flag {
+        Flag { effect, ..self }
+    }
+
+    /// Makes it an option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
+    pub const fn way(self) -> Flag {
+        self.local().support(Support::OverSsh)
+    }
+
+    /// Makes it an option of a server or a daemon.
+    pub const fn server_side(self) -> Flag {
+        self.local().support(Support::ServerSide)
+    }
+
+    /// Makes it concern only this side.
+    pub const fn local(self) -> Flag {
+        Flag { reach: FlagScope::Local, ..self }
+    }
+
+    /// Sets [`Flag::aliases`].
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> Flag {
+        Flag { aliases, ..self }
+    }
+
+    /// Sets [`Flag::short`].
+    pub const fn short(self, letter: char) -> Flag {
+        Flag { short: Some(letter), ..self }
+    }
+
+    /// Sets [`Flag::negations`].
+    pub const fn negations(self, negations: &'static [&'static str]) -> Flag {
+        Flag { negations, ..self }
+    }
+
+    /// Sets [`Flag::help_off`].
+    pub const fn help_off(self, help_off: &'static str) -> Flag {
+        Flag { help_off, ..self }
+    }
+
+    /// Sets [`Flag::man`].
+    pub const fn man(self, man: &'static str) -> Flag {
+        Flag { man, ..self }
+    }
+
+    /// Sets [`Flag::words`].
+    pub const fn words(self, words: &'static [&'static str]) -> Flag {
+        Flag { words, ..self }
+    }
+
+    /// Sets [`Flag::support`].
+    pub const fn support(self, support: Support) -> Flag {
+        Flag { support, ..self }
+    }
 
     /// Returns the option's name in lists: `--delete`, or `-F`.
     #[cfg(test)]

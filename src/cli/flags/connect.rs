@@ -1,160 +1,88 @@
 //! Options for reaching a peer, and limits of rate, time and memory.
 
-use crate::cli::flag::{Arity, Effect, Flag, Support};
+use crate::cli::flag::{Effect, Flag, Support};
 use crate::cli::value::{Given, refuse, size, stop};
 use crate::options::connect::Family;
 use crate::options::output::StopAt;
 
-/// An option of a server or a daemon.
-const SERVER_SIDE: Flag = Flag { support: Support::ServerSide, ..Flag::LOCAL };
-
-/// An option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
-const WAY: Flag = Flag { support: Support::OverSsh, ..Flag::LOCAL };
-
-/// An option for reaching a peer that takes a text.
-const WAY_TEXT: Flag = Flag { arity: Arity::Value("STR"), ..WAY };
-
 /// The options of this file, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
-    Flag {
-        long: "rsh",
-        short: Some('e'),
-        arity: Arity::Value("COMMAND"),
-        help: "use COMMAND as the remote shell",
-        effect: Effect::Text(|args| &mut args.rsh),
-        ..WAY_TEXT
-    },
-    Flag {
-        long: "rsync-path",
-        arity: Arity::Value("PROGRAM"),
-        help: "the program to run on the remote machine",
-        effect: Effect::Text(|args| &mut args.connect.program),
-        ..WAY_TEXT
-    },
-    Flag {
-        long: "remote-option",
-        short: Some('M'),
-        arity: Arity::Value("OPT"),
-        help: "send OPT to the remote side only",
-        effect: Effect::Argument(|args, given| {
+    Flag::value("rsh", "COMMAND", "use COMMAND as the remote shell")
+        .short('e')
+        .effect(Effect::Text(|args| &mut args.rsh))
+        .way(),
+    Flag::value("rsync-path", "PROGRAM", "the program to run on the remote machine")
+        .effect(Effect::Text(|args| &mut args.connect.program))
+        .way(),
+    Flag::value("remote-option", "OPT", "send OPT to the remote side only")
+        .short('M')
+        .effect(Effect::Argument(|args, given| {
             if !given.value.starts_with(b"-") {
                 return Err(refuse([b"Remote option must start with a dash: ", given.value].concat()));
             }
             args.remote_options.push(given.value.to_vec());
             Ok(())
-        }),
-        ..Flag::LOCAL
-    },
-    Flag {
-        long: "old-args",
-        negations: &["no-old-args"],
-        help: "let the remote shell split arguments, as rsync did before 3.2.4",
-        man: "An empty destination means the current directory.",
-        effect: Effect::Either(
+        }))
+        .local(),
+    Flag::switch("old-args", "let the remote shell split arguments, as rsync did before 3.2.4")
+        .negations(&["no-old-args"])
+        .effect(Effect::Either(
             |args| args.old_args = Some(args.old_args.unwrap_or(0).saturating_add(1)),
             |args| args.old_args = Some(0),
-        ),
-        ..WAY
-    },
-    Flag {
-        long: "secluded-args",
-        aliases: &["protect-args"],
-        short: Some('s'),
-        negations: &["no-secluded-args", "no-protect-args", "no-s"],
-        help: "send file names over the connection instead of the remote command line",
-        effect: Effect::Choice(|args| &mut args.secluded_args),
-        ..WAY
-    },
-    Flag {
-        long: "trust-sender",
-        help: "trust the file list of a remote sender",
-        man: "Does not check that the sender sends only requested files. Paths that lead out of the destination are \
-              rejected in any case.",
-        effect: Effect::Switch(|args| &mut args.connect.trust_sender),
-        ..WAY
-    },
-    Flag {
-        long: "address",
-        arity: Arity::Value("ADDRESS"),
-        help: "the local address to use for a daemon",
-        effect: Effect::Text(|args| &mut args.connect.address),
-        ..WAY
-    },
-    Flag {
-        long: "port",
-        arity: Arity::Value("PORT"),
-        help: "the port of a daemon",
-        effect: Effect::Number(|args| &mut args.port),
-        ..WAY
-    },
-    Flag {
-        long: "sockopts",
-        arity: Arity::Value("OPTIONS"),
-        help: "socket options for a daemon connection",
-        effect: Effect::Text(|args| &mut args.connect.daemon.sockopts),
-        ..WAY
-    },
-    Flag {
-        long: "password-file",
-        arity: Arity::Value("FILE"),
-        help: "read the daemon password from FILE (an error without a daemon)",
-        effect: Effect::Text(|args| &mut args.connect.daemon.password_file),
-        ..WAY
-    },
-    Flag {
-        long: "early-input",
-        arity: Arity::Value("FILE"),
-        help: "send FILE to the early exec program of a daemon",
-        effect: Effect::Text(|args| &mut args.connect.daemon.early_input),
-        ..WAY
-    },
-    Flag {
-        long: "blocking-io",
-        negations: &["no-blocking-io"],
-        help: "use blocking I/O for the remote shell",
-        man: "Blocking I/O is always used.",
-        support: Support::NoEffect,
-        ..WAY
-    },
-    Flag {
-        long: "ipv4",
-        short: Some('4'),
-        help: "prefer IPv4",
-        effect: Effect::Set(|args| args.connect.family = Some(Family::Ipv4)),
-        ..WAY
-    },
-    Flag {
-        long: "ipv6",
-        short: Some('6'),
-        help: "prefer IPv6",
-        effect: Effect::Set(|args| args.connect.family = Some(Family::Ipv6)),
-        ..WAY
-    },
-    Flag {
-        long: "timeout",
-        arity: Arity::Value("SECONDS"),
-        negations: &["no-timeout"],
-        help: "set the I/O timeout in SECONDS",
-        support: Support::OverSsh,
-        effect: Effect::Number(|args| &mut args.timeout),
-        ..Flag::SWITCH
-    },
-    Flag {
-        long: "contimeout",
-        arity: Arity::Value("SECONDS"),
-        negations: &["no-contimeout"],
-        help: "set the connection timeout of a server in SECONDS",
-        effect: Effect::Number(|args| &mut args.contimeout),
-        support: Support::Yes,
-        ..WAY
-    },
-    Flag {
-        long: "bwlimit",
-        arity: Arity::Value("RATE"),
-        negations: &["no-bwlimit"],
-        help: "limit the bandwidth to RATE KiB per second",
-        man: "RATE is a SIZE (see --max-size), in KiB if it has no unit. It is rounded to whole KiB.",
-        effect: Effect::Revocable(
+        ))
+        .way()
+        .man("An empty destination means the current directory."),
+    Flag::switch("secluded-args", "send file names over the connection instead of the remote command line")
+        .short('s')
+        .aliases(&["protect-args"])
+        .negations(&["no-secluded-args", "no-protect-args", "no-s"])
+        .effect(Effect::Choice(|args| &mut args.secluded_args))
+        .way(),
+    Flag::switch("trust-sender", "trust the file list of a remote sender")
+        .effect(Effect::Switch(|args| &mut args.connect.trust_sender))
+        .way()
+        .man("Does not check that the sender sends only requested files. Paths that lead out of the destination are \
+              rejected in any case."),
+    Flag::value("address", "ADDRESS", "the local address to use for a daemon")
+        .effect(Effect::Text(|args| &mut args.connect.address))
+        .way(),
+    Flag::value("port", "PORT", "the port of a daemon")
+        .effect(Effect::Number(|args| &mut args.port))
+        .way(),
+    Flag::value("sockopts", "OPTIONS", "socket options for a daemon connection")
+        .effect(Effect::Text(|args| &mut args.connect.daemon.sockopts))
+        .way(),
+    Flag::value("password-file", "FILE", "read the daemon password from FILE (an error without a daemon)")
+        .effect(Effect::Text(|args| &mut args.connect.daemon.password_file))
+        .way(),
+    Flag::value("early-input", "FILE", "send FILE to the early exec program of a daemon")
+        .effect(Effect::Text(|args| &mut args.connect.daemon.early_input))
+        .way(),
+    Flag::switch("blocking-io", "use blocking I/O for the remote shell")
+        .negations(&["no-blocking-io"])
+        .way()
+        .support(Support::NoEffect)
+        .man("Blocking I/O is always used."),
+    Flag::switch("ipv4", "prefer IPv4")
+        .short('4')
+        .effect(Effect::Set(|args| args.connect.family = Some(Family::Ipv4)))
+        .way(),
+    Flag::switch("ipv6", "prefer IPv6")
+        .short('6')
+        .effect(Effect::Set(|args| args.connect.family = Some(Family::Ipv6)))
+        .way(),
+    Flag::value("timeout", "SECONDS", "set the I/O timeout in SECONDS")
+        .negations(&["no-timeout"])
+        .effect(Effect::Number(|args| &mut args.timeout))
+        .support(Support::OverSsh),
+    Flag::value("contimeout", "SECONDS", "set the connection timeout of a server in SECONDS")
+        .negations(&["no-contimeout"])
+        .effect(Effect::Number(|args| &mut args.contimeout))
+        .way()
+        .support(Support::Yes),
+    Flag::value("bwlimit", "RATE", "limit the bandwidth to RATE KiB per second")
+        .negations(&["no-bwlimit"])
+        .effect(Effect::Revocable(
             |args, given| {
                 let limits = size::SizeLimits { min: 512, min_text: "512", ..size::ANY };
                 let bytes = size::size(given, "bwlimit", b'k', &limits)?;
@@ -163,80 +91,45 @@ pub const FLAGS: &[Flag] = &[
                 Ok(())
             },
             |args| args.connect.bwlimit_bytes_per_sec = None,
-        ),
-        ..Flag::SWITCH
-    },
-    Flag {
-        long: "stop-after",
-        aliases: &["time-limit"],
-        arity: Arity::Value("MINS"),
-        help: "stop the run after MINS minutes",
-        effect: Effect::Argument(|args, given| {
+        ))
+        .man("RATE is a SIZE (see --max-size), in KiB if it has no unit. It is rounded to whole KiB."),
+    Flag::value("stop-after", "MINS", "stop the run after MINS minutes")
+        .aliases(&["time-limit"])
+        .effect(Effect::Argument(|args, given| {
             args.connect.stop = Some(StopAt::AfterMinutes(stop::after(given.value)?));
             Ok(())
-        }),
-        ..Flag::LOCAL
-    },
-    Flag {
-        long: "stop-at",
-        arity: Arity::Value("y-m-dTh:m"),
-        help: "stop the run at this time (y-m-dTh:m)",
-        man: "The date or its first parts can be omitted; the option then selects the next matching time.",
-        effect: Effect::Argument(|args, given| {
+        }))
+        .local(),
+    Flag::value("stop-at", "y-m-dTh:m", "stop the run at this time (y-m-dTh:m)")
+        .effect(Effect::Argument(|args, given| {
             args.connect.stop = Some(StopAt::AtUnixSecs(stop::at(given.value, args.now_unix_secs)?));
             Ok(())
-        }),
-        ..Flag::LOCAL
-    },
-    Flag {
-        long: "max-alloc",
-        arity: Arity::Value("SIZE"),
-        help: "limit the memory for the listing of one directory from a peer",
-        man: "The default is 1G; 0 means no limit. If a listing exceeds the limit, the run ends with exit 22.",
-        effect: Effect::Text(|args| &mut args.max_alloc),
-        support: Support::OverSsh,
-        ..Flag::SWITCH
-    },
-    Flag {
-        long: "protocol",
-        arity: Arity::Value("NUM"),
-        help: "use an older version of rsync's protocol",
-        man: "31 and 32 have the same effect. With a version before 31, only rsync's protocol is used, over a remote shell or \
-              with a daemon. A version before 27 is not supported.",
-        effect: Effect::Number(|args| &mut args.protocol),
-        ..WAY
-    },
-    Flag {
-        long: "server",
-        help: "run as the server of a client",
-        effect: Effect::Switch(|args| &mut args.server),
-        ..SERVER_SIDE
-    },
-    Flag {
-        long: "sender",
-        help: "with --server: act as the sender",
-        effect: Effect::Switch(|args| &mut args.sender),
-        ..SERVER_SIDE
-    },
-    Flag {
-        long: "daemon",
-        help: "run as a daemon for rsync clients",
-        effect: Effect::Switch(|args| &mut args.daemon),
-        ..SERVER_SIDE
-    },
-    Flag {
-        long: "config",
-        arity: Arity::Value("FILE"),
-        help: "with --daemon: read the configuration from FILE",
-        ..SERVER_SIDE
-    },
-    Flag {
-        long: "dparam",
-        arity: Arity::Value("OVERRIDE"),
-        help: "with --daemon: override a global parameter",
-        ..SERVER_SIDE
-    },
-    Flag { long: "detach", negations: &["no-detach"], help: "with --daemon: detach from the terminal", ..SERVER_SIDE },
+        }))
+        .local()
+        .man("The date or its first parts can be omitted; the option then selects the next matching time."),
+    Flag::value("max-alloc", "SIZE", "limit the memory for the listing of one directory from a peer")
+        .effect(Effect::Text(|args| &mut args.max_alloc))
+        .support(Support::OverSsh)
+        .man("The default is 1G; 0 means no limit. If a listing exceeds the limit, the run ends with exit 22."),
+    Flag::value("protocol", "NUM", "use an older version of rsync's protocol")
+        .effect(Effect::Number(|args| &mut args.protocol))
+        .way()
+        .man("31 and 32 have the same effect. With a version before 31, only rsync's protocol is used, over a remote shell or \
+              with a daemon. A version before 27 is not supported."),
+    Flag::switch("server", "run as the server of a client")
+        .effect(Effect::Switch(|args| &mut args.server))
+        .server_side(),
+    Flag::switch("sender", "with --server: act as the sender")
+        .effect(Effect::Switch(|args| &mut args.sender))
+        .server_side(),
+    Flag::switch("daemon", "run as a daemon for rsync clients")
+        .effect(Effect::Switch(|args| &mut args.daemon))
+        .server_side(),
+    Flag::value("config", "FILE", "with --daemon: read the configuration from FILE")
+        .server_side(),
+    Flag::value("dparam", "OVERRIDE", "with --daemon: override a global parameter")
+        .server_side(),
+    Flag::switch("detach", "with --daemon: detach from the terminal").negations(&["no-detach"]).server_side(),
 ];
 
 /// Parses a `--max-alloc`, which may also come from RSYNC_MAX_ALLOC, in bytes; `None`: no limit. rsync checks
