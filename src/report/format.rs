@@ -34,54 +34,11 @@ pub struct Format {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Text(Vec<u8>),
-    Escape { field: FormatField, width: usize, left: bool, human: u8 },
+    Escape(Escape),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FormatField {
-    Moved,
-    Permissions,
-    SumBytes,
-    Digest,
-    SenderPath,
-    Group,
-    Itemize,
-    Len,
-    Link,
-    Module,
-    Mtime,
-    Name,
-    Operation,
-    Pid,
-    Now,
-    Owner,
-    Percent,
-}
-
-impl FormatField {
-    fn of_letter(letter: u8) -> Option<FormatField> {
-        Some(match letter {
-            b'b' => FormatField::Moved,
-            b'B' => FormatField::Permissions,
-            b'c' => FormatField::SumBytes,
-            b'C' => FormatField::Digest,
-            b'f' => FormatField::SenderPath,
-            b'G' => FormatField::Group,
-            b'i' => FormatField::Itemize,
-            b'l' => FormatField::Len,
-            b'L' => FormatField::Link,
-            b'm' => FormatField::Module,
-            b'M' => FormatField::Mtime,
-            b'n' => FormatField::Name,
-            b'o' => FormatField::Operation,
-            b'p' => FormatField::Pid,
-            b't' => FormatField::Now,
-            b'U' => FormatField::Owner,
-            b'%' => FormatField::Percent,
-            _ => return None,
-        })
-    }
-}
+/// The letters of rsync's escapes.
+const LETTERS: &[u8] = b"bBcCfGilLmMnoptU%";
 
 /// Returns the value of a letter of which a daemon knows the value.
 pub type ModuleConstant<'a> = &'a dyn Fn(u8) -> Option<Vec<u8>>;
@@ -170,22 +127,21 @@ impl Format {
         while let Some(&byte) = rest.first() {
             let escape = (byte == b'%').then(|| parse_escape(rest)).flatten();
             let value = escape.as_ref().and_then(|escape| constant(escape.letter));
-            let field = escape.as_ref().and_then(|escape| FormatField::of_letter(escape.letter));
-            match (escape, value, field) {
-                (Some(Escape { width, left, len, .. }), Some(value), _) => {
+            match (escape, value) {
+                (Some(Escape { width, left, len, .. }), Some(value)) => {
                     let start = plain.len();
                     plain.extend(value);
                     pad(&mut plain, start, width, left);
                     rest = &rest[len..];
                 }
-                (Some(Escape { width, left, human, len, .. }), None, Some(field)) => {
+                (Some(escape), None) if LETTERS.contains(&escape.letter) => {
                     if !plain.is_empty() {
                         segments.push(Segment::Text(std::mem::take(&mut plain)));
                     }
-                    segments.push(Segment::Escape { field, width, left, human });
-                    rest = &rest[len..];
+                    rest = &rest[escape.len..];
+                    segments.push(Segment::Escape(escape));
                 }
-                (_, _, None) | (None, _, _) => {
+                (Some(_) | None, _) => {
                     plain.push(byte);
                     rest = &rest[1..];
                 }
@@ -199,32 +155,32 @@ impl Format {
 
     /// Returns whether it needs values known only after the transfer of an entry: `%b`, `%c` or `%C`.
     pub fn needs_after_transfer(&self) -> bool {
-        self.has(|field| matches!(field, FormatField::Moved | FormatField::SumBytes | FormatField::Digest))
+        self.has(b"bcC")
     }
 
     /// Returns whether it has `%i`.
     pub fn has_itemize(&self) -> bool {
-        self.has(|field| field == FormatField::Itemize)
+        self.has(b"i")
     }
 
     /// Returns whether it has `%o`.
     pub fn has_operation(&self) -> bool {
-        self.has(|field| field == FormatField::Operation)
+        self.has(b"o")
     }
 
     /// Returns whether it has `%f`, `%U` or `%G`.
     pub fn has_sender_fields(&self) -> bool {
-        self.has(|field| matches!(field, FormatField::SenderPath | FormatField::Owner | FormatField::Group))
+        self.has(b"fUG")
     }
 
     /// Returns whether it has `%C`.
     pub fn has_digest(&self) -> bool {
-        self.has(|field| field == FormatField::Digest)
+        self.has(b"C")
     }
 
     /// Returns whether its lines show that an entry was removed: `%i` or `%o`.
     pub fn has_deletion(&self) -> bool {
-        self.has(|field| matches!(field, FormatField::Itemize | FormatField::Operation))
+        self.has(b"io")
     }
 
     /// Returns whether it formats nothing.
@@ -232,11 +188,8 @@ impl Format {
         self.segments.is_empty()
     }
 
-    fn has(&self, test: impl Fn(FormatField) -> bool) -> bool {
-        self.segments.iter().any(|segment| match segment {
-            Segment::Text(_) => false,
-            Segment::Escape { field, .. } => test(*field),
-        })
+    fn has(&self, letters: &[u8]) -> bool {
+        self.segments.iter().any(|segment| matches!(segment, Segment::Escape(it) if letters.contains(&it.letter)))
     }
 
     /// Appends the line for an entry, not escaped and without newline.
@@ -244,11 +197,10 @@ impl Format {
         for segment in &self.segments {
             match segment {
                 Segment::Text(text) => out.extend_from_slice(text),
-                Segment::Escape { field, width, left, human } => {
+                Segment::Escape(escape) => {
                     let start = out.len();
-                    let pads_at = put_field(out, *field, *human, *width, shown, times);
-                    if let Some(pads_at) = pads_at {
-                        pad(out, start + pads_at, *width, *left);
+                    if let Some(pads_at) = put_value(out, escape, shown, times) {
+                        pad(out, start + pads_at, escape.width, escape.left);
                     }
                 }
             }
@@ -257,6 +209,7 @@ impl Format {
 }
 
 /// An escape as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Escape {
     letter: u8,
     width: usize,
@@ -306,30 +259,23 @@ fn pad(out: &mut Vec<u8>, start: usize, width: usize, left: bool) {
 }
 
 /// Appends a value. Returns the offset in the value at which padding applies; `None` for no padding.
-fn put_field(
-    out: &mut Vec<u8>,
-    field: FormatField,
-    human: u8,
-    width: usize,
-    shown: &Shown<'_>,
-    times: &mut LocalTimes,
-) -> Option<usize> {
-    let constants = shown.constants;
+fn put_value(out: &mut Vec<u8>, escape: &Escape, shown: &Shown<'_>, times: &mut LocalTimes) -> Option<usize> {
+    let (constants, &Escape { letter, width, human, .. }) = (shown.constants, escape);
     let item = match shown.what {
         What::Item(item) => Some(item),
         What::Deleted { .. } => None,
     };
     let count = |out: &mut Vec<u8>, value: u64| put_int(out, i64::try_from(value).unwrap_or(i64::MAX), human);
-    match field {
-        FormatField::Moved => count(out, item.map_or(0, |i| i.moved_bytes)),
-        FormatField::Len => count(out, item.map_or(0, |i| i.len_bytes)),
+    match letter {
+        b'b' => count(out, item.map_or(0, |i| i.moved_bytes)),
+        b'l' => count(out, item.map_or(0, |i| i.len_bytes)),
         // For a whole file the receiver answers with an empty checksum table: sixteen bytes. Only the sender counts.
-        FormatField::SumBytes => {
+        b'c' => {
             let transferred = item.filter(|item| constants.sends && item.transfer && !constants.dry_run);
             count(out, transferred.map_or(0, |item| item.sums_bytes.max(16)));
         }
-        FormatField::Permissions => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
-        FormatField::Digest => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
+        b'B' => out.extend_from_slice(&permissions(item.map_or(0, |i| i.mode))[1..]),
+        b'C' => match item.filter(|_| constants.shows_sums).and_then(|i| i.digest.as_deref()) {
             Some(digest) => {
                 for byte in digest {
                     _ = write!(out, "{byte:02x}");
@@ -347,18 +293,18 @@ fn put_field(
                 }
             }
         },
-        FormatField::SenderPath => {
+        b'f' => {
             let path = match shown.what {
                 What::Item(item) => &item.sender_path,
                 What::Deleted { name, .. } => name,
             };
             out.extend(path::join(&constants.dest_dir, path));
         }
-        FormatField::Owner => {
+        b'U' => {
             let uid = item.filter(|_| constants.keeps_owner).map_or(0, |i| i.uid);
             _ = write!(out, "{uid}");
         }
-        FormatField::Group => {
+        b'G' => {
             let gid = item.map_or(0, |i| i.gid);
             if constants.keeps_group && gid != NO_ID {
                 _ = write!(out, "{gid}");
@@ -366,8 +312,8 @@ fn put_field(
                 out.extend_from_slice(b"DEFAULT");
             }
         }
-        FormatField::Itemize => out.extend_from_slice(&shown.columns()),
-        FormatField::Link => {
+        b'i' => out.extend_from_slice(&shown.columns()),
+        b'L' => {
             let (arrow, value): (&[u8], &[u8]) = item.map_or((b"", b""), link_of);
             if width > 0 && arrow.is_empty() {
                 out.extend_from_slice(b"    ");
@@ -376,24 +322,24 @@ fn put_field(
             out.extend_from_slice(value);
             return (width > 0).then_some(4);
         }
-        // Only a daemon has a module; see [`Format::of_module`].
-        FormatField::Module => {}
-        FormatField::Mtime => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
-        FormatField::Name => match shown.what {
+        b'M' => times.put(out, item.map_or(0, |i| i.mtime.secs), b'-'),
+        b'n' => match shown.what {
             What::Item(item) => {
                 out.extend_from_slice(constants.slash_before(&item.name));
                 put_name(out, &item.name, item.kind);
             }
             What::Deleted { name, kind } => put_name(out, name, kind),
         },
-        FormatField::Operation => out.extend_from_slice(match (item, constants.sends) {
+        b'o' => out.extend_from_slice(match (item, constants.sends) {
             (None, _) => b"del.",
             (Some(_), true) => b"send",
             (Some(_), false) => b"recv",
         }),
-        FormatField::Pid => _ = write!(out, "{}", constants.pid),
-        FormatField::Now => times.put(out, shown.now_secs, b' '),
-        FormatField::Percent => out.push(b'%'),
+        b'p' => _ = write!(out, "{}", constants.pid),
+        b't' => times.put(out, shown.now_secs, b' '),
+        b'%' => out.push(b'%'),
+        // `%m`: only a daemon has a module; see [`Format::of_module`].
+        _ => {}
     }
     Some(0)
 }
