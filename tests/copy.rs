@@ -181,6 +181,16 @@ synctest!(two_files_make_the_destination_a_directory, |w: World| {
     w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).prints("created directory new");
 });
 
+synctest!(two_files_of_one_name_make_the_destination_a_directory, |w: World| {
+    w.source("a c empty/").tree("t", "a=other empty/").once();
+    w.agree_paths(&["-ai"], &["src/a", "t/a", "new"]).prints("created directory new");
+    w.agree_paths(&["-ai", "--no-i-r"], &["src/a", "t/a", "src/a", "new2"]).prints("created directory new2");
+    w.agree_paths(&["-aiH", "--protocol=29"], &["src/a", "t/a", "new3"]).prints("created directory new3");
+    w.agree_paths(&["-ai", "--protocol=28"], &["src/a", "src/a", "new4"]).prints("created directory new4");
+    w.agree_paths(&["-ai"], &["src/a", "t/a", "dst"]).prints("created directory dst");
+    w.agree_paths(&["-ai", "-I", "--remove-source-files"], &["src/a", "t/a", "dst"]);
+});
+
 synctest!(two_files_onto_a_file_exit_3, |w: World| {
     w.source("a b").dest("f");
     w.agree_paths(&["-ai"], &["src/a", "src/b", "dst/f"]).exits(3).warns("destination must be a directory");

@@ -398,12 +398,13 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         self.intake.shared.lock().has_left = is_empty && !self.intake.is_served();
         let root = list.entries.first().map_or(0, |slot| slot.place.cast_signed());
         let top = list.entries.first_mut().and_then(|slot| slot.entry.take_if(|entry| entry.path == b"."));
-        let mut others = list.entries.iter().filter_map(|slot| slot.entry.as_ref());
-        let (first, is_more) = (others.next(), others.next().is_some());
+        let first = list.entries.iter().find_map(|slot| slot.entry.as_ref());
+        // An entry that is there twice is not the only one.
+        let is_more = list.entries.len() > usize::from(top.is_some()) + usize::from(first.is_some());
         let single = first.filter(|entry| !is_more && top.is_none() && !entry.is_dir());
         let single = single.map(|entry| crate::path::file_name(&entry.path).to_vec());
         let lone_dir_is_bare = match (&top, first) {
-            (Some(_), None) => Some(true),
+            (Some(_), None) => Some(!is_more),
             (Some(_), Some(_)) => Some(false),
             (None, Some(first)) if first.is_dir() && !is_incremental => Some(!is_more),
             // The list of its content follows at once.

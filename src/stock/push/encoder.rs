@@ -60,6 +60,8 @@ pub struct PushEncoder {
     root: Option<FileEntry>,
     /// Arguments that do not exist, until the first listing comes.
     missing: Vec<RelPath>,
+    /// Several arguments were found.
+    has_several: bool,
     has_first: bool,
     /// The directories that still get a list, with their numbers; the next one is last.
     dirs: Vec<(i32, OwnEntry)>,
@@ -146,6 +148,7 @@ impl PushEncoder {
             wants,
             root: None,
             missing: Vec::new(),
+            has_several: false,
             has_first: false,
             dirs: Vec::new(),
             next_dir: 0,
@@ -270,6 +273,13 @@ impl PushEncoder {
                 self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
             }
         }
+        // If several arguments name one file, the destination is a directory for the receiver, too.
+        let is_twice = self.has_several
+            && self.missing.is_empty()
+            && listing.path.is_root()
+            && !has_root
+            && listing.list.len() == 1;
+        let mut gaps = Vec::new();
         let mut subs = listing.subs.iter();
         let mut below = Vec::new();
         for (at, entry) in (0..).zip(&listing.list.entries) {
@@ -293,6 +303,9 @@ impl PushEncoder {
                 self.next_dir += 1;
                 // Under `-m`, the receiver keeps an empty directory that is in a whole list twice.
                 times += usize::from(sub.is_repeated && !self.is_incremental());
+            } else if is_twice {
+                times += 1;
+                gaps.push(1);
             }
             (0..times).for_each(|_| self.lists.entry(&converted, out));
             if !self.is_incremental() {
@@ -300,7 +313,7 @@ impl PushEncoder {
                 self.all.extend(std::iter::repeat_n(listed, times));
             }
         }
-        let gaps = self.missing_args(&listing.list, has_root, out);
+        gaps.extend(self.missing_args(&listing.list, has_root, out));
         let count = self.lists.next_index() - first;
         let mut shared = self.state.shared.lock();
         if self.is_incremental() {
@@ -641,6 +654,7 @@ impl Encoder for PushEncoder {
             Message::Roots(roots) => {
                 self.learn(&roots.ids);
                 self.missing.clone_from(&roots.missing);
+                self.has_several = roots.found > 1;
                 if let Some(entry) = roots.top.as_ref().and_then(|top| top.entries.first().cloned()) {
                     self.root = Some(self.entry(b".".to_vec(), &entry));
                     let shown = path::join(&roots.top_shown, b".");
