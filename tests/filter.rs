@@ -231,6 +231,17 @@ synctest!(merge_file_with_a_side_modifier, |w: World| {
     w.agree(&["-ai", "--delete", "-f.-s rules"]).prints("deleting   old.o");
 });
 
+synctest!(merge_file_for_the_receiver_is_not_read_by_a_server_that_sends, |w: World| {
+    w.source("a d/x").dest("old");
+    w.build("src", |t| drop(t.file("d/.rules", "bad\n")));
+    if !w.is_pulled() {
+        w.alone(&["-ai", "-f:r .rules"]).exits(1);
+        return;
+    }
+    w.agree(&["-ai", "-f:r .rules"]).exits(0);
+    w.agree_paths(&["-ai", "-f:re .rules"], &["src/", "new/"]).exits(0);
+});
+
 // ── per-directory rules ─────────────────────────────────────────────────────────────────────────
 /// A tree with rule files on both sides at several depths.
 fn ruled(w: &World, top: &str, below: &str) {

@@ -656,7 +656,7 @@ impl RemoteCopy {
             server_sends: self.far.server_sends,
             words: self.far.words.clone(),
             remote_words: self.far.remote_words.clone(),
-            rules: rules.parsed.clone(),
+            rules: if self.far.server_sends { Parsed::for_sender(&rules.parsed) } else { rules.parsed.clone() },
             cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
             cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
             listed: listed.clone().filter(|_| self.far.server_sends),

@@ -296,6 +296,21 @@ pub enum Parsed {
 }
 
 impl Parsed {
+    /// Returns the rules that a sender needs: of a merge file that concerns only the receiver, the exclusion of that file.
+    pub fn for_sender(rules: &Arc<Vec<Parsed>>) -> Arc<Vec<Parsed>> {
+        let is_receivers = |rule: &Parsed| matches!(rule, Parsed::Merge(merge) if merge.sides == Sides::Receiver);
+        if !rules.iter().any(is_receivers) {
+            return rules.clone();
+        }
+        let needed = rules.iter().filter_map(|rule| match rule {
+            Parsed::Merge(merge) if merge.sides == Sides::Receiver => {
+                merge.own_exclude(Sides::Unsaid).map(Parsed::Rule)
+            }
+            other => Some(other.clone()),
+        });
+        Arc::new(needed.collect())
+    }
+
     /// Formats the rule for a server that sends; `None` if it concerns only the receiver. Under `--delete-excluded`, a
     /// rule without sides applies to the sender.
     pub fn text_for_sender(&self, deletes_excluded: bool) -> Option<Vec<u8>> {
