@@ -588,6 +588,17 @@ synctest!(fake_super_keeps_directories_accessible, as both, |w: World| {
     w.agree(&["-ai", "--fake-super", "--delete"]).exits(0);
 });
 
+// A symlink is stored as a file, and rsync does not know that yet when it creates it.
+synctest!(fake_super_with_omit_link_times, as both, |w: World| {
+    w.source("l->a@-5 m->b@-5").dest("m=b@-9");
+    w.agree(&["-aiJ", "--fake-super"]).exits(0).prints("cL+++++++++ l -> a");
+    w.build("src", |tree| {
+        tree.remove("l");
+        tree.symlink("l", "c").mtime(-5);
+    });
+    w.agree(&["-aiJ", "--fake-super"]).exits(0).prints("cLc.t...... l -> c");
+});
+
 synctest!(last_of_super_and_fake_super_wins, as root, |w: World| {
     w.needs_xattrs().build("src", |t| drop(t.file("a", "a").owner(7, 7).mode(0o4755)));
     for (dest, options) in [

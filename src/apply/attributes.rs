@@ -254,7 +254,9 @@ impl Touch<'_, '_> {
             return true;
         }
         let compared = Compared::of(self.source.kind(), preserve);
-        let mtime = compared.mtime.then_some(self.source.mtime);
+        // rsync does not know yet that the file it has created stands for a symlink, so --omit-link-times has no effect.
+        let is_faked = preserve.fake_super && preserve.times && self.source.kind() == Kind::Symlink;
+        let mtime = (compared.mtime || is_faked).then_some(self.source.mtime);
         // rsync keeps access times in whole seconds.
         let accessed = self.source.extra.as_ref().and_then(|extra| extra.atime).filter(|_| compared.atime);
         let atime = accessed.map(|time| Time { nanos: 0, ..time });
