@@ -566,6 +566,13 @@ synctest!(read_only_file_is_replaced, as user, |w: World| {
     w.agree(&["-ai"]).exits(0);
 });
 
+synctest!(new_file_written_in_place_is_no_backup, |w: World| {
+    w.source("f~ g");
+    for (option, dest) in [("--inplace", "one/"), ("--append", "two/"), ("--append-verify", "three/")] {
+        w.agree_paths(&["-aib", option], &["src/", dest]).exits(0).prints("f+++++++++ f~").never_prints("f~~");
+    }
+});
+
 synctest!(backup_replaced_by_a_directory_is_not_backed_up, |w: World| {
     w.source("f~/x h~/ g/").dest("f~ h~->nowhere g");
     w.agree(&["-aib", "--info=backup"]).exits(0).prints("backed up g to g~").never_prints("f~~");

@@ -180,7 +180,9 @@ fn give_name(
         }
         return Ok(());
     }
-    if backup::may_replace(context, job.replaces(), &job.path) {
+    // A new file that is written in place has its name already.
+    let may_be_taken = job.replaces() || !pending.is_in_place();
+    if may_be_taken && backup::may_replace(context, job.replaces(), &job.path) {
         backup::back_up(context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
