@@ -104,6 +104,11 @@ impl<'a> BlockScanner<'a> {
             push(parts, Part::Literal(until - at));
             at = until;
             if let Some(matched) = matched {
+                if let Some(skipped) = self.until_staying(range, at, matched.shift) {
+                    push(parts, Part::Literal(skipped));
+                    at += skipped;
+                    continue;
+                }
                 at += self.take(matched, parts);
             }
         }
@@ -114,7 +119,9 @@ impl<'a> BlockScanner<'a> {
     fn expected(&self, range: SourceRange<'_>, at: usize, sum: Option<Sum>) -> Option<BlockMatch> {
         let signature = self.index.signature();
         let mut full_tag = None;
-        for shift in self.shifts.into_iter().filter(|shift| !self.in_place || *shift >= 0) {
+        // A block that stays where it is need not be written.
+        let staying = self.in_place.then_some(0);
+        for shift in staying.into_iter().chain(self.shifts).filter(|shift| !self.in_place || *shift >= 0) {
             let Some(basis_offset) = (range.offset + at as u64).checked_add_signed(shift) else { continue };
             if basis_offset % self.block_len as u64 != 0 || basis_offset >= signature.covered_len() {
                 continue;
@@ -131,6 +138,23 @@ impl<'a> BlockScanner<'a> {
             }
         }
         None
+    }
+
+    /// Returns how many bytes are before the next block that can stay where it is, instead of a match with this shift.
+    /// Otherwise, a change among equal blocks, such as zeros, would move all that are behind it.
+    fn until_staying(&self, range: SourceRange<'_>, at: usize, shift: i64) -> Option<usize> {
+        if !self.in_place || shift == 0 {
+            return None;
+        }
+        let position = range.offset + at as u64;
+        let offset = position.next_multiple_of(self.block_len as u64);
+        let skipped = (offset - position) as usize;
+        let block = usize::try_from(offset / self.block_len as u64).ok()?;
+        let bytes = range.bytes.get(at + skipped..)?.get(..self.block_len)?;
+        let can_stay = skipped > 0
+            && block < self.index.full_blocks()
+            && self.tag(Sum::of(bytes)) == self.index.signature().tags()[block];
+        can_stay.then_some(skipped)
     }
 
     /// Returns the first position to search from `from` on at which a block is found, and the block.

@@ -359,6 +359,27 @@ fn in_place_search_reuses_unwritten_blocks() {
 }
 
 #[test]
+fn equal_blocks_behind_a_change_stay_in_place() {
+    let basis = vec![0; 1 << 20];
+    let mut source = basis.clone();
+    source[500_123..500_126].copy_from_slice(b"new");
+    let signature = Signature::of(basis.len() as u64, 512, 2, &read_at(&basis)).unwrap();
+    let (mut rest, mut at) = (&source[..], 0);
+    let mut read = |piece: &mut [u8]| io::Read::read(&mut rest, piece);
+    let found = search(&signature, source.len() as u64, true, &mut read, &mut |op| {
+        at += match op {
+            Op::Data(bytes) => bytes.len() as u64,
+            Op::Copy { offset_bytes, len_bytes } => {
+                assert_eq!(offset_bytes, at, "moved");
+                len_bytes
+            }
+        };
+        Ok(())
+    });
+    assert!(found.unwrap().literal_bytes <= 512);
+}
+
+#[test]
 fn edge_cases_of_basis_and_source() {
     let some = random(5000, 1);
     for in_place in [false, true] {

@@ -69,7 +69,7 @@ impl BlockIndex {
         let mut expected = None;
         let mut gone = in_place.then(|| Gone { before: 0, kept: vec![false; self.blocks.len()] });
         loop {
-            if !is_end && buffer.len() - at <= block_len {
+            if !is_end && buffer.len() - at <= 2 * block_len {
                 if at - literal >= LITERAL_BYTES || literal > 0 {
                     emit_literal(&buffer[literal..at], emit)?;
                     buffer.drain(..at);
@@ -101,8 +101,16 @@ impl BlockIndex {
             gone.iter_mut().for_each(|gone| gone.before = place);
             let found = self.find(sum.value(), window, gone.as_ref(), expected);
             if let Some(number) = found {
-                emit_literal(&buffer[literal..at], emit)?;
                 let (offset_bytes, _) = self.head.block(number).unwrap_or_default();
+                if in_place
+                    && offset_bytes != place
+                    && let Some(skipped) = self.until_staying(&buffer[at..], place)
+                {
+                    at += skipped;
+                    rolling = None;
+                    continue;
+                }
+                emit_literal(&buffer[literal..at], emit)?;
                 emit(Op::Copy { offset_bytes, len_bytes: len as u64 }, window)?;
                 if let Some(gone) = gone.as_mut().filter(|_| offset_bytes == place) {
                     gone.kept[number as usize] = true;
@@ -127,6 +135,19 @@ impl BlockIndex {
         }
         emit_literal(&buffer[literal..], emit)?;
         Ok(hasher.finish())
+    }
+
+    /// Returns how many bytes at this place of the file are before the next block that can stay where it is. Otherwise, a
+    /// change among equal blocks, such as zeros, would move all that are behind it.
+    fn until_staying(&self, bytes: &[u8], place: u64) -> Option<usize> {
+        let block_len = u64::from(self.head.block_len_bytes.cast_unsigned()).max(1);
+        let skipped = place.next_multiple_of(block_len) - place;
+        let number = usize::try_from((place + skipped) / block_len).ok()?;
+        let block = self.blocks.get(number).filter(|_| skipped > 0)?;
+        let window = bytes.get(skipped as usize..)?.get(..block_len as usize)?;
+        let is_same = RollingSum::new(window).value() == block.rolling
+            && BlockSum::of_block(window, &self.head, &self.sums) == *block;
+        is_same.then_some(skipped as usize)
     }
 
     /// Returns the block that a window of the file equals.
@@ -190,6 +211,12 @@ mod tests {
 
     /// Searches `new` for blocks of `old`, and rebuilds it from the result. Returns it with the count of literal bytes.
     fn rebuilt(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize) {
+        let (out, literal_bytes, _) = searched(old, new, block_len, in_place);
+        (out, literal_bytes)
+    }
+
+    /// As above, also with the count of bytes that are copied to another place.
+    fn searched(old: &[u8], new: &[u8], block_len: u32, in_place: bool) -> (Vec<u8>, usize, usize) {
         let head = SumHead::of_basis(old.len() as u64, Some(block_len), &SUMS, 32, false).unwrap();
         let mut request = Vec::new();
         head.encode(&mut request);
@@ -202,7 +229,7 @@ mod tests {
             into[..len].copy_from_slice(&rest[..len]);
             Ok(len)
         };
-        let (mut out, mut literal_bytes) = (Vec::new(), 0);
+        let (mut out, mut literal_bytes, mut moved_bytes) = (Vec::new(), 0, 0);
         let mut basis = old.to_vec();
         let digest = index.search(u64::MAX, in_place, &read_at, &mut |op, _| {
             let from = out.len();
@@ -212,6 +239,7 @@ mod tests {
                     out.extend_from_slice(data);
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
+                    moved_bytes += if offset_bytes == from as u64 { 0 } else { len_bytes as usize };
                     out.extend_from_slice(&basis[offset_bytes as usize..][..len_bytes as usize]);
                 }
             }
@@ -224,7 +252,16 @@ mod tests {
         let mut hasher = ContentHasher::new(SUMS.digested_by());
         hasher.update(new);
         assert_eq!(digest.unwrap(), hasher.finish());
-        (out, literal_bytes)
+        (out, literal_bytes, moved_bytes)
+    }
+
+    #[test]
+    fn equal_blocks_behind_a_change_stay_in_place() {
+        let old = vec![0; 600_000];
+        let mut new = old.clone();
+        new[300_123..300_126].copy_from_slice(b"new");
+        let (out, literal_bytes, moved_bytes) = searched(&old, &new, 700, true);
+        assert!(out == new && literal_bytes <= 700 && moved_bytes == 0, "{literal_bytes}, {moved_bytes}");
     }
 
     #[test]
