@@ -4,14 +4,21 @@
 //! Debug builds count the calls (see `src/fs/hooks.rs`) and print the counts with `SPARSYNC_PROFILE=1`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IoSliceMut, Write as _};
 use std::path::Path;
 
-use crate::kit::{Surroundings, Who, oracle, report_skip, run};
+use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::kit::{Surroundings, Who, oracle, report_skip, run, write_script};
 
 const DIRS: u64 = 10;
 const FILES: u64 = 1_000;
 /// The directories below the top, and the top itself.
 const ALL_DIRS: u64 = DIRS + 1;
+/// How many batches copy the files: 64 and 36 files of each directory.
+const BATCHES: u64 = 2 * DIRS;
 /// The source argument and the destination: each is looked up once by its path.
 const OPERANDS: u64 = 2;
 /// Files that may hold settings: /etc/popt, ~/.popt and ~/.cvsignore. Each is looked up once per run.
@@ -23,7 +30,12 @@ type Calls = BTreeMap<String, u64>;
 /// Makes the change of each phase and runs the program after it. Returns the calls of the last run, or `None` if the
 /// program or the file system does not support the test.
 fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Calls> {
-    let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+    calls_in(oracle::scratch(), name, &[options, &["src/", "dst"]].concat(), phases)
+}
+
+/// As [`calls`], in this directory and with these operands.
+fn calls_in(base: &Path, name: &str, words: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Calls> {
+    let dir = tempfile::tempdir_in(base).expect("scratch can be written");
     let top = dir.path();
     for n in 0..FILES {
         let dir = top.join(format!("src/d{}", n % DIRS));
@@ -35,12 +47,13 @@ fn calls(name: &str, options: &[&str], phases: &[&dyn Fn(&Path)]) -> Option<Call
     let mut counted = Calls::new();
     for phase in phases {
         phase(top);
-        let argv: Vec<_> = options.iter().chain(&["src/", "dst"]).map(|arg| arg.as_bytes().to_vec()).collect();
+        let argv: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let output = run(oracle::under_test(), &argv, top, &surroundings);
         assert_eq!(output.exit, 0, "{}", output.stderr.escape_ascii());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let lines = text.lines().filter_map(|line| line.strip_prefix("profile: ")?.split_once(' '));
-        counted = lines.map(|(call, count)| (call.to_owned(), count.parse().expect("a count"))).collect();
+        // Other lines are about a session.
+        counted = lines.filter_map(|(call, count)| Some((call.to_owned(), count.parse().ok()?))).collect();
     }
     if counted.is_empty() {
         report_skip(name, "the program under test is a release build, which does not count");
@@ -131,9 +144,9 @@ fn first_copy_makes_seven_calls_per_small_file() {
         &calls,
         &[
             ("stat", FILES + DIRS + OPERANDS, "1: one stat per source entry, none at the destination"),
-            ("open", FILES + SETTINGS, "2: the source"),
+            ("open", FILES + BATCHES + SETTINGS, "2: the source; one of each batch to look whether it is cached"),
             ("tmpfile", FILES, "3: the destination, without a name yet"),
-            ("read", FILES, "4: the content; a short read is the end"),
+            ("read", FILES + BATCHES, "4: the content; a short read is the end. One byte to look whether it is cached"),
             ("write", FILES, "5: all of it"),
             ("utimes", FILES + ALL_DIRS, "6: its times; a directory's at the end"),
             ("link", FILES, "7: its name"),
@@ -142,9 +155,58 @@ fn first_copy_makes_seven_calls_per_small_file() {
     );
 }
 
+/// Has the kernel remove a file from its cache, if it is written.
+fn evict(file: &File) {
+    fadvise(file, 0, None, Advice::DontNeed).expect("the test's own file");
+}
+
+/// Returns whether a file system can say what is cached.
+fn knows_its_cache(base: &Path) -> bool {
+    let mut file = tempfile::tempfile_in(base).expect("the temporary directory can be written");
+    file.write_all(b"content").expect("the test's own file");
+    file.sync_all().expect("the test's own file");
+    evict(&file);
+    let mut byte = [0];
+    let look = preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT);
+    look == Err(Errno::AGAIN)
+}
+
+#[test]
+fn files_that_are_not_cached_are_read_ahead() {
+    let disk = std::env::temp_dir();
+    if !knows_its_cache(&disk) {
+        report_skip("cost::read_ahead", "the file system of the temporary directory does not say what is cached");
+        return;
+    }
+    let evict = |top: &Path| {
+        syncfs(File::open(top).expect("the test's own directory")).expect("the test's own directory");
+        // The kernel leaves pages that it uses at the moment.
+        for n in (0..FILES).cycle().take(3 * FILES as usize) {
+            let path = top.join(format!("src/d{}/f{n}", n % DIRS));
+            evict(&File::open(path).expect("the test's own file"));
+        }
+    };
+    let prepare = |top: &Path, dirs: u64| {
+        for n in 0..dirs {
+            std::fs::create_dir_all(top.join(format!("dst/d{n}"))).expect("the test's own directory");
+        }
+        write_script(&top.join("shell"), "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+        evict(top);
+    };
+    let program = format!("--rsync-path={}", oracle::under_test().display());
+    // By the appliers of a local run; in a session with content that was not requested, and with requested content.
+    for (dest, dirs, least) in [("dst", 0, FILES / 2), ("far:dst", 0, FILES / 2), ("far:dst", DIRS, 1)] {
+        let words = ["--rsh=./shell", &program, "-a", "src/", dest];
+        let Some(calls) = calls_in(&disk, "cost::read_ahead", &words, &[&|top| prepare(top, dirs)]) else { return };
+        let advised = calls.get("advise").copied().unwrap_or(0);
+        assert!((least..=FILES).contains(&advised), "{dest}, {dirs} directories: {calls:?}");
+    }
+}
+
 #[test]
 fn update_costs_calls_only_for_changed_files() {
     const CHANGED: u64 = FILES / DIRS;
+    const CHANGED_BATCHES: u64 = BATCHES / DIRS;
     let change = |top: &Path| {
         for entry in std::fs::read_dir(top.join("src/d0")).expect("scratch can be read") {
             std::fs::write(entry.expect("scratch can be read").path(), "longer than it was")
@@ -165,10 +227,14 @@ fn update_costs_calls_only_for_changed_files() {
         &calls,
         &[
             ("stat", 2 * (FILES + DIRS) + OPERANDS, "one stat per entry and side"),
-            ("open", CHANGED + SETTINGS, "the source"),
+            (
+                "open",
+                CHANGED + CHANGED_BATCHES + SETTINGS,
+                "the source; one of each batch to look whether it is cached",
+            ),
             ("create", CHANGED, "the temp file"),
             ("lock", CHANGED, "the lock that marks it as in use"),
-            ("read", CHANGED, "all of it"),
+            ("read", CHANGED + CHANGED_BATCHES, "all of it; one byte to look whether it is cached"),
             ("write", CHANGED, "all of it"),
             ("chmod", CHANGED, "the mode, after the owner"),
             ("utimes", CHANGED + 1, "its times, and the directory's"),

@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// The names of the calls, in the order of [`Call`].
-const NAMES: [&str; Call::XattrSet as usize + 1] = [
+const NAMES: [&str; Call::Advise as usize + 1] = [
     "open",
     "opendir",
     "create",
@@ -64,6 +64,7 @@ const NAMES: [&str; Call::XattrSet as usize + 1] = [
     "close",
     "xattr_get",
     "xattr_set",
+    "advise",
 ];
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 static ALL: AtomicU64 = AtomicU64::new(0);

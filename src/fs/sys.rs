@@ -71,6 +71,7 @@ pub enum Call {
     Close,
     XattrGet,
     XattrSet,
+    Advise,
 }
 
 /// Returns how often each call was made so far; empty in release builds.

@@ -31,8 +31,9 @@ use crate::session::compression_choice::is_left_out;
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, SourcePrefetch};
-use crate::walk::SourceDir;
+use crate::walk::cold_files::read_ahead;
 use crate::walk::run_context::Terms;
+use crate::walk::{ComparedSource, SourceDir};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
@@ -216,6 +217,7 @@ impl<'a> Sender<'a> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| kept.lock().get(&dir).cloned();
         let mut open: Option<(DirId, u16, SourceDir)> = None;
+        let mut read_ahead = 0_usize;
         loop {
             let Some((order, cost)) = self.inbox.next_order(at)? else { return Ok(()) };
             self.connection.consumed(Class::Wants, cost);
@@ -263,10 +265,25 @@ impl<'a> Sender<'a> {
                     let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
                     kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
                     let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+                    if read_ahead == 0 {
+                        read_ahead = self.read_ahead(self.inbox.next_files(at, file.dir), &kept, place);
+                    } else {
+                        read_ahead -= 1;
+                    }
                     self.send(file, lane, (place, name), entry.len_bytes, &basis)?;
                 }
             }
         }
+    }
+
+    /// Starts to read files that are requested next, if they are not cached. Returns their number.
+    fn read_ahead(&self, next: Vec<u32>, kept: &KeptDir, place: &SourceDir) -> usize {
+        let files = next.iter().filter_map(|&at| kept.list.entries.get(at as usize)).map(|entry| {
+            let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+            ComparedSource { entry, place: Some(place), name }
+        });
+        read_ahead(files, &self.terms.options.select);
+        next.len()
     }
 
     fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {

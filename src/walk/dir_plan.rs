@@ -14,8 +14,9 @@ use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
 use crate::walk::scanner::TaskId;
-use crate::walk::source_dir::SourceDir;
+use crate::walk::source_dir::{ComparedSource, SourceDir};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the destination has under the name of a directory.
@@ -221,6 +222,16 @@ impl DirPlan {
     /// Returns the directory that contains an entry of the source, if it is on this machine.
     pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
         self.listing.places.get(entry.origin as usize)?.as_ref()
+    }
+
+    /// Returns the files that are transferred by a range of steps.
+    pub fn transferred(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
+        let steps = self.steps[range].iter().filter(|step| matches!(step.decision.action, Action::Transfer(_)));
+        steps.map(|step| {
+            let entry = &self.listing.source.entries[step.source as usize];
+            let name = self.listing.renamed_from.as_deref().unwrap_or(self.listing.source.name(entry));
+            ComparedSource { entry, place: self.place_of(entry), name }
+        })
     }
 
     /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving

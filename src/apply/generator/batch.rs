@@ -10,6 +10,7 @@ use crate::plan::Action;
 use crate::proto::FileId;
 use crate::report::event::{Event, Problem};
 use crate::report::tally::Tally;
+use crate::walk::cold_files::read_ahead;
 use crate::walk::{DirPlan, Step};
 use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
@@ -132,6 +133,9 @@ impl Work {
     ) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
+                if context.wire.is_none() && !context.is_dry() {
+                    read_ahead(plan.transferred(range.clone()), &context.options.select);
+                }
                 for step in &plan.steps[range.clone()] {
                     go_on(context, out)?;
                     entry::perform(context, applier, &Job::new(plan, *step, spot), out);

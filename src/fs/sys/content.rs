@@ -4,9 +4,9 @@ use super::{Call, attempt, change, enter, fstat, granted, open_through, retry};
 use crate::flist::Kind;
 use crate::fs::sandbox::{self};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
-use std::io;
+use rustix::fs::{self, Advice, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSliceMut};
 
 /// Reads at the file's position; 0 means end of file.
 pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
@@ -22,6 +22,20 @@ pub fn pread(fd: BorrowedFd<'_>, into: &mut [u8], at: u64) -> io::Result<usize> 
         let len_bytes = granted(into.len());
         Ok(rustix::io::pread(fd, &mut into[..len_bytes], at)?)
     })
+}
+
+/// Returns whether the beginning of a file can be read without waiting for a disk. `true` if that is not known.
+pub fn is_cached(fd: BorrowedFd<'_>) -> bool {
+    let mut byte = [0];
+    let look = attempt(Call::Read, || {
+        Ok(rustix::io::preadv2(fd, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT)?)
+    });
+    !look.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Has the kernel read a file into its cache, without waiting for it.
+pub fn will_read(fd: BorrowedFd<'_>) -> io::Result<()> {
+    attempt(Call::Advise, || Ok(fs::fadvise(fd, 0, None, Advice::WillNeed)?))
 }
 
 /// Fills a buffer from an offset on.

@@ -5,6 +5,7 @@ use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{Basis, DestDirState, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::session::connection::{MessageHandler, unexpected, wait_for};
+use crate::walk::cold_files::COLD_FILES_MAX;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -83,6 +84,16 @@ impl SenderInbox {
             None if state.finished.is_some() => Some(None),
             found => found.map(Some),
         })
+    }
+
+    /// Returns which files of a directory are requested next on a lane, without others between them.
+    pub(super) fn next_files(&self, at: usize, dir: DirId) -> Vec<u32> {
+        let state = self.lock();
+        let files = state.orders[at].iter().map_while(|(order, _)| match order {
+            Order::Send(file, _) if file.dir == dir => Some(file.entry),
+            _ => None,
+        });
+        files.take(COLD_FILES_MAX).collect()
     }
 
     fn wait_on<T>(&self, changed: &Condvar, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {

@@ -13,7 +13,8 @@ use crate::report::Tally;
 use crate::report::event::Event;
 use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{Found, SourcePrefetch};
-use crate::walk::{ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
+use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
+use crate::walk::{ComparedSource, ListedDir, OPEN_PLACES_MAX, SourceDir, TaskId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -268,8 +269,18 @@ impl ListingSender<'_, '_, '_> {
         // What cannot be opened is reported for each of its files.
         let reopened = |place: SourceDir| if is_few { place.opened().unwrap_or(place) } else { place };
         let open: Vec<_> = open.into_iter().map(|place| place.map(reopened)).collect();
+        let mut ahead = 0;
         for (at, entry) in files.entries.iter().enumerate().filter(|(_, entry)| entry.kind() == Kind::File) {
             self.sender.go_on()?;
+            if at >= ahead {
+                let next = files.entries[at..].iter().take(COLD_FILES_MAX);
+                ahead = at + next.len();
+                let next = next.map(|entry| {
+                    let place = open.get(entry.origin as usize).and_then(Option::as_ref);
+                    ComparedSource { entry, place, name: files.name(entry) }
+                });
+                read_ahead(next, &self.sender.terms.options.select);
+            }
             let file = FileId { dir: id, entry: at as u32 };
             // The receiver waits for every file, also for those that cannot be read.
             let name = files.name(entry);
