@@ -52,6 +52,22 @@ synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
     }
 });
 
+synctest!(backup_with_the_name_of_a_new_link, |w: World| {
+    let reason = "rsync loses the new symlink or the backup, depending on what comes first";
+    w.not_pushed_to_stock(reason).not_served_pull(reason);
+    w.build("src", |t| drop(t.file("f", vec![b'x'; 3 << 20])));
+    w.source("f~->nowhere g=new h=new h~==g").dest("f=old@-9 h=old@-9").keep_dest().no_dry_run();
+    w.tree("alt", "f~->nowhere h~=new");
+    w.agree(&["-ab", "--inplace"]).exits(0);
+    w.restore_dest().agree(&["-abH", "--exclude=f~"]).exits(0);
+    for options in [&["-ab"][..], &["-ab", "--link-dest=../alt"]] {
+        w.restore_dest().alone(options).exits(0);
+        let kept = |name: &str| std::fs::read(w.tested().join("dst").join(name)).unwrap();
+        assert_eq!((&kept("f~~")[..], &kept("h~~")[..]), (&b"old"[..], &b"old"[..]), "{options:?}");
+        assert_eq!((&kept("h~")[..], kept("f").len()), (&b"new"[..], 3 << 20));
+    }
+});
+
 synctest!(backups_of_backups, |w: World| {
     w.source("a=3").dest("a=22 a~=1").no_dry_run();
     w.agree(&["-aib"]).exits(0);

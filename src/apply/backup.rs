@@ -136,7 +136,7 @@ pub fn has_original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> bo
     })
 }
 
-/// Returns whether a finished file may replace an entry. `replaces`: the listing had one of its name. Meanwhile, a new
+/// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new
 /// file may have got the name of another one's backup.
 pub fn may_replace(context: &Context<'_>, replaces: bool, path: &RelPath) -> bool {
     replaces || is_backup(context, path)

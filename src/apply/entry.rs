@@ -213,7 +213,7 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
-    if job.replaces()
+    if backup::may_replace(context, job.replaces(), &job.path)
         && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
     {
         out.events.push(Event::Problem(problem));
@@ -321,8 +321,11 @@ fn link(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, out: &
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
 fn back_up_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
     let action = plan::decide(job.source(), job.any_dest(), None, Subject::Included, context.policy).action;
-    let is_same = !job.replaces() || matches!(action, Action::Keep | Action::Adjust(_));
-    if is_same {
+    let is_kept = match job.replaces() {
+        true => matches!(action, Action::Keep | Action::Adjust(_)),
+        false => !backup::is_backup(context, &job.path),
+    };
+    if is_kept {
         return true;
     }
     let backed_up = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events);

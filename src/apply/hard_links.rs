@@ -241,7 +241,7 @@ impl Follower<'_> {
             }
         }
         job.spot.last.touch();
-        if job.replaces()
+        if backup::may_replace(context, job.replaces(), &job.path)
             && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
         {
             out.events.push(Event::Problem(problem));
