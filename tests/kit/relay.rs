@@ -124,6 +124,8 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.state.is_over.store(true, SeqCst);
+        // They may own the server, and a thread that ends later must not keep it running.
+        self.state.triggers.lock().expect("no panic").queue.clear();
         // Wakes the thread that accepts connections.
         let _ = TcpStream::connect((Ipv6Addr::LOCALHOST, self.port));
         for link in self.state.links.lock().expect("no panic").iter() {
