@@ -170,6 +170,8 @@ impl State {
     }
 
     fn fire(&self, trigger: Trigger) {
+        // Counted first: the client may end at once.
+        self.losses.fetch_add(1, SeqCst);
         let ended = match trigger.cut {
             Cut::End | Cut::Reset | Cut::AtClient => {
                 self.generation.fetch_add(1, SeqCst);
@@ -207,7 +209,6 @@ impl State {
         if trigger.cut == Cut::AtClient {
             self.links.lock().expect("no panic").extend(ended);
         }
-        self.losses.fetch_add(1, SeqCst);
         if let Some(server) = (trigger.then)() {
             *self.server.lock().expect("no panic") = server;
         }
