@@ -264,8 +264,10 @@ fn route_follows_a_change_during_the_run() {
     assert!(shown.contains("  host, by "), "{shown:?}");
     until(|| scene.status("bytes_in").parse::<usize>().expect("a number") >= BYTES / 8);
     scene.well("stop --now");
-    terminal.until("  host, by a remote shell: its server was stopped");
-    let (code, shown) = terminal.end(child);
+    let mut shown = terminal.until("  host, by a remote shell: its server was stopped");
+    let (code, rest) = terminal.end(child);
+    // On a busy machine, one read can return all.
+    shown.push_str(&rest);
     assert_eq!(code, Some(0), "{shown:?}");
     let last = remaining(&shown).pop().unwrap_or_default();
     assert!(
