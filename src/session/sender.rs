@@ -217,7 +217,7 @@ impl<'a> Sender<'a> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| kept.lock().get(&dir).cloned();
         let mut open: Option<(DirId, u16, SourceDir)> = None;
-        let mut read_ahead = 0_usize;
+        let mut files_ahead = 0_usize;
         loop {
             let Some((order, cost)) = self.inbox.next_order(at)? else { return Ok(()) };
             self.connection.consumed(Class::Wants, cost);
@@ -265,10 +265,10 @@ impl<'a> Sender<'a> {
                     let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
                     kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
                     let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
-                    if read_ahead == 0 {
-                        read_ahead = self.read_ahead(self.inbox.next_files(at, file.dir), &kept, place);
+                    if files_ahead == 0 {
+                        files_ahead = self.read_ahead(self.inbox.next_files(at, file.dir), &kept, entry.origin, place);
                     } else {
-                        read_ahead -= 1;
+                        files_ahead -= 1;
                     }
                     self.send(file, lane, (place, name), entry.len_bytes, &basis)?;
                 }
@@ -276,9 +276,11 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Starts to read files that are requested next, if they are not cached. Returns their number.
-    fn read_ahead(&self, next: Vec<u32>, kept: &KeptDir, place: &SourceDir) -> usize {
-        let files = next.iter().filter_map(|&at| kept.list.entries.get(at as usize)).map(|entry| {
+    /// Starts to read those files of one origin that are requested next, if they are not cached. Returns how many files
+    /// were considered.
+    fn read_ahead(&self, next: Vec<u32>, kept: &KeptDir, origin: u16, place: &SourceDir) -> usize {
+        let entries = next.iter().filter_map(|&at| kept.list.entries.get(at as usize));
+        let files = entries.filter(|entry| entry.origin == origin).map(|entry| {
             let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
             ComparedSource { entry, place: Some(place), name }
         });
