@@ -83,7 +83,7 @@ pub struct StockClient<'a> {
 }
 
 /// The terms that both ends agreed on, and the options adjusted to them.
-struct AgreedOptions<'a> {
+struct AgreedTerms<'a> {
     stock: StockTerms,
     options: &'a Options,
 }
@@ -114,7 +114,7 @@ impl StockClient<'_> {
             reporter.banner();
             self.begin_recording(&stock)?;
             let link = buffered(link, !server_sends);
-            let agreed = AgreedOptions { stock, options: &options };
+            let agreed = AgreedTerms { stock, options: &options };
             match early {
                 Some(Early::Source(looking)) => self.push(agreed, link, &traffic, Some(looking), reporter, tally),
                 None if !server_sends => self.push(agreed, link, &traffic, None, reporter, tally),
@@ -158,7 +158,7 @@ impl StockClient<'_> {
         let played = Mutex::new(Ok(()));
         let ended = std::thread::scope(|scope| {
             spawn(scope, "batch", || *played.lock() = player.play(far))?;
-            self.pull(AgreedOptions { stock, options: &options }, link, &traffic, reporter, tally)
+            self.pull(AgreedTerms { stock, options: &options }, link, &traffic, reporter, tally)
         });
         reporter.traffic(read_bytes.unsigned_abs(), written_bytes.unsigned_abs());
         // The receiver only knows that the player has ended.
@@ -171,13 +171,13 @@ impl StockClient<'_> {
 
     fn pull(
         &self,
-        agreed: AgreedOptions<'_>,
+        agreed: AgreedTerms<'_>,
         link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let AgreedOptions { stock, options } = agreed;
+        let AgreedTerms { stock, options } = agreed;
         let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
         let mut options = Options { dry_run: options.dry_run || is_left, ..options.clone() };
         if stock.protocol >= 30 {
@@ -253,14 +253,14 @@ impl StockClient<'_> {
 
     fn push(
         &self,
-        agreed: AgreedOptions<'_>,
+        agreed: AgreedTerms<'_>,
         mut link: Link,
         traffic: &Arc<[AtomicU64; 2]>,
         looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let AgreedOptions { stock, options } = agreed;
+        let AgreedTerms { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
         let (terms, wants) = (Terms { options, ..self.client.terms() }, reporter.wants());

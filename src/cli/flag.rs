@@ -179,7 +179,7 @@ impl Flag {
     }
 
     /// Makes it an option for reaching a peer. It has no effect on a local copy, and the peer does not need it.
-    pub const fn way(self) -> Flag {
+    pub const fn connection(self) -> Flag {
         self.local().support(Support::OverSsh)
     }
 

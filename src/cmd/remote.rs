@@ -292,7 +292,7 @@ impl RemoteCopy {
         prepared: &Prepared,
         early: Option<&Early<'_>>,
     ) -> Result<OpenSession, Refusal> {
-        self.near_of(env, prepared, paths).open(narrowed(link), first_words.map(|first_words| *first_words), early)
+        self.client_of(env, prepared, paths).open(narrowed(link), first_words.map(|first_words| *first_words), early)
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
@@ -404,7 +404,7 @@ impl RemoteCopy {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
             return FirstWords::greeting(&support, &self.options, self.key, early);
         };
-        Client { support, ..self.near_of(env, prepared, paths) }.first_words(early)
+        Client { support, ..self.client_of(env, prepared, paths) }.first_words(early)
     }
 
     /// Returns how a remote side that a remote shell starts learns its paths.
@@ -419,7 +419,7 @@ impl RemoteCopy {
     }
 
     /// Returns the client's end of the session before there is a reporter.
-    fn near_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
+    fn client_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);

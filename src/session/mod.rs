@@ -214,7 +214,7 @@ impl Client<'_> {
         };
         let checksums = SessionChecksums::native(ours.key);
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
-        let before = BeforeSession { checksums, peer_is_super, early, sent_roots, known };
+        let before = SessionStart { checksums, peer_is_super, early, sent_roots, known };
         let ended = self.run_role(session_io, before, reporter, tally);
         let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
         reporter.traffic(sent, received);
@@ -285,7 +285,7 @@ impl Client<'_> {
     fn run_role(
         &self,
         session_io: SessionIo<'_>,
-        before: BeforeSession<'_>,
+        before: SessionStart<'_>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -319,7 +319,7 @@ impl Client<'_> {
     fn receive(
         &self,
         session_io: SessionIo<'_>,
-        before: BeforeSession<'_>,
+        before: SessionStart<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -352,7 +352,7 @@ impl Client<'_> {
     fn send(
         &self,
         session_io: SessionIo<'_>,
-        before: BeforeSession<'_>,
+        before: SessionStart<'_>,
         reporter: &Mutex<&mut TextReporter>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -392,7 +392,7 @@ impl Client<'_> {
 }
 
 /// What a client has before the session.
-struct BeforeSession<'a> {
+struct SessionStart<'a> {
     checksums: SessionChecksums,
     /// The server may change owners.
     peer_is_super: bool,

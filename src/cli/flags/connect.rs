@@ -10,10 +10,10 @@ pub const FLAGS: &[Flag] = &[
     Flag::value("rsh", "COMMAND", "use COMMAND as the remote shell")
         .short('e')
         .effect(Effect::Text(|args| &mut args.rsh))
-        .way(),
+        .connection(),
     Flag::value("rsync-path", "PROGRAM", "the program to run on the remote machine")
         .effect(Effect::Text(|args| &mut args.connect.program))
-        .way(),
+        .connection(),
     Flag::value("remote-option", "OPT", "send OPT to the remote side only")
         .short('M')
         .effect(Effect::Argument(|args, given| {
@@ -30,47 +30,47 @@ pub const FLAGS: &[Flag] = &[
             |args| args.old_args = Some(args.old_args.unwrap_or(0).saturating_add(1)),
             |args| args.old_args = Some(0),
         ))
-        .way()
+        .connection()
         .man("An empty destination means the current directory."),
     Flag::switch("secluded-args", "send file names over the connection instead of the remote command line")
         .short('s')
         .aliases(&["protect-args"])
         .negations(&["no-secluded-args", "no-protect-args", "no-s"])
         .effect(Effect::Choice(|args| &mut args.secluded_args))
-        .way(),
+        .connection(),
     Flag::switch("trust-sender", "trust the file list of a remote sender")
         .effect(Effect::Switch(|args| &mut args.connect.trust_sender))
-        .way()
+        .connection()
         .man("Does not check that the sender sends only requested files. Paths that lead out of the destination are \
               rejected in any case."),
     Flag::value("address", "ADDRESS", "the local address to use for a daemon")
         .effect(Effect::Text(|args| &mut args.connect.address))
-        .way(),
+        .connection(),
     Flag::value("port", "PORT", "the port of a daemon")
         .effect(Effect::Number(|args| &mut args.port))
-        .way(),
+        .connection(),
     Flag::value("sockopts", "OPTIONS", "socket options for a daemon connection")
         .effect(Effect::Text(|args| &mut args.connect.daemon.sockopts))
-        .way(),
+        .connection(),
     Flag::value("password-file", "FILE", "read the daemon password from FILE (an error without a daemon)")
         .effect(Effect::Text(|args| &mut args.connect.daemon.password_file))
-        .way(),
+        .connection(),
     Flag::value("early-input", "FILE", "send FILE to the early exec program of a daemon")
         .effect(Effect::Text(|args| &mut args.connect.daemon.early_input))
-        .way(),
+        .connection(),
     Flag::switch("blocking-io", "use blocking I/O for the remote shell")
         .negations(&["no-blocking-io"])
-        .way()
+        .connection()
         .support(Support::NoEffect)
         .man("Blocking I/O is always used."),
     Flag::switch("ipv4", "prefer IPv4")
         .short('4')
         .effect(Effect::Set(|args| args.connect.family = Some(Family::Ipv4)))
-        .way(),
+        .connection(),
     Flag::switch("ipv6", "prefer IPv6")
         .short('6')
         .effect(Effect::Set(|args| args.connect.family = Some(Family::Ipv6)))
-        .way(),
+        .connection(),
     Flag::value("timeout", "SECONDS", "set the I/O timeout in SECONDS")
         .negations(&["no-timeout"])
         .effect(Effect::Number(|args| &mut args.timeout))
@@ -78,7 +78,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::value("contimeout", "SECONDS", "set the connection timeout of a server in SECONDS")
         .negations(&["no-contimeout"])
         .effect(Effect::Number(|args| &mut args.contimeout))
-        .way()
+        .connection()
         .support(Support::Yes),
     Flag::value("bwlimit", "RATE", "limit the bandwidth to RATE KiB per second")
         .negations(&["no-bwlimit"])
@@ -113,7 +113,7 @@ pub const FLAGS: &[Flag] = &[
         .man("The default is 1G; 0 means no limit. If a listing exceeds the limit, the run ends with exit 22."),
     Flag::value("protocol", "NUM", "use an older version of rsync's protocol")
         .effect(Effect::Number(|args| &mut args.protocol))
-        .way()
+        .connection()
         .man("31 and 32 have the same effect. With a version before 31, only rsync's protocol is used, over a remote shell or \
               with a daemon. A version before 27 is not supported."),
     Flag::switch("server", "run as the server of a client")
