@@ -254,7 +254,7 @@ impl Touch<'_, '_> {
             return true;
         }
         let compared = Compared::of(self.source.kind(), preserve);
-        // rsync does not know yet that the file it has created stands for a symlink, so --omit-link-times has no effect.
+        // rsync has created a regular file here, so it sets the time in spite of --omit-link-times.
         let is_faked = preserve.fake_super && preserve.times && self.source.kind() == Kind::Symlink;
         let mtime = (compared.mtime || is_faked).then_some(self.source.mtime);
         // rsync keeps access times in whole seconds.

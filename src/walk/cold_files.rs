@@ -12,10 +12,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 pub const COLD_FILES_MAX: usize = 64;
 /// Up to this length a file is small. The kernel itself reads longer ones ahead.
 const SMALL_MAX_BYTES: u64 = 128 << 10;
-/// From this many small files on, the look into the cache pays off.
+/// From this many small files on, checking the cache saves time.
 const FILES_MIN: usize = 8;
 
-/// Starts to read the small ones of these files, if the last of them is not in the cache. Errors are left to the real
+/// Starts to read the small files among these, if the last of them is not in the cache. Errors are left to the real
 /// reads.
 pub fn read_ahead<'a>(files: impl DoubleEndedIterator<Item = ComparedSource<'a>> + Clone, select: &Select) {
     let small =

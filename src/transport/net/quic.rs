@@ -117,10 +117,11 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
         .datagram_receive_buffer_size(None)
         .congestion_controller_factory(Arc::new(congestion_adapter::ByRate));
     let mut discovery = MtuDiscoveryConfig::default();
-    let Longest { bytes: longest, is_local } = longest_datagram(peer);
+    let DatagramLimit { bytes: longest, is_local } = longest_datagram(peer);
     discovery.upper_bound(longest);
     if is_local {
-        // Only the longest size is probed, which fits: quinn decodes each byte of a probe as a frame.
+        // Only the longest size is probed: quinn decodes each byte of a probe as a frame. If a port of this machine
+        // leads elsewhere and the probe is lost, datagrams stay short.
         discovery.minimum_change(longest.saturating_sub(limits::DATAGRAM_MIN_BYTES).max(1));
     }
     // The kernel rejects batches that are too long, and quinn would send them again the same way, forever.
@@ -133,15 +134,15 @@ pub fn transport(peer: SocketAddr, idle: Duration) -> TransportConfig {
 }
 
 /// The largest datagram size worth probing for a peer.
-struct Longest {
+struct DatagramLimit {
     bytes: u16,
-    /// Whether the peer is on this machine, so that the path carries this size.
+    /// The peer has an address of this machine, so its path should carry this size.
     is_local: bool,
 }
 
 /// Returns the largest datagram size worth probing for a peer. The real path MTU is found by probing, but the MTU of
 /// this machine's own interface is known beforehand.
-fn longest_datagram(peer: SocketAddr) -> Longest {
+fn longest_datagram(peer: SocketAddr) -> DatagramLimit {
     const UDP_HEAD_BYTES: u32 = 8;
     let ip_head_bytes = if peer.is_ipv4() { 20 } else { 40 };
     let known = client_socket(peer).and_then(|socket| {
@@ -150,13 +151,13 @@ fn longest_datagram(peer: SocketAddr) -> Longest {
         Ok((mtu_bytes, socket.local_addr()?.ip() == peer.ip()))
     });
     let Ok((mtu_bytes, is_local)) = known else {
-        return Longest { bytes: limits::DATAGRAM_USUAL_BYTES, is_local: false };
+        return DatagramLimit { bytes: limits::DATAGRAM_USUAL_BYTES, is_local: false };
     };
     let is_local = is_local || peer.ip().is_loopback();
     let fits = mtu_bytes.saturating_sub(ip_head_bytes + UDP_HEAD_BYTES);
     let fits = u16::try_from(fits).unwrap_or(u16::MAX).clamp(limits::DATAGRAM_MIN_BYTES, limits::DATAGRAM_MAX_BYTES);
     let fits = if is_local { fits.min(limits::DATAGRAM_LOCAL_BYTES) } else { fits };
-    Longest { bytes: sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most)), is_local }
+    DatagramLimit { bytes: sys::longest_datagram_bytes().map_or(fits, |most| fits.min(most)), is_local }
 }
 
 /// Connects to a server. Whether it accepts this client is not known yet.
