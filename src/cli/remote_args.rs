@@ -26,7 +26,8 @@ pub struct Far {
     pub server_sends: bool,
     /// The options that concern both sides, as arguments; see [`super::settle`].
     pub words: Vec<Vec<u8>>,
-    /// The arguments of `--remote-option`; see also [`inherited`].
+    /// The options for the remote side only: those of a local copy that both processes have ([`inherited`]), then the
+    /// arguments of `--remote-option`.
     pub remote_words: Vec<Vec<u8>>,
     /// The options on the server's command line, as rsync writes them; see [`super::server_args::words`].
     pub server_words: Vec<Vec<u8>>,
