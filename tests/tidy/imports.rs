@@ -107,7 +107,8 @@ fn read(file: &str, text: &str) -> (String, Module) {
         };
         let mut tree = tree.to_owned();
         while !tree.ends_with(';') {
-            tree.extend(lines.next().map(|(_, code)| code.trim().to_owned()));
+            let Some((_, code)) = lines.next() else { break };
+            tree.push_str(code.trim());
         }
         for (name, path) in names_of(tree.trim_end_matches(';')) {
             let path = absolute(own, &path);
