@@ -214,4 +214,7 @@ fn random_cases_lose_their_connections() {
     let ends = format!("random losses: {undisturbed} undisturbed, {repeated} repeated, {broken_off} broken off\n");
     let _ = std::io::stderr().write_all(ends.as_bytes());
     assert_eq!(failed, 0, "seeds that differ");
+    // About every third run is disturbed. A few seeds can be without any.
+    let disturbed = repeated + broken_off;
+    assert!(undisturbed + disturbed < 20 || disturbed * 10 >= undisturbed, "hardly a run was disturbed: {ends}");
 }
