@@ -5,7 +5,7 @@
 //! file. A plain test run takes a sample of the calls, `SPARSYNC_FAULTS=all` takes all.
 
 use std::io::Write as _;
-use std::net::Ipv6Addr;
+use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -316,7 +316,7 @@ fn fails_one_way(transport: &'static str, way: Direction, to_server: bool) {
     let server: u16 = copy.scene.status("port").parse().unwrap();
     let cut = if to_server { Cut::ToServer } else { Cut::ToClient };
     let trigger = Trigger { to_server: way == Direction::Push, after_bytes: 3_000_000, cut, then: Box::new(|| None) };
-    let relay = Relay::start((Ipv6Addr::LOCALHOST, server).into(), [trigger]);
+    let relay = Relay::start((Ipv4Addr::LOCALHOST, server).into(), [trigger]);
     copy.lead_to(relay.port);
     let (output, exit) = copy.run("-W --no-compress --timeout=2", &[]);
     let case = format!("{transport} {way:?}, to the server: {to_server}: {exit}: {output:?}");

@@ -552,8 +552,9 @@ fn ssh_in_place_of_a_limited_grant_is_reported() {
     scene.script("ssh", "#!/bin/sh\n# also without BatchMode\nexit 255\n");
     let output = scene.copy_or_ask("-a src/ host:TOP/in/");
     let printed = String::from_utf8_lossy(&output.stderr);
-    let words =
-        format!("sparsync: cannot reach host (::1 port {port}): connection refused\nrsync: connection unexpectedly");
+    let words = format!(
+        "sparsync: cannot reach host (127.0.0.1 port {port}): connection refused\nrsync: connection unexpectedly"
+    );
     assert!(output.status.code() == Some(255) && printed.starts_with(&words), "{output:?}");
 }
 

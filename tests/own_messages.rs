@@ -349,9 +349,9 @@ fn messages_of_unreachable_hosts() {
     book.scene.enroll("--root=TOP");
     book.scene.well("stop --now");
     // A port that is taken and answers nothing.
-    let silent = UdpSocket::bind("[::1]:0").unwrap();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let _tcp = TcpListener::bind(("::1", port));
+    let _tcp = TcpListener::bind(("127.0.0.1", port));
     let hosts = book.scene.path("client/hosts.toml");
     let text = std::fs::read_to_string(&hosts).unwrap();
     book.client("-a --transport=tls src/ host:in/");

@@ -8,7 +8,7 @@
 
 use crate::kit::{Cut, Lens, Relay, Trigger, oracle, snapshot, until};
 use crate::server::Scene;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -223,7 +223,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
 
     let (reached, fired) = sync_channel(0);
     let after_bytes = (carried_bytes(options) as f64 * share) as usize;
-    let server = |scene: &Scene| SocketAddr::from((Ipv6Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let server = |scene: &Scene| SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
     let cut = match loss {
         Loss::Connection => Cut::End,
         Loss::AtClient => Cut::AtClient,
@@ -238,7 +238,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
     let trigger = Trigger { to_server: direction == Direction::Push, after_bytes, cut, then };
     let relay = Relay::start(server(&scene), [trigger]);
     let hosts = format!(
-        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {}\npin = \"{}\"\n\
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
          met = \"2026-01-01T00:00:00Z\"\n",
         relay.port,
         scene.status("pin")

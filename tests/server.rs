@@ -173,7 +173,7 @@ impl Scene {
         self.serve(granted);
         let (port, pin) = (self.status("port"), self.status("pin"));
         let host = format!(
-            "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {port}\npin = \"{pin}\"\n\
+            "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {port}\npin = \"{pin}\"\n\
              met = \"2026-01-01T00:00:00Z\"\nprogram = \"{}\"\n",
             oracle::under_test().display()
         );
@@ -785,7 +785,7 @@ fn server_without_descriptors_waits_without_busy_loop() {
     for (nth, transport) in ["quic", "tls"].iter().enumerate() {
         let words = ["the server cannot start a session", "hint: run `sparsync server status host`"];
         assert_output(&copy(transport), 10, &words);
-        let lines = log().matches("cannot start a session for laptop from [::1]:").count();
+        let lines = log().matches("cannot start a session for laptop from 127.0.0.1:").count();
         assert_eq!(lines, nth + 1, "{}", log());
     }
     may_open("256");
@@ -998,10 +998,10 @@ fn granted_key_copies_in_both_directions() {
 
 /// Returns a port of this machine that ignores UDP and forwards TCP to another port.
 fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
-    use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
-    let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
-    let address = (Ipv6Addr::LOCALHOST, port.parse().unwrap());
+    let address = (Ipv4Addr::LOCALHOST, port.parse().unwrap());
     std::thread::spawn(move || {
         while let Ok((near, _)) = listener.accept() {
             let far = TcpStream::connect(address).unwrap();
@@ -1019,10 +1019,10 @@ fn without_udp(port: &str) -> (std::net::UdpSocket, String) {
 
 #[test]
 fn ssh_fallback_prompts_only_if_the_server_is_silent() {
-    use std::net::{Ipv6Addr, TcpListener, UdpSocket};
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    let tcp = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let _udp = UdpSocket::bind(tcp.local_addr().unwrap()).unwrap();
     let hosts = std::fs::read_to_string(scene.path("client/hosts.toml")).unwrap();
     let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
@@ -1056,11 +1056,11 @@ fn ssh_fallback_prompts_only_if_the_server_is_silent() {
 /// further delay.
 #[test]
 fn ssh_takes_over_if_the_server_falls_silent() {
-    use std::net::{Ipv6Addr, UdpSocket};
+    use std::net::{Ipv4Addr, UdpSocket};
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    let server = (Ipv6Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
-    let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap());
+    let server = (Ipv4Addr::LOCALHOST, scene.status("port").parse::<u16>().unwrap());
+    let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     far.connect(server).unwrap();
     let port = near.local_addr().unwrap().port();
     let (from_near, to_far) = (near.try_clone().unwrap(), far.try_clone().unwrap());

@@ -6,7 +6,7 @@
 
 use crate::server::Scene;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -120,7 +120,7 @@ struct Relay {
 
 impl Relay {
     fn to(kind: &str, server: SocketAddr) -> Relay {
-        let any = (Ipv6Addr::LOCALHOST, 0);
+        let any = (Ipv4Addr::LOCALHOST, 0);
         let (port, mut way): (u16, Box<dyn RelaySockets>) = match kind {
             "quic" => {
                 let (near, far) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
@@ -180,10 +180,10 @@ fn command(scene: &Scene, who: &str, line: &str) -> Command {
 
 /// Returns the number of round trips that a run takes until the client exits.
 fn turns(scene: &Scene, kind: &str, line: &str) -> usize {
-    let server = SocketAddr::from((Ipv6Addr::LOCALHOST, scene.status("port").parse().unwrap()));
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, scene.status("port").parse().unwrap()));
     let relay = Relay::to(kind, server);
     let hosts = format!(
-        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"::1\"]\nport = {}\npin = \"{}\"\n\
+        "[[host]]\nname = \"host\"\nssh = \"host\"\naddresses = [\"127.0.0.1\"]\nport = {}\npin = \"{}\"\n\
          met = \"2026-01-01T00:00:00Z\"\n",
         relay.port,
         scene.status("pin")

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,9 +81,9 @@ impl Relay {
     pub fn start(server: SocketAddr, triggers: impl IntoIterator<Item = Trigger>) -> Relay {
         // The client uses one port number for both.
         let (tcp, udp) = loop {
-            let tcp = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).expect("a port is free");
+            let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
             let port = tcp.local_addr().expect("it is bound").port();
-            if let Ok(udp) = UdpSocket::bind((Ipv6Addr::LOCALHOST, port)) {
+            if let Ok(udp) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
                 break (tcp, Arc::new(udp));
             }
         };
@@ -127,7 +127,7 @@ impl Drop for Relay {
         // They may own the server, and a thread that ends later must not keep it running.
         self.state.triggers.lock().expect("no panic").queue.clear();
         // Wakes the thread that accepts connections.
-        let _ = TcpStream::connect((Ipv6Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         for link in self.state.links.lock().expect("no panic").iter() {
             link.shut(&link.client);
             link.shut(&link.server);
@@ -268,7 +268,7 @@ impl State {
             let known = flows.iter().find(|(address, ..)| *address == client);
             let known = known.map(|(_, generation, upstream)| (*generation, upstream.clone()));
             let (generation, upstream) = known.unwrap_or_else(|| {
-                let upstream = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).expect("a port is free");
+                let upstream = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
                 upstream.set_read_timeout(Some(LOOK)).expect("a valid time");
                 let (generation, upstream) = (self.generation.load(SeqCst), Arc::new(upstream));
                 flows.push((client, generation, upstream.clone()));

@@ -3,7 +3,7 @@
 use super::run::{Surroundings, USER, run};
 use super::{Who, oracle, skip, until};
 use rustix::process::{Pid, Signal};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl Server {
 
     /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
-        (Ipv6Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
     /// Leads clients to this port of localhost.
@@ -97,7 +97,7 @@ impl Server {
         write(
             "hosts.toml",
             format!(
-                "[[host]]\nname = \"far\"\nssh = \"far\"\naddresses = [\"::1\"]\nport = {port}\npin = \"{pin}\"\n\
+                "[[host]]\nname = \"far\"\nssh = \"far\"\naddresses = [\"127.0.0.1\"]\nport = {port}\npin = \"{pin}\"\n\
                  met = \"2026-01-01T00:00:00Z\"\n"
             ),
         );
