@@ -54,7 +54,17 @@ synctest!(an_empty_directory_without_recursion, |w: World| {
 
 synctest!(an_empty_directory_replaces_a_symlink_that_leads_nowhere, |w: World| {
     w.source("empty/ full/x a").dest("old a->nowhere b->b file->old").keep_dest().no_dry_run();
-    for options in [&["-ri"][..], &["-di", "--existing"], &["-rni"]] {
+    const EXISTING: &str = "--existing";
+    const IGNORE: &str = "--ignore-existing";
+    for options in [
+        &["-ri"][..],
+        &["-di", EXISTING],
+        &["-rni"],
+        &["-rni", EXISTING],
+        &["-ri", IGNORE],
+        &["-rni", IGNORE],
+        &["-ri", IGNORE, EXISTING],
+    ] {
         for source in ["src/empty/", "src/full/"] {
             for dest in ["dst/a", "dst/b"] {
                 w.restore_dest().agree_paths(options, &[source, dest]);

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::flist::Kind;
+use crate::flist::{Entry, Kind};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
@@ -43,6 +43,8 @@ pub struct Destination {
     pub mode_before: Option<u32>,
     /// It did not exist before.
     pub is_new: bool,
+    /// A symlink at `path` that leads nowhere: the run keeps it, or a dry run would replace it.
+    pub link: Option<Entry>,
     /// Lines about the directories that were created for it.
     pub made: Vec<Vec<u8>>,
 }
@@ -76,7 +78,16 @@ impl Destination {
     /// Returns an existing destination that needs no change and no new name.
     fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
         let work_dir = path.clone();
-        Destination { root, path, work_dir, renamed: None, mode_before: None, is_new: false, made: Vec::new() }
+        Destination {
+            root,
+            path,
+            work_dir,
+            renamed: None,
+            mode_before: None,
+            is_new: false,
+            link: None,
+            made: Vec::new(),
+        }
     }
 }
 
@@ -133,7 +144,7 @@ impl Search<'_> {
         let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
         let arg = without_slashes(self.arg);
         let parent = parent_of(arg);
-        let (mut made, mut work_dir) = (Vec::new(), self.full.clone());
+        let (mut made, mut work_dir, mut link) = (Vec::new(), self.full.clone(), None);
         if mkpath {
             let wanted = if is_one { parent } else { arg };
             let count = make_path(terms, wanted).map_err(|error| cannot_make(&self.full, &error))?;
@@ -155,16 +166,20 @@ impl Search<'_> {
             }
             // As in rsync, an empty directory is a single entry, also if only its content is named.
             work_dir = parent_full;
-            let leads_nowhere =
-                sys::stat_path(arg, false).is_ok_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Symlink));
+            let existing = sys::stat_path(arg, false).ok().map(|stat| Entry::of(&stat));
+            link = existing.filter(|entry| entry.kind() == Kind::Symlink);
             let Check { existing_only, ignore_existing, .. } = terms.options.check;
-            if existing_only && !leads_nowhere {
-                return Ok(Destination { made, work_dir, ..Destination::at(None, self.full.clone()) });
+            let is_left_alone = if link.is_some() { ignore_existing } else { existing_only };
+            if is_left_alone {
+                return Ok(Destination { made, work_dir, link, ..Destination::at(None, self.full.clone()) });
             }
-            let may_replace = !ignore_existing && terms.options.place.backup.is_none();
-            if leads_nowhere && may_replace && !dry_run {
-                root.map_or(Ok(()), |parent| sys::unlink(parent.dir().fd(), path::file_name(arg)))
+            if link.is_some() && terms.options.place.backup.is_some() {
+                return Err(cannot_make(&self.full, &errno::exists()));
+            }
+            if let Some(parent) = root.filter(|_| link.is_some() && !dry_run) {
+                sys::unlink(parent.dir().fd(), path::file_name(arg))
                     .map_err(|error| cannot_make(&self.full, &error))?;
+                link = None;
             }
         }
         let exists = mkpath && !is_one && !dry_run;
@@ -175,7 +190,7 @@ impl Search<'_> {
             made.push([b"created directory ", arg].concat());
         }
         let root = if dry_run { None } else { Some(self.open(arg, self.full.clone(), "change_dir#2")?) };
-        Ok(Destination { is_new: !exists, made, work_dir, ..Destination::at(root, self.full.clone()) })
+        Ok(Destination { is_new: !exists, made, work_dir, link, ..Destination::at(root, self.full.clone()) })
     }
 
     /// Returns the error that rsync reports if the destination cannot be created below a non-directory. Which errno it is

@@ -267,7 +267,7 @@ impl Receiving<'_> {
         if let Some(error) = fatal {
             return Err(error);
         }
-        Ok(Top { source, existing, shown })
+        Ok(Top { source, existing: existing.or_else(|| self.to.link.clone()), shown })
     }
 
     /// Returns the lines about the destination if it was created.
