@@ -41,7 +41,6 @@ synctest!(backup_with_the_name_of_a_new_file, |w: World| {
     }
 });
 
-// Another thread must not finish the small file while the large one is written.
 synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
     for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
         w.build("src", |t| {
@@ -49,6 +48,22 @@ synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
             t.file("f~", "new");
         });
         w.dest(old).no_dry_run().agree(&["-ab"]).exits(0);
+    }
+});
+
+// The rate limit delays the large file. Meanwhile, another thread must not make the symlink, which needs no content.
+synctest!(backup_of_a_slow_file_with_the_name_of_a_new_link, |w: World| {
+    let reason = "rsync replaces the new symlink by the backup";
+    w.not_pushed_to_stock(reason).not_served_pull(reason);
+    w.build("src", |t| drop(t.file("f", vec![b'x'; 2 << 20])));
+    w.source("f~->nowhere").dest("f=old@-9").keep_dest().no_dry_run();
+    for name_count in [0, 1, 63, 100] {
+        // They have their places in the list between the two.
+        w.build("src", |t| (0..name_count).for_each(|n| drop(t.file(format!("f-{n}"), ""))));
+        w.restore_dest().alone(&["-ab", "--bwlimit=4m"]).exits(0);
+        let dst = w.tested().join("dst");
+        assert_eq!(std::fs::read_link(dst.join("f~")).unwrap(), std::path::Path::new("nowhere"), "{name_count}");
+        assert_eq!(std::fs::read(dst.join("f~~")).unwrap(), b"old", "{name_count}");
     }
 });
 

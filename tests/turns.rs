@@ -254,6 +254,33 @@ fn an_idle_pull_takes_two_round_trips() {
 }
 
 #[test]
+fn names_of_backups_take_no_round_trips() {
+    let scene = idle();
+    let write = |dir: &str, suffixes: &[&str], text: &str| {
+        for suffix in suffixes {
+            for n in 0..24 {
+                std::fs::write(scene.path(&format!("{dir}/d0/b{n:02}{suffix}")), format!("{text} {n}")).unwrap();
+            }
+        }
+    };
+    // Most backups have the name of a file in the same batch. The first file moves the end of a batch of 64 between two.
+    for dir in ["src", "in"] {
+        std::fs::write(scene.path(&format!("{dir}/d0/a")), "new").unwrap();
+        write(dir, &["", ".c", ".c~", "~"], "new");
+    }
+    for (line, dest, expected) in [(PUSH, "pushed", 4), (PULL, "pulled", 3)] {
+        let before = || {
+            std::fs::remove_dir_all(scene.path(&format!("{dest}/d0"))).unwrap();
+            std::fs::create_dir(scene.path(&format!("{dest}/d0"))).unwrap();
+            write(dest, &["", ".c"], "older");
+        };
+        takes_after(&scene, &before, "quic", &format!("-b {line}"), expected);
+        let backed_up = |name: &str| std::fs::read_to_string(scene.path(&format!("{dest}/d0/{name}"))).unwrap();
+        assert_eq!((&backed_up("b07~")[..], &backed_up("b07~~")[..]), ("new 7", "older 7"));
+    }
+}
+
+#[test]
 fn first_pull_takes_no_more_round_trips_than_an_idle_one() {
     let scene = idle();
     let dest = scene.path("pulled");

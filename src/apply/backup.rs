@@ -12,7 +12,7 @@ use crate::fs::{errno, trusted_path};
 use crate::fs::{read, read::Incomplete, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
-use crate::plan::safelink;
+use crate::plan::{Action, safelink};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::{DirPlan, NONE, Step, unreadable_attribute};
 use parking_lot::Mutex;
@@ -125,15 +125,15 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
     })
 }
 
-/// Returns whether a step is about the name of the backup that an earlier step of its directory makes.
-pub fn has_original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> bool {
-    let backup = context.options.place.backup.as_ref().filter(|backup| backup.dir.is_none());
-    let Some(backup) = backup.filter(|backup| !backup.suffix.is_empty()) else { return false };
-    let original = plan.name_of(step).strip_suffix(&backup.suffix[..]);
-    original.and_then(|name| plan.listing.source.find(name)).is_some_and(|original| {
-        let earlier = plan.steps.binary_search_by_key(&original, |step| step.source as usize);
-        earlier.is_ok_and(|at| plan.steps[at].dest != NONE)
-    })
+/// Returns the earlier step of a directory that makes a backup with the name that a step is about.
+pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
+    let backup = context.options.place.backup.as_ref().filter(|backup| backup.dir.is_none())?;
+    let name = plan.name_of(step).strip_suffix(&backup.suffix[..]).filter(|_| !backup.suffix.is_empty())?;
+    let original = plan.listing.source.find(name)?;
+    let at = plan.steps.binary_search_by_key(&original, |step| step.source as usize).ok()?;
+    let (dest, action) = (plan.steps[at].dest, plan.steps[at].decision.action);
+    let replaces = matches!(action, Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link);
+    (replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()).then_some(at)
 }
 
 /// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new

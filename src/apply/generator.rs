@@ -41,7 +41,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of file data after which a batch is handed over. A large file ends its batch.
+/// Bytes of file data after which a batch is handed over. A large file ends its batch, unless a file with the name of
+/// its backup follows.
 const BATCH_BYTES: u64 = 1 << 20;
 /// The maximum number of steps in a batch.
 const BATCH_STEPS: usize = 64;
@@ -430,20 +431,25 @@ impl<'a> Generator<'a> {
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
             let is_changed_before = self.shared.is_changed_before(self.context, plan, step);
-            let is_backed_up_to = backup::has_original_in(self.context, plan, step);
-            if (lists_before || group.is_some() || is_changed_before || is_backed_up_to) && start < at {
+            // A backup with this name must be made first. A batch is done in order.
+            let original = backup::original_in(self.context, plan, step);
+            let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
+            let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
+            let is_late =
+                original.is_some_and(|original| is_cut || original < start || self.context.is_reported_by_peer());
+            if (is_cut || is_late) && start < at {
                 self.out.queue_work(steps(start..at))?;
                 (start, bytes) = (at, 0);
-            }
-            if is_backed_up_to {
-                // The backup would replace the new file.
-                self.out.wait();
             }
             if lists_before {
                 self.deletions.missing_before(spot, name, &mut self.out.head);
             }
             if let Some(inode) = group {
                 start = at + 1;
+                if is_late {
+                    // The group may place it later.
+                    self.out.wait();
+                }
                 let work = self.links.add(inode, Member::new(plan, at, spot));
                 if !work.is_empty() {
                     self.out.queue_work(work)?;
@@ -460,12 +466,13 @@ impl<'a> Generator<'a> {
                 }
                 continue;
             }
+            if is_late {
+                start = at + 1;
+                self.out.queue_late(Member::new(plan, at, spot))?;
+                continue;
+            }
             let entry = &plan.listing.source.entries[step.source as usize];
             bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
-            if bytes >= BATCH_BYTES || at + 1 - start >= BATCH_STEPS {
-                self.out.queue_work(steps(start..at + 1))?;
-                (start, bytes) = (at + 1, 0);
-            }
         }
         let rest = start..plan.steps.len();
         if rest.is_empty() { self.out.send_events() } else { self.out.queue_work(steps(rest)) }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A piece of work for an applier, with its position in the order of events.
+#[derive(Default)]
 pub struct WorkBatch {
     /// Its position.
     pub number: u64,
@@ -29,6 +30,8 @@ pub struct WorkBatch {
     pub(super) work: Vec<Work>,
     /// The work is done a second time, because the content of the first one was wrong.
     pub(super) is_repeated: bool,
+    /// The work begins once all earlier batches are done.
+    pub is_late: bool,
 }
 
 /// Work that is repeated after all first requests.

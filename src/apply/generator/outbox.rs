@@ -1,7 +1,7 @@
 //! Collects and numbers the generator's events and work, and requests contents if a peer has the source.
 
 use crate::apply::fuzzy_basis::FuzzySearch;
-use crate::apply::generator::batch::{Retries, Work, WorkBatch};
+use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, content, file};
 use crate::error::Error;
@@ -73,18 +73,33 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues work together with all pending events.
-    pub(super) fn queue_work(&mut self, mut work: Vec<Work>) -> Result<(), Error> {
-        if self.context.is_reported_by_peer() {
-            work = self.work_in_order(work)?;
-        } else {
-            self.request_content(&work)?;
-        }
-        self.queue(work, false)
+    pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<(), Error> {
+        let work = self.prepare(work)?;
+        self.queue(WorkBatch { work, ..WorkBatch::default() })
     }
 
-    fn queue(&mut self, work: Vec<Work>, is_repeated: bool) -> Result<(), Error> {
+    /// Queues a step that begins once all earlier work is done. Requests its content now.
+    pub(super) fn queue_late(&mut self, member: Member) -> Result<(), Error> {
+        if self.context.is_reported_by_peer() && !self.is_requested(&member.job()) {
+            // It is done now.
+            self.wait();
+        }
+        let work = self.prepare(vec![Work::Step(member)])?;
+        self.queue(WorkBatch { work, is_late: true, ..WorkBatch::default() })
+    }
+
+    /// Requests what work needs. Returns what is left of it for the appliers.
+    fn prepare(&mut self, work: Vec<Work>) -> Result<Vec<Work>, Error> {
+        if self.context.is_reported_by_peer() {
+            return self.work_in_order(work);
+        }
+        self.request_content(&work)?;
+        Ok(work)
+    }
+
+    fn queue(&mut self, batch: WorkBatch) -> Result<(), Error> {
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
-        let batch = WorkBatch { number: self.number, head, tally, work, is_repeated };
+        let batch = WorkBatch { number: self.number, head, tally, ..batch };
         self.number += 1;
         (self.appliers.pace)(self.number);
         self.appliers.queue.push(batch).map_err(|_| Error::new(Exit::Crashed, "a worker stopped"))
@@ -117,7 +132,7 @@ impl<'a> Outbox<'a> {
                             rest.push(step);
                         } else {
                             if self.lines_wait() && !rest.is_empty() {
-                                self.queue(std::mem::take(&mut rest), false)?;
+                                self.queue_rest(&mut rest)?;
                             }
                             self.request_xattrs_of(&job, &mut rest)?;
                             self.do_now(step)?;
@@ -149,7 +164,11 @@ impl<'a> Outbox<'a> {
             Action::Keep | Action::AskDigest | Action::Refuse(_) | Action::Link | Action::Elsewhere => false,
         };
         let waits = is_reported && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-        if waits && !rest.is_empty() { self.queue(std::mem::take(rest), false) } else { Ok(()) }
+        if waits && !rest.is_empty() { self.queue_rest(rest) } else { Ok(()) }
+    }
+
+    fn queue_rest(&mut self, rest: &mut Vec<Work>) -> Result<(), Error> {
+        self.queue(WorkBatch { work: std::mem::take(rest), ..WorkBatch::default() })
     }
 
     fn is_requested(&self, job: &Job<'_>) -> bool {
@@ -227,7 +246,7 @@ impl<'a> Outbox<'a> {
         let files: Vec<_> = retries.iter().filter_map(Work::file_id).collect();
         if !files.is_empty() {
             wire.end_requests(&files)?;
-            self.queue(retries, true)?;
+            self.queue(WorkBatch { work: retries, is_repeated: true, ..WorkBatch::default() })?;
         }
         Ok(())
     }

@@ -59,6 +59,10 @@ pub(super) fn run(
                     false
                 }
             };
+            if batch.is_late {
+                // The queue is first in, first out, so all earlier batches are done or in progress.
+                order.wait_for(number, 0);
+            }
             let mut out = Outcome { live: Some(&live), ..Outcome::default() };
             batch.carry_out(context, &mut applier, &retries, &mut out);
             let Outcome { events, tally, fatal, .. } = out;
