@@ -191,6 +191,31 @@ synctest!(two_files_make_the_destination_a_directory, |w: World| {
     w.agree_paths(&["-ai"], &["src/a", "src/b", "new"]).prints("created directory new");
 });
 
+synctest!(two_empty_directories_of_one_name_make_the_destination_a_directory, |w: World| {
+    w.source("d/ e").tree("t", "d/").once();
+    for options in [&["-ri"][..], &["-ai", "--delete"], &["-ri", "--no-i-r"], &["-aim"], &["-di"]] {
+        let new = format!("new{}", options.concat());
+        w.agree_paths(options, &["src/d", "t/d", &new]);
+        w.agree_paths(options, &["src/d", "src/d", &new]);
+    }
+    if !w.route().is_by_server() {
+        w.agree_paths(&["-ai", "--protocol=29"], &["src/d", "t/d", "new29"]);
+    }
+    w.agree_paths(&["-ri"], &["src/d", "src/d", "src/e", "new"]).prints("d/");
+});
+
+synctest!(two_directories_of_one_name_are_merged, |w: World| {
+    w.source("d/a/b/c d/x d/empty/ d/z/y").tree("t", "d/a/b/k d/a/l d/q/m d/x=other").dest("d/a/old").once();
+    for options in [&["-ri"][..], &["-aiH", "--delete"], &["-ri", "--no-i-r"], &["-aim"], &["-di"]] {
+        let new = format!("new{}", options.concat());
+        for sources in [["src/d", "t/d"], ["src/d", "src/d"]] {
+            for dest in [&new, "dst", "dst/"] {
+                w.agree_paths(options, &[sources[0], sources[1], dest]);
+            }
+        }
+    }
+});
+
 synctest!(two_files_of_one_name_make_the_destination_a_directory, |w: World| {
     w.source("a c empty/").tree("t", "a=other empty/").once();
     w.agree_paths(&["-ai"], &["src/a", "t/a", "new"]).prints("created directory new");

@@ -273,7 +273,7 @@ impl PushEncoder {
                 self.all.push((b".".to_vec(), true, FileId { dir: NO_LISTING, entry: 0 }));
             }
         }
-        // If several arguments name one file, the destination is a directory for the receiver, too.
+        // If several arguments name one entry, the destination is a directory for the receiver, too.
         let is_twice = self.has_several
             && self.missing.is_empty()
             && listing.path.is_root()
@@ -303,9 +303,12 @@ impl PushEncoder {
                 self.next_dir += 1;
                 // Under `-m`, the receiver keeps an empty directory that is in a whole list twice.
                 times += usize::from(sub.is_repeated && !self.is_incremental());
-            } else if is_twice {
+            }
+            if is_twice && times == 1 {
                 times += 1;
                 gaps.push(1);
+                // The receiver keeps the first one, but also numbers the other one.
+                self.next_dir += i32::from(entry.is_dir());
             }
             (0..times).for_each(|_| self.lists.entry(&converted, out));
             if !self.is_incremental() {
