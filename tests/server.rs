@@ -131,7 +131,7 @@ impl Scene {
         let client = client.display();
         self.script(
             "shell",
-            &format!("#!/bin/sh\nSPARSYNC_CONFIG_DIR={client} exec {program} server pipe [::1]:{port} {pin}\n"),
+            &format!("#!/bin/sh\nSPARSYNC_CONFIG_DIR={client} exec {program} server pipe 127.0.0.1:{port} {pin}\n"),
         );
     }
 
@@ -579,7 +579,7 @@ fn start_waits_for_a_draining_server() {
         let mut printed = [0; 128];
         let count = waits.read(&mut printed).unwrap();
         let printed = String::from_utf8_lossy(&printed[..count]).into_owned();
-        assert!(printed.contains("waiting for 1 session: laptop from ["), "{printed}");
+        assert!(printed.contains("waiting for 1 session: laptop from 127.0.0.1:"), "{printed}");
     }
     client.stdin.as_mut().unwrap().write_all(&[0; 64]).unwrap();
     ends_within(client, Duration::from_secs(10));
