@@ -44,7 +44,7 @@ pub struct Trigger {
 
 /// A relay. It ends when it is dropped.
 pub struct Relay {
-    /// The port of localhost (IPv6) to which the client connects.
+    /// The port of 127.0.0.1 to which the client connects.
     pub port: u16,
     state: Arc<State>,
 }
