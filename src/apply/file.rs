@@ -144,7 +144,7 @@ fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>,
     }
     let Some(place) = job.place() else { return Err(Failure::Stopped) };
     let noatime = context.options.select.open_noatime;
-    let follow = context.options.select.copy_links || context.options.select.copy_unsafe_links;
+    let follow = context.options.select.opens_link_targets();
     let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), job.source_name(), follow, noatime));
     opened.map(Content::File).map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }

@@ -171,7 +171,7 @@ impl<'a> Job<'a> {
             return self.source().extra.as_ref()?.digest.map(|digest| digest::shown_of(*sum, &digest));
         }
         let select = &context.options.select;
-        let follow = select.copy_links || select.copy_unsafe_links;
+        let follow = select.opens_link_targets();
         let opened = match self.place() {
             Some(place) => sys::open_read(place.dir().ok()?.fd(), self.source_name(), follow, select.open_noatime),
             None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {

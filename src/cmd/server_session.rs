@@ -378,7 +378,7 @@ fn within(setup: &Setup, options: &Options, granted: &Session) -> Result<(), Err
 /// Paths that are only reached through symlinks do not count as named.
 fn beyond(setup: &Setup, options: &Options, operands: &[Vec<u8>]) -> Option<Error> {
     let select = &options.select;
-    let follow = !setup.server_sends || select.copy_links || select.copy_dirlinks || select.copy_unsafe_links;
+    let follow = !setup.server_sends || select.opens_link_targets() || select.copy_dirlinks;
     let list = match &select.files_from {
         Some(FilesFrom::File(list)) if setup.listed.is_none() => Some(list),
         _ => None,

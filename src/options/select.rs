@@ -114,3 +114,10 @@ pub struct Select {
     /// done") and counts, and a read error stops all deletions, not only later ones.
     pub no_inc_recursive: bool,
 }
+
+impl Select {
+    /// Returns whether source files are opened through symlinks, because their targets may take part.
+    pub fn opens_link_targets(&self) -> bool {
+        self.copy_links || self.copy_unsafe_links
+    }
+}

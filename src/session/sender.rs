@@ -380,7 +380,7 @@ impl<'a> Sender<'a> {
     /// no end.
     fn open(&self, place: &SourceDir, name: &[u8], listed_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
-        let follow = select.copy_links || select.copy_unsafe_links;
+        let follow = select.opens_link_targets();
         let from = place
             .dir()
             .and_then(|dir| sys::open_read(dir.fd(), name, follow, select.open_noatime))

@@ -23,9 +23,8 @@ pub fn read_ahead<'a>(files: impl DoubleEndedIterator<Item = ComparedSource<'a>>
     if small.clone().nth(FILES_MIN - 1).is_none() {
         return;
     }
-    let follow = select.copy_links || select.copy_unsafe_links;
     let open = |file: ComparedSource<'_>| -> Option<OwnedFd> {
-        sys::open_read(file.place?.dir().ok()?.fd(), file.name, follow, select.open_noatime).ok()
+        sys::open_read(file.place?.dir().ok()?.fd(), file.name, select.opens_link_targets(), select.open_noatime).ok()
     };
     if small.clone().next_back().and_then(open).is_some_and(|file| !sys::is_cached(file.as_fd())) {
         for file in small.filter_map(open) {

@@ -265,7 +265,7 @@ impl SourceWalk<'_> {
         }
         let prefix = full.len();
         // A symlink may stand for a directory, so its own type is not conclusive.
-        let follows = self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links;
+        let follows = self.select.opens_link_targets() || self.select.copy_dirlinks;
         let sure = |listed: ListedName| listed.is_dir.filter(|is_dir| *is_dir || !follows);
         let mut takes_part = |name: &[u8], is_dir: bool, notes: &mut Vec<Vec<u8>>| {
             full.truncate(prefix);
@@ -417,7 +417,7 @@ impl SourceWalk<'_> {
         len_bytes: u64,
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
-        let follow = self.select.copy_links || self.select.copy_unsafe_links;
+        let follow = self.select.opens_link_targets();
         let file = sys::open_read(place.dir()?.fd(), name, follow, self.select.open_noatime)?;
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
     }
@@ -438,7 +438,7 @@ impl SourceWalk<'_> {
     /// Returns the attributes of the file that represents a device. When its content changed is unknown, so it is new
     /// each time.
     fn content_of_device(&self, place: &SourceDir, name: &[u8], followed: bool, stat: Stat) -> Stat {
-        let follow = followed || self.select.copy_links || self.select.copy_unsafe_links;
+        let follow = followed || self.select.opens_link_targets();
         let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), name, follow, self.select.open_noatime));
         // If opening fails, the error is reported when the content is requested.
         let len_bytes = opened.and_then(|device| sys::content_len(device.as_fd())).unwrap_or(0);

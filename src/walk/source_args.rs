@@ -134,7 +134,7 @@ impl<'a> Gatherer<'a> {
 
     /// Returns whether symlinks of the source are followed, if only some.
     fn follows_links(&self) -> bool {
-        self.select.copy_links || self.select.copy_dirlinks || self.select.copy_unsafe_links
+        self.select.opens_link_targets() || self.select.copy_dirlinks
     }
 
     /// Returns the open directory of a path. Each is opened only once.
