@@ -1028,10 +1028,13 @@ fn ssh_fallback_prompts_only_if_the_server_is_silent() {
     let (real, mute) = (scene.status("port"), tcp.local_addr().unwrap().port());
     std::fs::write(scene.path("client/hosts.toml"), hosts.replace(&real, &mute.to_string())).unwrap();
     let program = oracle::under_test().display().to_string();
-    // `sparsync://` has no fallback; --contimeout limits the wait.
-    let output = scene.command("client", "-a --contimeout=1 sparsync://hostTOP/in/f got").output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(35) && printed.contains("no answer within 1 s"), "{output:?}");
+    // `sparsync://` has no fallback; both timeouts limit the wait.
+    for (limit, code) in [("--contimeout=1", 35), ("--timeout=1", 30), ("--timeout=9 --contimeout=1", 35)] {
+        let line = format!("-a {limit} sparsync://hostTOP/in/f got");
+        let output = scene.command("client", &line).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains("no answer within 1 s"), "{output:?}");
+    }
     for (to, words) in [
         ("got", "shell: ssh answered before the server\nhint"),
         ("got2", "ten minutes: ssh answered before the server\nhint"),

@@ -169,13 +169,18 @@ pub fn reach(
     }
 }
 
-/// Returns how long a server is tried.
+/// Returns how long a server is tried. rsync, too, counts `--timeout` while it waits for the first answer.
 fn limit(side: &RemoteCopy, server: &ServerRoute<'_>) -> Duration {
-    match side.options.connect.contimeout_secs {
-        0 if server.or_shell => DIAL_LIMIT,
-        0 => LONE_DIAL_LIMIT,
-        secs => Duration::from_secs(u64::from(secs)),
+    let connect = &side.options.connect;
+    match (connect.contimeout_secs, connect.timeout_secs) {
+        (0, 0) => default_limit(server),
+        (0, secs) => default_limit(server).min(Duration::from_secs(u64::from(secs))),
+        (secs, _) => Duration::from_secs(u64::from(secs)),
     }
+}
+
+fn default_limit(server: &ServerRoute<'_>) -> Duration {
+    if server.or_shell { DIAL_LIMIT } else { LONE_DIAL_LIMIT }
 }
 
 /// The state of the race between a server and remote shells.
@@ -343,6 +348,7 @@ impl Redial {
             }
             let met = Arc::new(OnceLock::new());
             let dial = Dial {
+                limit: limit.saturating_sub(since.elapsed()).min(DIAL_LIMIT),
                 first_words: FirstBytes::by(first.maker()),
                 ..dial(&self.identity, &self.peer, side.patience(env), met.clone())
             };
@@ -456,6 +462,7 @@ fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
     let exit = match why {
         Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
         Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
+        Trouble::Silent(limit) if limit.as_secs() == u64::from(side.options.connect.timeout_secs) => Exit::Timeout,
         _ => Exit::SocketIo,
     };
     let hint = format!("{}, or copy over ssh: --transport=ssh {}:PATH", advice(peer, why), peer.ssh);
