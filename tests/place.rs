@@ -41,6 +41,33 @@ synctest!(backup_with_the_name_of_a_new_file, |w: World| {
     }
 });
 
+// The backup of `f` replaces a file that only gets other attributes, so it must not get these itself.
+synctest!(backup_with_the_name_of_a_file_with_other_attributes, |w: World| {
+    w.source("f=new f~=same%600").dest("f=old@-9 f~=same").keep_dest();
+    for options in [&["-aib"][..], &["-aibc"], &["-aibc", "--inplace"], &["-aib", "--delay-updates"], &["-aAXib"]] {
+        w.restore_dest().agree(options).exits(0);
+    }
+    // Some names have their places in the list between the two.
+    w.build("src", |t| (0..100).for_each(|n| drop(t.file(format!("f-{n}"), ""))));
+    w.restore_dest().agree(&["-aib"]).exits(0);
+});
+
+// rsync replaces a symlink at once, and then finds the backup.
+synctest!(backup_of_a_replaced_entry_with_the_name_of_an_unchanged_file, |w: World| {
+    w.source("f->new f~=same g->new g~=same%600 h=new h~");
+    w.dest("f=old f~=same g=old@-9 g~=same h=old@-9 h~").keep_dest();
+    w.tree("alt", "h=new");
+    w.agree(&["-aib"]).exits(0);
+    w.restore_dest().agree(&["-aibc"]).exits(0);
+    w.restore_dest().agree(&["-aib", "--copy-dest=../alt"]).exits(0);
+});
+
+synctest!(backup_with_the_name_of_a_hard_link, |w: World| {
+    w.source("f=new f~=same%600 g==f~").dest("f=old@-9 f~=same g==f~").keep_dest();
+    w.agree(&["-abH"]).exits(0);
+    w.source("e==f~").dest("e==f~").agree(&["-abH"]).exits(0);
+});
+
 synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
     for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
         w.build("src", |t| {

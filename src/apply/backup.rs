@@ -120,20 +120,50 @@ pub fn copy_away(
 
 /// Returns whether a file is itself a backup beside its original. It is not backed up again.
 pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
-    context.options.place.backup.as_ref().is_some_and(|backup| {
-        backup.dir.is_none() && !backup.suffix.is_empty() && path.name().ends_with(&backup.suffix)
-    })
+    context.options.place.suffix_beside().is_some_and(|suffix| path.name().ends_with(suffix))
 }
 
 /// Returns the earlier step of a directory that makes a backup with the name that a step is about.
 pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
-    let backup = context.options.place.backup.as_ref().filter(|backup| backup.dir.is_none())?;
-    let name = plan.name_of(step).strip_suffix(&backup.suffix[..]).filter(|_| !backup.suffix.is_empty())?;
-    let original = plan.listing.source.find(name)?;
-    let at = plan.steps.binary_search_by_key(&original, |step| step.source as usize).ok()?;
+    let suffix = context.options.place.suffix_beside()?;
+    let at = step_of(plan, plan.name_of(step).strip_suffix(suffix)?)?;
+    is_backed_up(plan, at).then_some(at)
+}
+
+/// Returns the later step of a directory whose entry keeps its content until a backup replaces it. The step `at` makes
+/// the backup once content has arrived; until then, rsync has set the attributes of the entry.
+pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<usize> {
+    let suffix = context.options.place.suffix_beside().filter(|_| !context.is_dry())?;
+    let name = (replaces_later(context, plan, at) && is_backed_up(plan, at)).then(|| plan.name_of(&plan.steps[at]))?;
+    step_of(plan, &[name, suffix].concat()).filter(|replaced| keeps_content(&plan.steps[*replaced]))
+}
+
+/// Returns whether the step `original` replaces the entry of a step by a backup at once, so that the entry must be
+/// examined again.
+pub fn is_replaced_by(context: &Context<'_>, plan: &DirPlan, original: usize, step: &Step) -> bool {
+    !context.is_dry() && !replaces_later(context, plan, original) && keeps_content(step)
+}
+
+/// Returns whether a step makes its backup only when content has arrived, as rsync's receiver does.
+fn replaces_later(context: &Context<'_>, plan: &DirPlan, at: usize) -> bool {
+    matches!(plan.steps[at].decision.action, Action::Transfer(_)) && !context.options.place.inplace
+}
+
+fn keeps_content(step: &Step) -> bool {
+    matches!(step.decision.action, Action::Adjust(_) | Action::Keep)
+}
+
+/// Returns the step of a directory for a name of the source.
+fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
+    let source = plan.listing.source.find(name)?;
+    plan.steps.binary_search_by_key(&source, |step| step.source as usize).ok()
+}
+
+/// Returns whether a step replaces an entry that is backed up.
+fn is_backed_up(plan: &DirPlan, at: usize) -> bool {
     let (dest, action) = (plan.steps[at].dest, plan.steps[at].decision.action);
     let replaces = matches!(action, Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link);
-    (replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()).then_some(at)
+    replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()
 }
 
 /// Returns whether a new entry may replace another one. `replaces`: the listing had one of its name. Meanwhile, a new

@@ -37,6 +37,7 @@ use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, TaskId};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -426,13 +427,28 @@ impl<'a> Generator<'a> {
     fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
         let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
         let (mut start, mut bytes) = (0, 0);
+        // Steps that were carried out before their turn, with their events.
+        let mut done_early = BTreeMap::new();
         for (at, step) in plan.steps.iter().enumerate() {
             let name = plan.name_of(step);
+            if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
+                done_early.insert(replaced, self.done_now(&Job::new(plan, plan.steps[replaced], spot)));
+            }
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
-            let is_changed_before = self.shared.is_changed_before(self.context, plan, step);
+            if let Some(events) = done_early.remove(&at) {
+                if start < at {
+                    self.out.queue_work(steps(start..at))?;
+                }
+                (start, bytes) = (at + 1, 0);
+                self.out.head.extend(events);
+                group.into_iter().for_each(|inode| self.links.leave_out(inode));
+                continue;
+            }
             // A backup with this name must be made first. A batch is done in order.
             let original = backup::original_in(self.context, plan, step);
+            let is_changed_before = self.shared.is_changed_before(self.context, plan, step)
+                || original.is_some_and(|original| backup::is_replaced_by(self.context, plan, original, step));
             let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
             let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
             let is_late =
@@ -458,7 +474,7 @@ impl<'a> Generator<'a> {
             }
             if is_changed_before {
                 start = at + 1;
-                // The other name must have its attributes first.
+                // The other name must have its attributes, or the backup its place, first.
                 self.out.wait();
                 match Member::new(plan, at, spot).decided_again(self.context) {
                     Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
@@ -478,14 +494,19 @@ impl<'a> Generator<'a> {
         if rest.is_empty() { self.out.send_events() } else { self.out.queue_work(steps(rest)) }
     }
 
+    /// Carries out a step that needs no content on this thread. Returns its events.
+    fn done_now(&self, job: &Job<'_>) -> Vec<Event> {
+        let mut out = Outcome::default();
+        entry::perform(self.context, &mut ApplierState::default(), job, &mut out);
+        out.events
+    }
+
     /// Processes a subdirectory. Returns its frame if its content takes part.
     fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>, Error> {
         let sub = self.decided_now(parent, spot, sub);
         let job = Job::new(parent, sub.step, spot);
         if sub.is_left() {
-            let mut out = Outcome::default();
-            entry::perform(self.context, &mut ApplierState::default(), &job, &mut out);
-            self.out.head.append(&mut out.events);
+            self.out.head.extend(self.done_now(&job));
             return Ok(None);
         }
         if self.context.options.select.no_inc_recursive {

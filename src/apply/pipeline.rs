@@ -179,6 +179,7 @@ impl Receiving<'_> {
                 || wants.progress
                 || options.select.remove_source != RemoveSource::No
                 || policy.preserve.hard_links,
+            backup_suffix: options.place.suffix_beside(),
             threads: self.terms.process.threads,
             is_dry: options.dry_run,
             alternates: &alternates,

@@ -48,6 +48,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns the suffix of backups, if they are beside their originals.
+    pub fn suffix_beside(&self) -> Option<&[u8]> {
+        let backup = self.backup.as_ref()?;
+        (backup.dir.is_none() && !backup.suffix.is_empty()).then_some(&backup.suffix)
+    }
+
     /// Returns the rule that keeps partial directories out of the transfer. An absolute one needs none.
     pub fn partials_rule(partial_dir: Option<&[u8]>) -> Option<Vec<u8>> {
         let dir = partial_dir.filter(|dir| !dir.starts_with(b"/"))?;

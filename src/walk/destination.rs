@@ -64,6 +64,8 @@ pub struct DestWalk<'a> {
     pub receiver_chain: &'a Chain,
     /// Make steps for unchanged entries too.
     pub unchanged: bool,
+    /// Make steps for unchanged entries whose names end like this too, because backups may replace them.
+    pub backup_suffix: Option<&'a [u8]>,
     /// This is a dry run.
     pub is_dry: bool,
     /// Alternate destinations.
@@ -343,8 +345,10 @@ impl DestWalk<'_> {
                     step.decision.action = Action::Refuse(Reason::Unknown);
                 }
                 self.search_alternates(plan, &mut alternates, &source, &dest, &mut step);
-                // A step for another name of the file may change it.
-                let is_shared = dest_at.is_some_and(|at| dest.entries[at].inode.is_some());
+                // A step for another name of the file, or a backup, may change it.
+                let is_backup = |suffix| source.name(&source.entries[source_at]).ends_with(suffix);
+                let may_change = dest_at.is_some_and(|at| dest.entries[at].inode.is_some())
+                    || self.backup_suffix.is_some_and(is_backup);
                 match source.entries[source_at].is_dir() {
                     true => {
                         let flags = subs.next().unwrap_or_default();
@@ -356,7 +360,7 @@ impl DestWalk<'_> {
                         let SubdirFlags { is_implied: implied, is_repeated, .. } = flags;
                         plan.subdirs.push(SubDir { step, task_id, implied, is_repeated });
                     }
-                    false if step.decision.action == Action::Keep && !self.unchanged && !is_shared => {}
+                    false if step.decision.action == Action::Keep && !self.unchanged && !may_change => {}
                     false => plan.steps.push(step),
                 }
             }

@@ -120,6 +120,12 @@ impl LinkGroups {
         work
     }
 
+    /// Does without a name of a group that was expected.
+    pub(super) fn leave_out(&mut self, inode: DevIno) {
+        let near = self.near.entry(inode);
+        near.to_come = near.to_come.saturating_sub(1);
+    }
+
     /// Returns the remaining work of each group with an expected name that never came.
     pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<> {
         let is_dry = self.is_dry;

@@ -3,7 +3,7 @@
 //! The plan does not know that. So after a step has changed a file, its other names are examined and decided again at
 //! their turn, as in rsync.
 
-use crate::apply::{Context, Spot};
+use crate::apply::{Context, Spot, backup};
 use crate::flist::{DirList, Entry};
 use crate::fs::{errno, sys};
 use crate::plan::{self, Action, Decision, Subject};
@@ -48,8 +48,8 @@ impl SharedFiles {
     }
 }
 
-/// Examines the file of a step again and decides. Content that was equal still is. `None`: the earlier decision stays,
-/// because the file is gone or is another one now.
+/// Examines the file of a step again and decides. Content that was equal still is, unless a backup has replaced it.
+/// `None`: the earlier decision stays, because the file is gone or is another one now.
 pub(super) fn decided_again(
     context: &Context<'_>,
     plan: &DirPlan,
@@ -57,14 +57,21 @@ pub(super) fn decided_again(
     spot: &Spot,
 ) -> Result<Option<Renewed>, Problem> {
     let name = plan.name_of(step);
-    let (Some(dir), Some(before)) = (&spot.dir, &plan.dest.entries[step.dest as usize].inode) else { return Ok(None) };
+    let (Some(dir), before) = (&spot.dir, &plan.dest.entries[step.dest as usize]) else { return Ok(None) };
     let path = spot.path.join(name);
     let full = || context.full(path.as_bytes());
     let stat = match errno::if_there(sys::stat(dir.fd(), name, false)) {
-        Ok(Some(stat)) if (stat.dev, stat.ino) == (before.dev, before.ino) => stat,
-        Ok(_) => return Ok(None),
+        Ok(Some(stat)) => stat,
+        Ok(None) => return Ok(None),
         Err(error) => return Err(cannot_stat(&full(), &error)),
     };
+    let is_same = match &before.inode {
+        Some(before) => (stat.dev, stat.ino) == (before.dev, before.ino),
+        None => (stat.mode, stat.len_bytes, stat.mtime) == (before.mode, before.len_bytes, before.mtime),
+    };
+    if !is_same && !backup::is_backup(context, &path) {
+        return Ok(None);
+    }
     let mut list = DirList::default();
     let existing = list.push(name, &stat);
     context
@@ -74,8 +81,9 @@ pub(super) fn decided_again(
     let Some(existing) = list.entries.pop() else { return Ok(None) };
     let source = &plan.listing.source.entries[step.source as usize];
     let is_transferred = |action| matches!(action, Action::Transfer(_));
-    let same_content = Some(!is_transferred(step.decision.action));
-    let decision = plan::decide(source, Some(&existing), same_content, Subject::Included, context.policy);
+    let same_content = Some(is_same && !is_transferred(step.decision.action));
+    let subject = if is_same { Subject::Included } else { Subject::Entry };
+    let decision = plan::decide(source, Some(&existing), same_content, subject, context.policy);
     let is_as_before = is_transferred(decision.action) == is_transferred(step.decision.action);
-    Ok(is_as_before.then_some(Renewed { existing, decision }))
+    Ok((!is_same || is_as_before).then_some(Renewed { existing, decision }))
 }
