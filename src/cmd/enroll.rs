@@ -50,24 +50,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     let known = Peers::load(places)?.find(host).cloned();
     let mut reach = with_program(&wanted.reach, known.as_ref());
     if wanted.dry_run {
-        let (first, pin) = match Identity::load(places)? {
-            Some(identity) => ("", identity.pin.to_string()),
-            None => ("would create a key for this user\n", "SHA256:...".to_owned()),
-        };
-        let run = shown(&argv(&reach, &grant_words(env, wanted, pin)));
-        let everywhere = match wanted.start && wanted.listen.is_empty() {
-            true => {
-                "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
-            }
-            false => "",
-        };
-        let install = match wanted.install {
-            true => format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"),
-            false => String::new(),
-        };
-        return Ok(format!(
-            "{first}would run: {run}\n{everywhere}{install}would test QUIC with the key in its answer, then store {host}\n"
-        ));
+        return dry_run(env, places, wanted, &reach);
     }
     let identity = Identity::load_or_make(places)?;
     let words = grant_words(env, wanted, identity.pin.to_string());
@@ -77,7 +60,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
     }
     let result = EnrollResult {
         host,
-        result: "enrolled",
+        outcome: EnrollOutcome::Enrolled,
         server_pin: introduction.pin.to_string(),
         client_pin: identity.pin.to_string(),
         transport: None,
@@ -90,13 +73,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         server_was_started: introduction.server == ServerState::Started,
     };
     if introduction.server == ServerState::Down {
-        if wanted.json {
-            return json_line(&EnrollResult { result: "server_down", ..result });
-        }
-        return Ok(format!(
-            "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
-             hint: run `sparsync server start {host}`, then enroll again\n"
-        ));
+        return EnrollResult { outcome: EnrollOutcome::ServerDown, ..result }.shown(wanted.json);
     }
     if introduction.server == ServerState::Started && introduction.addresses.is_empty() {
         let words = format!(
@@ -126,52 +103,59 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         let (last_route, last_until, last_trouble) = (last.last_route, last.last_until, last.last_trouble);
         Peer { met: known.met, last_route, last_until, last_trouble, ..peer.clone() } == *known
     });
-    let mut text = String::new();
-    if is_same && introduction.grant == Granted::Same {
-        text += &format!("{host} is already enrolled; nothing changed\n");
-    } else {
-        text += &format!("{host} is enrolled\n");
-    }
     Peers::change(places, |peers| match is_same {
         true => peers.answers(host),
         false => peers.put(peer.clone()),
     })?;
-    if wanted.json {
-        let is_unchanged = is_same && introduction.grant == Granted::Same;
-        return json_line(&EnrollResult {
-            result: if is_unchanged { "unchanged" } else { "enrolled" },
-            transport: Some(kind.to_string()),
-            addresses: &peer.addresses,
-            copies_use_ssh: facts.is_proxied,
-            ..result
-        });
-    }
-    let right = match &introduction.rights_before {
-        Some(before) => format!("{} (before: {before})", introduction.rights),
-        None => introduction.rights.clone(),
+    let is_unchanged = is_same && introduction.grant == Granted::Same;
+    let result = EnrollResult {
+        outcome: if is_unchanged { EnrollOutcome::Unchanged } else { EnrollOutcome::Enrolled },
+        transport: Some(kind.to_string()),
+        addresses: &peer.addresses,
+        copies_use_ssh: facts.is_proxied,
+        ..result
     };
-    text += &format!("  server    {}\n  client    {}\n", peer.pin, identity.pin);
-    text +=
-        &format!("  reached   over {kind} at {} port {}\n  grant     {right}\n", peer.addresses.join(", "), peer.port);
-    if introduction.is_limited {
-        text += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
-    }
-    if facts.is_proxied {
-        text += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses the \
-                 server\n";
-    }
-    if introduction.server == ServerState::Started {
-        text += &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
-    }
-    Ok(text)
+    result.shown(wanted.json)
 }
 
-/// The result of an enrollment under `--json`; docs/json-schema.json describes it.
+/// Returns what an enrollment would do.
+fn dry_run(env: &Env, places: &Places, wanted: &EnrollHost, reach: &RemoteHost) -> Result<String> {
+    let host = &reach.host;
+    let (key, pin) = match Identity::load(places)? {
+        Some(identity) => ("", identity.pin.to_string()),
+        None => ("would create a key for this user\n", "SHA256:...".to_owned()),
+    };
+    let run = shown(&argv(reach, &grant_words(env, wanted, pin)));
+    let listen = match wanted.start && wanted.listen.is_empty() {
+        true => {
+            "a server that it starts listens on the addresses given last there, at first on all; --listen=ADDRESS sets them\n"
+        }
+        false => "",
+    };
+    let install = match wanted.install {
+        true => format!("would copy this program to ~/{INSTALLED} on {host} if sparsync is missing there\n"),
+        false => String::new(),
+    };
+    Ok(format!(
+        "{key}would run: {run}\n{listen}{install}would test QUIC with the key in its answer, then store {host}\n"
+    ))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum EnrollOutcome {
+    Enrolled,
+    Unchanged,
+    /// The grant was added, but there is no server to test and nothing was stored here.
+    ServerDown,
+}
+
+/// The result of an enrollment, as `--json` prints it; docs/json-schema.json describes it.
 #[derive(Serialize)]
 struct EnrollResult<'a> {
     host: &'a str,
-    /// `server_down`: the grant was added, but there is no server to test and nothing was stored here.
-    result: &'static str,
+    #[serde(rename = "result")]
+    outcome: EnrollOutcome,
     server_pin: String,
     client_pin: String,
     /// The transport that reached the server.
@@ -189,8 +173,41 @@ struct EnrollResult<'a> {
     server_was_started: bool,
 }
 
-fn json_line(result: &EnrollResult<'_>) -> Result<String> {
-    Ok(to_json(result)? + "\n")
+impl EnrollResult<'_> {
+    fn shown(&self, json: bool) -> Result<String> {
+        if json { Ok(to_json(self)? + "\n") } else { Ok(self.text()) }
+    }
+
+    fn text(&self) -> String {
+        let EnrollResult { host, server_pin, client_pin, port, grant, .. } = self;
+        let mut text = match self.outcome {
+            EnrollOutcome::ServerDown => {
+                return format!(
+                    "{host}: granted access to this machine's key; connection not tested: no server is running there\n\
+                     hint: run `sparsync server start {host}`, then enroll again\n"
+                );
+            }
+            EnrollOutcome::Unchanged => format!("{host} is already enrolled; nothing changed\n"),
+            EnrollOutcome::Enrolled => format!("{host} is enrolled\n"),
+        };
+        let transport = self.transport.as_deref().unwrap_or_default();
+        let before = self.grant_before.map(|before| format!(" (before: {before})")).unwrap_or_default();
+        text += &format!("  server    {server_pin}\n  client    {client_pin}\n");
+        text += &format!("  reached   over {transport} at {} port {port}\n", self.addresses.join(", "));
+        text += &format!("  grant     {grant}{before}\n");
+        if self.grant_is_limited {
+            text += "            the limits apply to QUIC and TLS; an ssh login keeps all rights of its user\n";
+        }
+        if self.copies_use_ssh {
+            text += "  copies    use ssh, which connects through another machine or program; --transport=quic or tls uses \
+                     the server\n";
+        }
+        if self.server_was_started {
+            text +=
+                &format!("  started   its server; `sparsync server install {host}` lets systemd start it at boot\n");
+        }
+        text
+    }
 }
 
 /// Requests a grant for this machine's key, and returns the host's answer. With `install` the program is copied to the

@@ -48,6 +48,7 @@ use crate::walk::run_context::{Process, Terms};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
 use std::io::{self, Write as _};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Runs a copy between this machine and another one.
@@ -129,6 +130,38 @@ enum Carrier {
     Daemon,
     /// Nothing: a batch file is the source.
     Batch,
+}
+
+/// What is left of a transport after a session.
+struct CarrierEnd {
+    /// The exit code of a session whose stream ended early.
+    exit: Exit,
+    /// The exit code in place of that of a complete session.
+    instead: Option<Exit>,
+    /// The remote shell did not exit in time.
+    is_given_up: bool,
+    /// The hint for a session whose stream ended early.
+    hint: Option<String>,
+}
+
+impl Carrier {
+    /// Ends the transport after a session. Waits for a remote shell to exit, at most for this time.
+    fn end(self, limit: Duration, stop: &AtomicBool) -> CarrierEnd {
+        let end = CarrierEnd { exit: Exit::Stream, instead: None, is_given_up: false, hint: None };
+        match self {
+            Carrier::Shell(mut shell) => {
+                let left = shell.wait(Some(limit), stop).unwrap_or(ShellExit::GivenUp);
+                let is_given_up = left == ShellExit::GivenUp;
+                CarrierEnd { exit: left.exit(), instead: left.instead(), is_given_up, ..end }
+            }
+            Carrier::EphemeralServer(one_off) => {
+                let hint = one_off.hint();
+                one_off.leave(stop);
+                CarrierEnd { hint: Some(hint), ..end }
+            }
+            Carrier::Net(_) | Carrier::Daemon | Carrier::Batch => end,
+        }
+    }
 }
 
 /// How the remote side learns its own paths.
@@ -579,43 +612,25 @@ impl RemoteCopy {
             (RunOutcome::Stopped(error), _) => Err(error),
         };
         let is_net = matches!(carrier, Carrier::Net(_));
+        if matches!(carrier, Carrier::Daemon) {
+            // There is no exit code of the other end, which could outweigh failures at this one.
+            tally.failed_at_peer += std::mem::take(&mut tally.failed);
+        }
         // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
         // yet.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
-        let mut instead = None;
-        let left = match carrier {
-            Carrier::Shell(mut shell) => {
-                let shell = shell.wait(Some(limit), &env.stop).unwrap_or(ShellExit::GivenUp);
-                instead = shell.instead();
-                // The exit code of a stock rsync is its only report about files that it could not write.
-                if is_stock && !self.far.server_sends && shell == ShellExit::GivenUp {
-                    instead = Some(Exit::Partial);
-                }
-                shell.exit()
-            }
-            Carrier::EphemeralServer(one_off) => {
-                if let Err(error) = &mut ended
-                    && error.exit == Exit::Stream
-                {
-                    error.hint = Some(one_off.hint());
-                }
-                one_off.leave(&env.stop);
-                Exit::Stream
-            }
-            Carrier::Daemon => {
-                // There is no exit code of the other end, which could outweigh failures at this one.
-                tally.failed_at_peer += std::mem::take(&mut tally.failed);
-                Exit::Stream
-            }
-            Carrier::Net(_) | Carrier::Batch => Exit::Stream,
-        };
+        let CarrierEnd { exit, mut instead, is_given_up, hint } = carrier.end(limit, &env.stop);
+        // The exit code of a stock rsync is its only report about files that it could not write.
+        if is_stock && !self.far.server_sends && is_given_up {
+            instead = Some(Exit::Partial);
+        }
         if let Err(error) = &mut ended
             && (error.exit == Exit::Stream || is_net && reconnect::is_broken(error))
         {
             // A signal from the terminal reaches the remote shell too, and that may exit first.
             *error = match env.is_stopping() {
                 true => Error::new(Exit::Signal, "").by(error.role),
-                false => Error { exit: left, ..error.clone() },
+                false => Error { exit, hint: hint.or(error.hint.take()), ..error.clone() },
             };
         }
         copy::close(env, reporter, display.as_ref(), &tally, since, ended.map(|()| instead), self.role())

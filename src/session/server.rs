@@ -185,15 +185,8 @@ impl Server<'_> {
         let settled = settled.map_err(Refusal::into_error);
         let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
         let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
-        let dialect = (support.dialect)(version);
-        let encoder: Box<dyn Encoder + Send> = match self.daemon.clone() {
-            Some(log) => {
-                let output =
-                    settled.as_ref().map_or_else(|_| Output::default(), |settled| settled.options.output.clone());
-                Box::new(ModuleEncoder { inner: dialect, log, output })
-            }
-            None => dialect,
-        };
+        let output = settled.as_ref().map(|settled| settled.options.output.clone()).unwrap_or_default();
+        let encoder = self.encoder((support.dialect)(version), output);
         let connection = Arc::new(Connection::new(encoder).growing().below(ceiling).timing_out(timeout_secs));
         let when = settled.as_ref().map_or(CompressionPolicy::Never, |settled| {
             let compress = &settled.options.delta.compress;
@@ -279,6 +272,14 @@ impl Server<'_> {
             }
         }
         exit
+    }
+
+    /// Returns the encoder of a session, which in a daemon also writes its log.
+    fn encoder(&self, dialect: Box<dyn Encoder + Send>, output: Output) -> Box<dyn Encoder + Send> {
+        match self.daemon.clone() {
+            Some(log) => Box::new(ModuleEncoder { inner: dialect, log, output }),
+            None => dialect,
+        }
     }
 }
 
