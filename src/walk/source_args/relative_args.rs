@@ -78,13 +78,13 @@ impl Gatherer<'_> {
         let parent = leading.join(&b'/');
         let follow = self.select.copy_links || content;
         // A symlink that does not lead to a directory stands for itself, even if its argument ends in a slash. As in
-        // rsync, one in a list must not form a loop.
-        let is_listed = self.select.files_from.is_some();
+        // rsync, one in a list must not form a loop, except in a module.
+        let is_loop_error = self.select.files_from.is_some() && !sandbox::is_module();
         let look = |dir: &Dir, name: &[u8], follow: bool| {
             let found = sys::stat(dir.fd(), name, follow);
             let may_lead_on = match &found {
                 Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
-                Err(error) if errno::leads_outside(error) => is_listed,
+                Err(error) if errno::leads_outside(error) => is_loop_error,
                 Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
             };
             if !content || self.select.copy_links || may_lead_on {
