@@ -155,7 +155,7 @@ fn keeps_content(step: &Step) -> bool {
 
 /// Returns the step of a directory for a name of the source.
 fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
-    let source = plan.listing.source.find(name)?;
+    let source = plan.listing.list.find(name)?;
     plan.steps.binary_search_by_key(&source, |step| step.source as usize).ok()
 }
 

@@ -135,7 +135,7 @@ fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure:
 /// Opens the content to be copied, on this machine or at a peer.
 fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
     if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
-        let is_unrequested = job.plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
+        let is_unrequested = job.plan.listing.with_data;
         let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
             None => Ok(Content::Stream { wire, file, incoming }),

@@ -36,7 +36,7 @@ use crate::options::When;
 use crate::path::{self, RelPath};
 use crate::plan::{self, Action, Changes, InTheWay};
 use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
-use crate::walk::{DirPlan, Findings, ListedDir, NONE, Step, SubDir, TaskId};
+use crate::walk::{DirPlan, Findings, NONE, Step, SubDir, TaskId};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -94,7 +94,7 @@ struct Frame {
 impl Frame {
     /// Creates the frame of a directory whose own entries are done.
     fn new(plan: Arc<DirPlan>, spot: Arc<Spot>, has_plan: bool) -> Frame {
-        let lists_in_turn = plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
+        let lists_in_turn = plan.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.lists_in_turn);
         let mut frame = Frame { plan, spot, next: 0, has_plan, is_copy: false, parked: None };
         if lists_in_turn && !frame.plan.subdirs.is_empty() {
             // The directory is finished before those below it, which could wait for that.
@@ -384,7 +384,7 @@ impl<'a> Generator<'a> {
         // Workers use the directory of the spot, and a plan may be held for long.
         plan.dest_dir = None;
         if let Some(gauge) = self.context.gauge {
-            let (entries, bytes) = plan.listed();
+            let (entries, bytes) = plan.listing.list.totals();
             gauge.pass(entries, bytes - if self.context.is_dry() { 0 } else { bytes_to_transfer(&plan) });
         }
         let plan = Arc::new(plan);
@@ -408,7 +408,7 @@ impl<'a> Generator<'a> {
     fn root_itself(&mut self, top: &Top, plan: &DirPlan) {
         self.out.tally.list(Kind::Dir, 0, 1);
         self.out.checked(1);
-        let place = plan.listing.places.first().and_then(Option::as_ref);
+        let place = plan.places.first().and_then(Option::as_ref);
         let (decision, problems) = self.plans.walk().decide_root(&top.source, top.existing.as_ref(), place);
         self.out.head.extend(problems.into_iter().map(Event::Problem));
         let (changes, update) = dir_changes(decision.action);
@@ -487,7 +487,7 @@ impl<'a> Generator<'a> {
                 self.out.queue_late(Member::new(plan, at, spot))?;
                 continue;
             }
-            let entry = &plan.listing.source.entries[step.source as usize];
+            let entry = &plan.listing.list.entries[step.source as usize];
             bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
         }
         let rest = start..plan.steps.len();
@@ -542,8 +542,9 @@ impl<'a> Generator<'a> {
         let Some(mut below) = below else {
             self.out.head.extend(item);
             self.deletions.pass_unchanged(&mut self.out.head);
-            let plan = Arc::new(DirPlan::of(ListedDir { path: spot.path.clone(), ..ListedDir::default() }));
-            return Ok(Some(Frame::new(plan, spot, false)));
+            let mut plan = DirPlan::default();
+            plan.listing.path = spot.path.clone();
+            return Ok(Some(Frame::new(Arc::new(plan), spot, false)));
         };
         // The directory existed when its plan was made, but may have been deleted with the target of a symlink since.
         let is_gone = is_new && below.dest_dir.is_some();
@@ -569,7 +570,7 @@ impl<'a> Generator<'a> {
         if let Some(stat) = link {
             existing.push(name, &stat);
         }
-        let source = &parent.listing.source.entries[sub.step.source as usize];
+        let source = &parent.listing.list.entries[sub.step.source as usize];
         let decision = plan::decide(source, existing.entries.first(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
@@ -578,7 +579,7 @@ impl<'a> Generator<'a> {
 /// Returns the length of the files in a directory that are transferred.
 fn bytes_to_transfer(plan: &DirPlan) -> u64 {
     let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
-    plan.steps.iter().filter(moves).map(|step| plan.listing.source.entries[step.source as usize].len_bytes).sum()
+    plan.steps.iter().filter(moves).map(|step| plan.listing.list.entries[step.source as usize].len_bytes).sum()
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

@@ -32,18 +32,18 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
     pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
-        let path = spot.path.join(plan.listing.source.name(&plan.listing.source.entries[step.source as usize]));
+        let path = spot.path.join(plan.listing.list.name(&plan.listing.list.entries[step.source as usize]));
         Job { plan, step, spot, path, existing_now: None }
     }
 
     /// Returns the entry of the source.
     pub fn source(&self) -> &'a Entry {
-        &self.plan.listing.source.entries[self.step.source as usize]
+        &self.plan.listing.list.entries[self.step.source as usize]
     }
 
     /// Returns its name at the destination.
     pub fn name(&self) -> &'a [u8] {
-        self.plan.listing.source.name(self.source())
+        self.plan.listing.list.name(self.source())
     }
 
     /// Returns the destination's entry if it stands for the source's.
@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
 
     /// Returns its number at the peer that has the source, or `None` if the source is here.
     pub fn file_id(&self) -> Option<FileId> {
-        self.plan.listing.sender_dir.as_ref().map(|sender_dir| FileId { dir: sender_dir.id, entry: self.step.source })
+        self.plan.sender_dir.as_ref().map(|_| FileId { dir: self.plan.listing.id, entry: self.step.source })
     }
 
     /// Returns its name at the source, which differs from the one here for a single renamed argument.

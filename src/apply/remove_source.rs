@@ -109,7 +109,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
         return None;
     }
     if let Some(file) = job.file_id() {
-        let hold = job.plan.listing.sender_dir.as_ref().and_then(|sender_dir| sender_dir.hold.clone());
+        let hold = job.plan.sender_dir.as_ref().and_then(|sender_dir| sender_dir.hold.clone());
         return Some(SourceRemoval::Remote(file, hold));
     }
     let place = job.place()?;

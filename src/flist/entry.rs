@@ -315,6 +315,13 @@ impl DirList {
         self.entries.len()
     }
 
+    /// Returns the number of entries, and the total length of the files and symlinks among them. Modulo 2^64, because a
+    /// peer may lie.
+    pub fn totals(&self) -> (u64, u64) {
+        let counted = self.entries.iter().filter(|entry| matches!(entry.kind(), Kind::File | Kind::Symlink));
+        (self.len() as u64, counted.fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes)))
+    }
+
     /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -149,7 +149,8 @@ pub enum DestDirState {
 /// Length of a directory digest. Only pairs are compared, so 96 bits of a keyed digest are plenty.
 pub const DIGEST_LEN_BYTES: usize = 12;
 
-/// The listing of a source directory that differs from the destination, or that could not be compared.
+/// The listing of a source directory. A sender sends those that differ from the destination, or that could not be
+/// compared; `id`, `itself`, `with_data`, `more`, `ids` and `shown` are about that.
 #[derive(Debug, Clone, Default)]
 pub struct DirListing {
     /// The number of this listing.

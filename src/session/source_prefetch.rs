@@ -12,7 +12,7 @@ use crate::options::CheckMode;
 use crate::path::RelPath;
 use crate::proto::message::DIGEST_LEN_BYTES;
 use crate::proto::rsync::limits::PATH_MAX_BYTES;
-use crate::proto::unfit;
+use crate::proto::{DirListing, unfit};
 use crate::report::event::{Problem, Wants, Weight};
 use crate::report::progress::ListTotal;
 use crate::session::dest_prescan::DestPrescan;
@@ -21,7 +21,7 @@ use crate::session::shortcuts::Shortcuts;
 use crate::walk::run_context::Terms;
 use crate::walk::source::{Contents, SourceWalk};
 use crate::walk::source_args::{Gathered, Gatherer};
-use crate::walk::{ListedDir, Look, Scanner, SourceTask, TaskId};
+use crate::walk::{ListedDir, Look, Scanner, SourceTask, TaskId, close_places};
 use crate::work::clock::Since;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
@@ -240,7 +240,7 @@ impl SourcePrefetch<'_> {
         let mut found = self.scanner.take(task_id);
         if look.scan_terms().is_stock {
             let Found { listed, task_ids, .. } = &mut found;
-            self.scanner.forget(leave_out(listed, task_ids, too_long));
+            self.scanner.forget(leave_out(&mut listed.listing, task_ids, too_long));
         }
         if found.scan_terms != look.scan_terms() {
             look.put_digest(&mut found);
@@ -291,13 +291,12 @@ impl SourceLook<'_> {
     fn put_digest(&self, found: &mut Found) {
         found.scan_terms = self.scan_terms();
         let ScanTerms { compares, is_super, .. } = found.scan_terms;
-        let listed = &found.listed;
+        let ListedDir { listing, fatal, .. } = &found.listed;
         // Problems and notes must be sent, so no digest may hide the directory.
-        let is_silent =
-            listed.problems.is_empty() && listed.notes.is_empty() && listed.fatal.is_none() && !listed.is_named;
+        let is_silent = listing.problems.is_empty() && listing.notes.is_empty() && fatal.is_none() && !listing.is_named;
         let digester = Digester { owners: is_super, ..self.digester };
         found.digest = match compares && is_silent {
-            true => digester.digest(&listed.path, &listed.source, &|_| true),
+            true => digester.digest(&listing.path, &listing.list, &|_| true),
             false => None,
         };
     }
@@ -309,7 +308,7 @@ impl Look for SourceLook<'_> {
 
     fn look(&self, task: SourceTask) -> (Found, Vec<SourceTask>) {
         let (mut listed, mut tasks) = self.walk.list(task);
-        leave_out(&mut listed, &mut tasks, unencodable);
+        leave_out(&mut listed.listing, &mut tasks, unencodable);
         let (at, tasks): (Vec<u32>, Vec<SourceTask>) = tasks.into_iter().unzip();
         let task_ids = at.into_iter().map(|at| (at, TaskId::NONE)).collect();
         let mut found = Found { listed, digest: None, task_ids, scan_terms: self.scan_terms() };
@@ -322,12 +321,12 @@ impl Look for SourceLook<'_> {
     }
 
     fn park(&self, found: &mut Found) {
-        found.listed.close_places();
+        close_places(&mut found.listed.places);
     }
 
     fn size(&self, found: &Found) -> (usize, (u64, u64)) {
         let tally = &found.listed.tally;
-        (found.listed.source.len(), (tally.listed.total(), tally.total_bytes))
+        (found.listed.listing.list.len(), (tally.listed.total(), tally.total_bytes))
     }
 }
 
@@ -349,31 +348,31 @@ fn too_long(dir: &RelPath, name: &[u8], _: &Entry) -> Option<Vec<u8>> {
 /// Removes the entries for which `why` returns a line, and reports them. `below` has a value for each subdirectory that
 /// is walked, with its entry index. Returns the values of those that were removed.
 fn leave_out<T>(
-    listed: &mut ListedDir,
+    listing: &mut DirListing,
     below: &mut Vec<(u32, T)>,
     why: impl Fn(&RelPath, &[u8], &Entry) -> Option<Vec<u8>>,
 ) -> Vec<T> {
-    let is_fit = |entry: &Entry| why(&listed.path, listed.source.name(entry), entry).is_none();
-    if listed.source.entries.iter().all(is_fit) {
+    let is_fit = |entry: &Entry| why(&listing.path, listing.list.name(entry), entry).is_none();
+    if listing.list.entries.iter().all(is_fit) {
         return Vec::new();
     }
-    let whole = std::mem::take(&mut listed.source);
-    let mut subs = std::mem::take(&mut listed.subs).into_iter();
+    let whole = std::mem::take(&mut listing.list);
+    let mut subs = std::mem::take(&mut listing.subs).into_iter();
     let mut old_below = std::mem::take(below).into_iter().peekable();
     let mut removed = Vec::new();
     for (at, entry) in (0..).zip(&whole.entries) {
         let name = whole.name(entry);
         let sub = if entry.is_dir() { subs.next() } else { None };
         let value = old_below.next_if(|(of, _)| *of == at).map(|(_, value)| value);
-        if let Some(line) = why(&listed.path, name, entry) {
+        if let Some(line) = why(&listing.path, name, entry) {
             // Same weight as an unreadable entry, so that nothing is deleted at the destination.
-            listed.problems.push(Problem::new(line, Weight::SourceError));
+            listing.problems.push(Problem::new(line, Weight::SourceError));
             removed.extend(value);
             continue;
         }
-        below.extend(value.map(|value| (listed.source.len() as u32, value)));
-        listed.subs.extend(sub);
-        listed.source.push_entry(name, entry.clone());
+        below.extend(value.map(|value| (listing.list.len() as u32, value)));
+        listing.subs.extend(sub);
+        Arc::make_mut(&mut listing.list).push_entry(name, entry.clone());
     }
     removed
 }

@@ -14,7 +14,7 @@ use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
-use crate::proto::SubdirFlags;
+use crate::proto::{DirListing, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
 use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
@@ -25,6 +25,7 @@ use crate::work::parallel;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// The result of examining the destination's entry of a pair, if there is one. The flag says whether the contents are
 /// equal, if they were compared.
@@ -95,7 +96,7 @@ impl DestWalk<'_> {
     ) -> DirPlan {
         let mut plan = DirPlan::of(found);
         let depth = plan.listing.path.depth();
-        for entry in &mut plan.listing.source.entries {
+        for entry in &mut Arc::make_mut(&mut plan.listing.list).entries {
             self.wanted.adopt(entry, depth);
         }
         // The directory above a named argument is not part of the transfer, and neither are its rules.
@@ -132,12 +133,12 @@ impl DestWalk<'_> {
 
     /// Decides a single source directory without listing its parent at the destination.
     pub fn decide_single(&self, mut found: ListedDir, chain: Chain) -> DirPlan {
-        let name = found.source.name(&found.source.entries[0]).to_vec();
-        match self.list_one(&found.path, &name) {
+        let name = found.listing.list.name(&found.listing.list.entries[0]).to_vec();
+        match self.list_one(&found.listing.path, &name) {
             Ok(known) => self.decide(found, &DestState::Present, chain, Some(known)),
             Err(error) => {
-                let full = self.dest.map(|root| root.full(found.path.join(&name).as_bytes()));
-                found.problems.push(cannot_stat(&full.unwrap_or_default(), &error));
+                let full = self.dest.map(|root| root.full(found.listing.path.join(&name).as_bytes()));
+                found.listing.problems.push(cannot_stat(&full.unwrap_or_default(), &error));
                 let mut plan = self.decide(found, &DestState::Absent, chain, None);
                 plan.leave_all();
                 plan
@@ -170,8 +171,8 @@ impl DestWalk<'_> {
         }
         plan.is_outside = true;
         plan.blocks_subdirs = !self.is_dry;
-        for entry in plan.listing.source.entries.iter().filter(|entry| !entry.is_dir()) {
-            let full = root.full(plan.listing.path.join(plan.listing.source.name(entry)).as_bytes());
+        for entry in plan.listing.list.entries.iter().filter(|entry| !entry.is_dir()) {
+            let full = root.full(plan.listing.path.join(plan.listing.list.name(entry)).as_bytes());
             plan.listing.problems.push(cannot_stat(&full, error));
         }
     }
@@ -180,11 +181,11 @@ impl DestWalk<'_> {
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
         if self.delete && is_entered && chain.has_per_dir() {
             let (mut fatal, mut may_delete) = (None, plan.listing.may_delete);
-            let ListedDir { path, problems, .. } = &mut plan.listing;
+            let DirListing { path, problems, .. } = &mut plan.listing;
             let entered = Entered { path, problems, fatal: &mut fatal, may_delete: &mut may_delete };
             let entered = enter(chain, dir, "generator", self.policy.preserve.link_owners, entered);
             if !self.deletes_later {
-                plan.listing.fatal = plan.listing.fatal.take().or(fatal);
+                plan.fatal = plan.fatal.take().or(fatal);
                 plan.listing.may_delete = may_delete;
             }
             *chain = entered;
@@ -226,7 +227,7 @@ impl DestWalk<'_> {
         }
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {
-            let name = plan.listing.source.name(&plan.listing.source.entries[step.source as usize]);
+            let name = plan.listing.list.name(&plan.listing.list.entries[step.source as usize]);
             plan.listing.problems.push(cannot_stat(&full(name), &denied));
         }
         let hidden = std::mem::take(&mut plan.hidden);
@@ -237,8 +238,8 @@ impl DestWalk<'_> {
     /// Lists the destination's directory. Examines only entries that the source has too. If only a few of many names
     /// matter, keeps only those, and the temporary files of crashed runs among the first of the others.
     fn list_dest(&self, plan: &mut DirPlan, dir: &Dir, root: &Root) {
-        let enough = if self.delete { usize::MAX } else { 4 * plan.listing.source.len() + 256 };
-        let few = !self.delete && plan.listing.source.len() <= 4;
+        let enough = if self.delete { usize::MAX } else { 4 * plan.listing.list.len() + 256 };
+        let few = !self.delete && plan.listing.list.len() <= 4;
         let mut dest = DirList::default();
         let mut untyped = Vec::new();
         let mut left_over = Vec::new();
@@ -270,7 +271,7 @@ impl DestWalk<'_> {
         };
         if !complete {
             dest = DirList::default();
-            untyped = plan.listing.source.entries.iter().map(|e| plan.listing.source.name(e).to_vec()).collect();
+            untyped = plan.listing.list.entries.iter().map(|e| plan.listing.list.name(e).to_vec()).collect();
             left_over.retain(|name| !untyped.contains(name));
             untyped.extend(left_over);
         }
@@ -296,7 +297,7 @@ impl DestWalk<'_> {
 
     /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
-        let source = std::mem::take(&mut plan.listing.source);
+        let source = std::mem::take(&mut plan.listing.list);
         let mut dest = std::mem::take(&mut plan.dest);
         let mut extras = self.extras(plan, chain);
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
@@ -373,7 +374,7 @@ impl DestWalk<'_> {
             }
         }
         plan.extras.sort_unstable();
-        plan.listing.source = source;
+        plan.listing.list = source;
         plan.dest = dest;
     }
 
@@ -457,7 +458,7 @@ impl DestWalk<'_> {
         if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
             report_unreadable_attribute(
                 &mut plan.listing.problems,
-                &mut plan.listing.fatal,
+                &mut plan.fatal,
                 "generator",
                 incomplete,
                 Weight::Failed,

@@ -3,13 +3,13 @@
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Chain;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{DirList, Entry};
 use crate::fs::errno;
 use crate::fs::read::Incomplete;
 use crate::fs::root::{Dir, Root};
-use crate::path::{self, RelPath};
+use crate::path;
 use crate::plan::{Action, Decision, InTheWay, Reason};
-use crate::proto::{DirId, SubdirFlags};
+use crate::proto::DirListing;
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::alternate::{AltDirs, Alternate, Hit};
@@ -34,7 +34,7 @@ pub const NONE: u32 = u32::MAX;
 /// The decision about an entry that is not a directory.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    /// Index in [`ListedDir::source`].
+    /// Index in [`DirListing::list`].
     pub source: u32,
     /// Index in [`DirPlan::dest`], or [`NONE`].
     pub dest: u32,
@@ -51,7 +51,7 @@ pub struct SubDir {
     pub task_id: Option<TaskId>,
     /// It is only a leading element under `-R --no-implied-dirs`: created if missing, otherwise left unchanged.
     pub implied: bool,
-    /// See [`SubdirFlags::is_repeated`].
+    /// See [`SubdirFlags::is_repeated`](crate::proto::SubdirFlags::is_repeated).
     pub is_repeated: bool,
 }
 
@@ -66,9 +66,9 @@ impl SubDir {
 /// not entered at the destination.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// See [`ListedDir::problems`].
+    /// See [`DirListing::problems`].
     pub problems: Vec<Problem>,
-    /// See [`ListedDir::notes`].
+    /// See [`DirListing::notes`].
     pub notes: Vec<Vec<u8>>,
     /// See [`ListedDir::tally`].
     pub tally: Tally,
@@ -79,89 +79,38 @@ pub struct Findings {
 impl Findings {
     /// Takes the findings out of a plan.
     pub fn of(plan: &mut DirPlan) -> Findings {
-        let listing = &mut plan.listing;
         Findings {
-            problems: std::mem::take(&mut listing.problems),
-            notes: std::mem::take(&mut listing.notes),
-            tally: std::mem::take(&mut listing.tally),
-            fatal: listing.fatal.take(),
+            problems: std::mem::take(&mut plan.listing.problems),
+            notes: std::mem::take(&mut plan.listing.notes),
+            tally: std::mem::take(&mut plan.tally),
+            fatal: plan.fatal.take(),
         }
     }
 }
 
-/// The listing of one source directory.
+/// A source directory that was listed on this machine.
 #[derive(Debug, Default)]
 pub struct ListedDir {
-    /// Its path in the transfer.
-    pub path: RelPath,
-    /// Its entries, sorted.
-    pub source: DirList,
-    /// What is known of each subdirectory besides its entry, in order.
-    pub subs: Vec<SubdirFlags>,
-    /// The open directory of each origin; `None` if it could not be opened. Empty if a peer sent the listing.
+    pub listing: DirListing,
+    /// The open directory of each origin; `None` if it could not be opened.
     pub places: Vec<Option<SourceDir>>,
-    /// The peer's data about the directory, if a peer sent the listing.
-    pub sender_dir: Option<SenderDir>,
-    /// The listing is complete, so extra entries of the destination may be deleted.
-    pub may_delete: bool,
-    /// Only entries named by arguments are listed.
-    pub is_named: bool,
-    /// Problems found during the scan, in order.
-    pub problems: Vec<Problem>,
+    /// The counts of its entries.
+    pub tally: Tally,
     /// The error that ends the run here, because rules could not be read.
     pub fatal: Option<Error>,
-    /// Lines for stdout that belong to the listing.
-    pub notes: Vec<Vec<u8>>,
-    /// The counts of its entries; empty if the peer counts them.
-    pub tally: Tally,
-    /// The name of the single entry at the source, if it is renamed at the destination.
-    pub renamed_from: Option<Vec<u8>>,
 }
 
 /// How many source directories of one listing may be open. If there are more, each is opened when it is used.
 pub const OPEN_PLACES_MAX: usize = 8;
 
-impl ListedDir {
-    /// Closes the source directories.
-    pub fn close_places(&mut self) {
-        self.places.iter_mut().flatten().for_each(|place| *place = place.closed());
-    }
-
-    /// Opens the source directories again. Reports one that no longer exists.
-    fn open_places(&mut self) {
-        if self.places.len() > OPEN_PLACES_MAX {
-            return;
-        }
-        for place in &mut self.places {
-            match place.as_ref().map(SourceDir::opened) {
-                Some(Ok(open)) => *place = Some(open),
-                Some(Err(error)) => {
-                    let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
-                    self.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// Renames the single entry.
-    pub fn rename_only(&mut self, new: &[u8]) {
-        let Some(entry) = self.source.entries.pop() else { return };
-        self.renamed_from = Some(self.source.name(&entry).to_vec());
-        self.source = DirList::default();
-        self.source.push_entry(new, entry);
-    }
+/// Closes source directories.
+pub fn close_places(places: &mut [Option<SourceDir>]) {
+    places.iter_mut().flatten().for_each(|place| *place = place.closed());
 }
 
-/// What a receiver knows of the sender's directory.
+/// How a receiver treats the sender's directory.
 #[derive(Debug, Clone)]
 pub struct SenderDir {
-    /// Its number at the sender.
-    pub id: DirId,
-    /// The sender sends the data of its files without a request.
-    pub with_data: bool,
-    /// For each origin the directory as the sender sees it (`%f`); empty if not requested.
-    pub shown: Vec<Vec<u8>>,
     /// The sender lists further directories only after it was informed that earlier ones are finished.
     pub lists_in_turn: bool,
     /// When its last clone is dropped, the sender is informed that no more of the directory is needed.
@@ -172,7 +121,15 @@ pub struct SenderDir {
 #[derive(Debug, Default)]
 pub struct DirPlan {
     /// What was found in the source. Problems of the destination are added.
-    pub listing: ListedDir,
+    pub listing: DirListing,
+    /// See [`ListedDir::places`]. Empty if a peer sent the listing.
+    pub places: Vec<Option<SourceDir>>,
+    /// See [`ListedDir::tally`]. Empty if a peer sent the listing, which counts the entries.
+    pub tally: Tally,
+    /// See [`ListedDir::fatal`].
+    pub fatal: Option<Error>,
+    /// Set if a peer sent the listing.
+    pub sender_dir: Option<SenderDir>,
     /// The destination's entries, sorted. Those that the source lacks have only a name.
     pub dest: DirList,
     /// The destination's directory, if it exists.
@@ -191,16 +148,16 @@ pub struct DirPlan {
     pub is_outside: bool,
     /// Implied subdirectories cannot be reached either, and report that. A dry run counts them as missing.
     pub blocks_subdirs: bool,
-    /// Indices in `listing.source` of entries whose counterparts at the destination could not be examined for lack of
+    /// Indices in `listing.list` of entries whose counterparts at the destination could not be examined for lack of
     /// permission.
     pub hidden: Vec<u32>,
     /// Names of destination entries that could not be examined. This was reported, and they are left alone.
     pub unknown: HashSet<Vec<u8>>,
-    /// Indices in `listing.source` of directories removed by `-m`.
+    /// Indices in `listing.list` of directories removed by `-m`.
     pub pruned: Vec<u32>,
     /// The receiver's rules in force here.
     pub receiver_chain: Option<Chain>,
-    /// The matches in alternate trees, by index in `listing.source`.
+    /// The matches in alternate trees, by index in `listing.list`.
     pub hits: HashMap<u32, Hit>,
     /// How to reopen its descriptors, if they were closed.
     parked: Option<Box<Parked>>,
@@ -215,21 +172,22 @@ struct Parked {
 
 impl DirPlan {
     /// Creates a plan from the source's listing alone.
-    pub fn of(listing: ListedDir) -> DirPlan {
-        DirPlan { listing, ..DirPlan::default() }
+    pub fn of(found: ListedDir) -> DirPlan {
+        let ListedDir { listing, places, tally, fatal } = found;
+        DirPlan { listing, places, tally, fatal, ..DirPlan::default() }
     }
 
     /// Returns the directory that contains an entry of the source, if it is on this machine.
     pub fn place_of(&self, entry: &Entry) -> Option<&SourceDir> {
-        self.listing.places.get(entry.origin as usize)?.as_ref()
+        self.places.get(entry.origin as usize)?.as_ref()
     }
 
     /// Returns the files that are transferred by a range of steps.
     pub fn transferred(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
         let steps = self.steps[range].iter().filter(|step| matches!(step.decision.action, Action::Transfer(_)));
         steps.map(|step| {
-            let entry = &self.listing.source.entries[step.source as usize];
-            let name = self.listing.renamed_from.as_deref().unwrap_or(self.listing.source.name(entry));
+            let entry = &self.listing.list.entries[step.source as usize];
+            let name = self.listing.renamed_from.as_deref().unwrap_or(self.listing.list.name(entry));
             ComparedSource { entry, place: self.place_of(entry), name }
         })
     }
@@ -237,23 +195,15 @@ impl DirPlan {
     /// Returns the path of an entry as the sender sees it (`%f`). `None` if it was not requested, or if a receiving
     /// client reports, which does not know it.
     pub fn shown(&self, entry: &Entry, source_name: &[u8]) -> Option<Vec<u8>> {
-        match (self.place_of(entry), &self.listing.sender_dir) {
-            (Some(place), _) => Some(place.shown(source_name)),
-            (None, Some(sender_dir)) => Some(path::join(sender_dir.shown.get(entry.origin as usize)?, source_name)),
-            (None, None) => None,
+        match self.place_of(entry) {
+            Some(place) => Some(place.shown(source_name)),
+            None => Some(path::join(self.listing.shown.get(entry.origin as usize)?, source_name)),
         }
-    }
-
-    /// Returns how many entries the source has in the directory, and the sum of the lengths of its files and symlinks.
-    pub fn listed(&self) -> (u64, u64) {
-        let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-        let bytes = self.listing.source.entries.iter().filter(counts).map(|entry| entry.len_bytes).sum();
-        (self.listing.source.len() as u64, bytes)
     }
 
     /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
-        self.listing.source.name(&self.listing.source.entries[step.source as usize])
+        self.listing.list.name(&self.listing.list.entries[step.source as usize])
     }
 
     /// Returns the task numbers of the subdirectories that have a plan, in order.
@@ -278,7 +228,7 @@ impl DirPlan {
         if self.parked.is_some() {
             return;
         }
-        self.listing.close_places();
+        close_places(&mut self.places);
         let hits = self.hits.drain().map(|(at, hit)| (at, hit.mode, hit.tree)).collect();
         self.parked = Some(Box::new(Parked { dest: self.dest_dir.take().is_some(), hits }));
     }
@@ -287,7 +237,7 @@ impl DirPlan {
     /// directory that no longer exists.
     pub fn reopen_dirs(&mut self, dest: Option<&Root>, alternates: &[Alternate]) {
         let Some(parked) = self.parked.take() else { return };
-        self.listing.open_places();
+        self.open_places();
         if let (true, Some(root)) = (parked.dest, dest) {
             match errno::if_there(root.open_dir_to_search(&self.listing.path)) {
                 Ok(dir) => self.dest_dir = dir,
@@ -305,6 +255,23 @@ impl DirPlan {
             }
         }
         self.listing.problems.append(&mut alt_dirs.problems);
+    }
+
+    /// Opens the source directories again. Reports one that no longer exists.
+    fn open_places(&mut self) {
+        if self.places.len() > OPEN_PLACES_MAX {
+            return;
+        }
+        for place in &mut self.places {
+            match place.as_ref().map(SourceDir::opened) {
+                Some(Ok(open)) => *place = Some(open),
+                Some(Err(error)) => {
+                    let full = place.take().map_or_else(Vec::new, |place| place.full(b""));
+                    self.listing.problems.push(Problem::failed(ErrorRole::Sender, "opendir", &full, &error));
+                }
+                None => {}
+            }
+        }
     }
 
     /// Returns the message for a destination directory that must be listed for deletions and cannot be. `top`: the path
@@ -328,29 +295,32 @@ impl DirPlan {
 
     /// Copies what is needed for the subdirectories, without descriptors.
     pub fn for_subdirs(&self) -> DirPlan {
-        let ListedDir { path, source, places, sender_dir, renamed_from, .. } = &self.listing;
-        let listing = ListedDir {
+        let DirListing { id, path, list, shown, renamed_from, .. } = &self.listing;
+        let listing = DirListing {
+            id: *id,
             path: path.clone(),
-            source: source.clone(),
-            places: places.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect(),
-            sender_dir: sender_dir.as_ref().map(|sender_dir| SenderDir {
-                hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
-                ..sender_dir.clone()
-            }),
+            list: list.clone(),
+            shown: shown.clone(),
             renamed_from: renamed_from.clone(),
-            ..ListedDir::default()
+            ..DirListing::default()
         };
         DirPlan {
+            listing,
+            places: self.places.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect(),
+            sender_dir: self.sender_dir.as_ref().map(|sender_dir| SenderDir {
+                hold: sender_dir.hold.clone().filter(|_| !sender_dir.lists_in_turn),
+                ..*sender_dir
+            }),
             dest: self.dest.clone(),
             subdirs: self.subdirs.clone(),
             dest_unseen: self.dest_unseen,
-            ..DirPlan::of(listing)
+            ..DirPlan::default()
         }
     }
 
     /// Whether the directory has no entries other than directories that were pruned.
     pub fn is_bare(&self) -> bool {
-        self.subdirs.is_empty() && self.listing.source.entries.iter().all(Entry::is_dir)
+        self.subdirs.is_empty() && self.listing.list.entries.iter().all(Entry::is_dir)
     }
 }
 

@@ -20,7 +20,7 @@ mod source_task;
 use self::destination::DestWalk;
 pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
-    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir,
+    DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir, close_places,
     report_unreadable_attribute, unreadable_attribute,
 };
 pub use self::dir_rules::enter_dir;
@@ -89,9 +89,6 @@ impl Look for Walk<'_> {
     }
 
     fn size(&self, plan: &DirPlan) -> (usize, (u64, u64)) {
-        (
-            plan.listing.source.len() + plan.dest.len(),
-            (plan.listing.tally.listed.total(), plan.listing.tally.total_bytes),
-        )
+        (plan.listing.list.len() + plan.dest.len(), (plan.tally.listed.total(), plan.tally.total_bytes))
     }
 }

@@ -13,7 +13,7 @@ use crate::fs::sys;
 use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
 use crate::plan::safelink;
-use crate::proto::{ContentDigest, SubdirFlags};
+use crate::proto::{ContentDigest, DirListing, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
 use crate::walk::dir_plan::OPEN_PLACES_MAX;
 use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
@@ -114,10 +114,11 @@ pub struct Contents<'a> {
 impl SourceWalk<'_> {
     /// Lists one directory. Returns the tasks of its subdirectories in order, each with the index of its entry.
     pub fn list(&self, task: SourceTask) -> (ListedDir, Vec<(u32, SourceTask)>) {
-        let mut found = ListedDir { path: task.path.clone(), ..ListedDir::default() };
+        let mut found = ListedDir::default();
+        found.listing.path = task.path.clone();
         let mut origins = task.origins;
-        found.is_named = is_named(&origins);
-        found.may_delete = !found.is_named;
+        found.listing.is_named = is_named(&origins);
+        found.listing.may_delete = !found.listing.is_named;
         leave_out_further(&mut origins, &mut found);
         let are_many = origins.len() > OPEN_PLACES_MAX;
         for (index, origin) in origins.iter_mut().enumerate() {
@@ -127,15 +128,15 @@ impl SourceWalk<'_> {
             }
         }
         // An entry that several sources have counts once for each of them, as in rsync's list.
-        for entry in &found.source.entries {
-            let name = found.source.name(entry);
+        for entry in &found.listing.list.entries {
+            let name = found.listing.list.name(entry);
             let times = times_of(&origins, name, entry);
             (0..times).for_each(|_| found.tally.list(entry.kind(), entry.len_bytes, name.len()));
         }
-        found.source.sort();
-        let repeated = repeated_dirs(&found.source, &origins);
+        Arc::make_mut(&mut found.listing.list).sort();
+        let repeated = repeated_dirs(&found.listing.list, &origins);
         if origins.len() > 1 {
-            drop_duplicates(&mut found.source, &origins);
+            drop_duplicates(Arc::make_mut(&mut found.listing.list), &origins);
         }
         if let Some(contents) = &self.contents {
             self.digest_long(&mut found, contents);
@@ -163,14 +164,14 @@ impl SourceWalk<'_> {
             Ok(dir) => dir,
             Err(error) => {
                 let full = origin.base.root.full(origin.path.as_bytes());
-                found.problems.push(match error.kind() {
+                found.listing.problems.push(match error.kind() {
                     io::ErrorKind::NotFound => vanished(&full),
                     _ => Problem::failed(ErrorRole::Sender, "opendir", &full, &error).weighing(Weight::SourceError),
                 });
                 found.places.push(None);
                 // The content of a vanished directory is unknown. An unreadable one counts as empty; whether anything
                 // is deleted after such an error is decided for the whole run.
-                found.may_delete &= error.kind() != io::ErrorKind::NotFound;
+                found.listing.may_delete &= error.kind() != io::ErrorKind::NotFound;
                 return;
             }
         };
@@ -183,10 +184,10 @@ impl SourceWalk<'_> {
             Listing::All { .. } => true,
             // Only if rsync would list one directory after the other during the copy do per-directory rules apply to the
             // entries that arguments name in a directory; otherwise see [`crate::walk::source_args`].
-            Listing::Named(_) => !self.select.no_inc_recursive && !found.path.is_root(),
+            Listing::Named(_) => !self.select.no_inc_recursive && !found.listing.path.is_root(),
         };
         if is_entered && origin.chain.has_per_dir() {
-            let ListedDir { path, problems, fatal, may_delete, .. } = &mut *found;
+            let ListedDir { listing: DirListing { path, problems, may_delete, .. }, fatal, .. } = &mut *found;
             let entered = Entered { path, problems, fatal, may_delete };
             origin.chain = enter(&origin.chain, &dir, "sender", self.link_owners, entered);
             if let Listing::Named(names) = &origin.listing {
@@ -200,9 +201,9 @@ impl SourceWalk<'_> {
                 for named in names.iter() {
                     let name = named.renamed.as_deref().unwrap_or(&named.name);
                     if named.renamed.is_some() {
-                        found.renamed_from = Some(named.name.clone());
+                        found.listing.renamed_from = Some(named.name.clone());
                     }
-                    let looked = self.look(&place, &named.name, &found.path, named.followed);
+                    let looked = self.look(&place, &named.name, &found.listing.path, named.followed);
                     self.add(
                         found,
                         &NamedSource { place: &place, name: &named.name, called: name, index, origin },
@@ -226,13 +227,19 @@ impl SourceWalk<'_> {
     ) -> Vec<NamedEntry> {
         let mut taken = Vec::with_capacity(names.len());
         for named in names {
-            let path = found.path.join(&named.name);
-            let is_dir = || match self.stat_following(place, &named.name, &found.path, named.followed) {
+            let path = found.listing.path.join(&named.name);
+            let is_dir = || match self.stat_following(place, &named.name, &found.listing.path, named.followed) {
                 Ok((stat, _)) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
                 Err(_) => false,
             };
             let is_excluded = !named.implied
-                && !chain.includes(self.reports_rules, Side::Sender, path.as_bytes(), is_dir(), &mut found.notes);
+                && !chain.includes(
+                    self.reports_rules,
+                    Side::Sender,
+                    path.as_bytes(),
+                    is_dir(),
+                    &mut found.listing.notes,
+                );
             let leads_on = || node.is_some_and(|node| node.children.contains_key(&named.name));
             match is_excluded {
                 false => taken.push(named.clone()),
@@ -257,9 +264,9 @@ impl SourceWalk<'_> {
             } else {
                 Problem::failed(ErrorRole::Sender, "readdir", &place.full(b""), &error)
             };
-            found.problems.push(problem.weighing(Weight::SourceError));
+            found.listing.problems.push(problem.weighing(Weight::SourceError));
         }
-        let mut full = found.path.as_bytes().to_vec();
+        let mut full = found.listing.path.as_bytes().to_vec();
         if !full.is_empty() {
             full.push(b'/');
         }
@@ -273,13 +280,13 @@ impl SourceWalk<'_> {
             chain.includes(self.reports_rules, Side::Sender, &full, is_dir, notes)
         };
         if !chain.is_empty() {
-            let notes = &mut found.notes;
+            let notes = &mut found.listing.notes;
             let mut items = std::mem::take(&mut names.items);
             items.retain(|&listed| sure(listed).is_none_or(|is_dir| takes_part(names.name(listed), is_dir, notes)));
             names.items = items;
         }
-        found.source.reserve(names.items.len(), names.len_bytes());
-        let dir = found.path.clone();
+        Arc::make_mut(&mut found.listing.list).reserve(names.items.len(), names.len_bytes());
+        let dir = found.listing.path.clone();
         for block in names.items.chunks(parallel::BLOCK) {
             if self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed)) {
                 return;
@@ -294,28 +301,28 @@ impl SourceWalk<'_> {
                 // It is unknown whether a dangling symlink would be a directory: a rule against either kind excludes
                 // it.
                 let is_lost = looked.is_err() && !chain.is_empty() && sure(listed).is_none();
-                if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.notes)) {
+                if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.listing.notes)) {
                     continue;
                 }
                 let is_readable = |looked: &Looked| place.dir().is_ok_and(|dir| looked.is_readable(&dir, name));
                 if self.select.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !is_readable(looked)) {
                     continue;
                 }
-                let problems = found.problems.len();
+                let problems = found.listing.problems.len();
                 let added = self.add(found, &NamedSource { place, name, called: name, index, origin }, looked);
-                if found.problems.len() > problems
+                if found.listing.problems.len() > problems
                     && let Err(error) = place.dir().and_then(|dir| sys::stat(dir.fd(), b".", false))
                 {
                     // The directory can be listed but not searched: one line is printed for all its names.
-                    found.problems.truncate(problems);
+                    found.listing.problems.truncate(problems);
                     let problem = Problem::failed(ErrorRole::Sender, "opendir", &place.full(b""), &error);
-                    found.problems.push(problem.weighing(Weight::SourceError));
+                    found.listing.problems.push(problem.weighing(Weight::SourceError));
                     return;
                 }
                 if added && !chain.is_empty() && sure(listed).is_none() {
-                    let is_dir = found.source.entries.last().is_some_and(Entry::is_dir);
-                    if !takes_part(name, is_dir, &mut found.notes) {
-                        found.source.entries.pop();
+                    let is_dir = found.listing.list.entries.last().is_some_and(Entry::is_dir);
+                    if !takes_part(name, is_dir, &mut found.listing.notes) {
+                        Arc::make_mut(&mut found.listing.list).entries.pop();
                     }
                 }
             }
@@ -327,22 +334,23 @@ impl SourceWalk<'_> {
         let NamedSource { place, name, called, index, origin } = *source;
         if self.reports_unsafe
             && let Ok(target) = place.dir().and_then(|dir| sys::read_link(dir.fd(), name))
-            && safelink::is_unsafe(&target, found.path.join(name).as_bytes())
+            && safelink::is_unsafe(&target, found.listing.path.join(name).as_bytes())
         {
-            let link = found.path.join(name);
+            let link = found.listing.path.join(name);
             let note = [b"copying unsafe symlink \"", link.as_bytes(), b"\" -> \"", &target, b"\""].concat();
-            found.notes.push(note);
+            found.listing.notes.push(note);
         }
         let (Looked { stat, target, digest }, dir) = match looked.and_then(|looked| Ok((looked, place.dir()?))) {
             Ok(found) => found,
             Err(error) => {
                 let named = matches!(origin.listing, Listing::Named(_));
-                found.problems.push(self.stat_problem(place, name, named, &error));
+                found.listing.problems.push(self.stat_problem(place, name, named, &error));
                 return false;
             }
         };
-        if let Err(problem) = check_charset(place, name, found.path.join(called).as_bytes(), target.as_deref()) {
-            found.problems.push(problem);
+        if let Err(problem) = check_charset(place, name, found.listing.path.join(called).as_bytes(), target.as_deref())
+        {
+            found.listing.problems.push(problem);
             return false;
         }
         let is_mount_point = Self::is_mount_point(origin, &stat);
@@ -352,7 +360,7 @@ impl SourceWalk<'_> {
         {
             return false;
         }
-        let entry = found.source.push(called, &stat);
+        let entry = Arc::make_mut(&mut found.listing.list).push(called, &stat);
         entry.origin = index;
         if is_mount_point {
             entry.extra_mut().is_mount_point = true;
@@ -360,7 +368,7 @@ impl SourceWalk<'_> {
         if let Some(target) = target {
             entry.extra_mut().target = Some(target.into());
         }
-        let path = || found.path.join(called).as_bytes().to_vec();
+        let path = || found.listing.path.join(called).as_bytes().to_vec();
         let completed = self.wanted.complete_source(entry, &stat, (&dir, name), &|| place.full(name), &path);
         if self.select.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
@@ -375,13 +383,13 @@ impl SourceWalk<'_> {
         }
         if let Err(incomplete) = completed {
             report_unreadable_attribute(
-                &mut found.problems,
+                &mut found.listing.problems,
                 &mut found.fatal,
                 "sender",
                 incomplete,
                 Weight::SourceError,
             );
-            found.source.entries.pop();
+            Arc::make_mut(&mut found.listing.list).entries.pop();
             return false;
         }
         true
@@ -394,7 +402,8 @@ impl SourceWalk<'_> {
 
     /// Digests the content of each long file in the listing.
     fn digest_long(&self, found: &mut ListedDir, contents: &Contents<'_>) {
-        let (source, places, renamed_from) = (&found.source, &found.places, found.renamed_from.as_deref());
+        let (source, places, renamed_from) =
+            (&found.listing.list, &found.places, found.listing.renamed_from.as_deref());
         let is_long = |entry: &Entry| entry.kind() == Kind::File && entry.len_bytes > SHORT_BYTES;
         let files: Vec<usize> = (0..source.len()).filter(|&at| is_long(&source.entries[at])).collect();
         let lens_bytes = files.iter().map(|&at| source.entries[at].len_bytes);
@@ -405,8 +414,9 @@ impl SourceWalk<'_> {
             // A file that cannot be read has no digest.
             self.digest(place, name, entry.len_bytes, contents).ok()
         });
+        let list = Arc::make_mut(&mut found.listing.list);
         for (at, digest) in files.into_iter().zip(digests) {
-            found.source.entries[at].extra_mut().digest = digest;
+            list.entries[at].extra_mut().digest = digest;
         }
     }
 
@@ -492,7 +502,7 @@ impl SourceWalk<'_> {
         Problem::new(line, Weight::SourceError)
     }
 
-    /// Returns the tasks of the subdirectories, and records in `found.subs` how each is walked.
+    /// Returns the tasks of the subdirectories, and records in `found.listing.subs` how each is walked.
     fn tasks_below(
         &self,
         found: &mut ListedDir,
@@ -502,31 +512,31 @@ impl SourceWalk<'_> {
     ) -> Vec<(u32, SourceTask)> {
         let (mut tasks, mut problems) = (Vec::new(), Vec::new());
         // rsync also reads per-directory rule files above the first directory of a run, and only above that one.
-        let mut is_first = found.path.is_root() && found.is_named;
-        for at in 0..found.source.len() {
-            let entry = &found.source.entries[at];
+        let mut is_first = found.listing.path.is_root() && found.listing.is_named;
+        for at in 0..found.listing.list.len() {
+            let entry = &found.listing.list.entries[at];
             if !entry.is_dir() {
                 continue;
             }
-            let name = found.source.name(entry);
+            let name = found.listing.list.name(entry);
             let (mut below, is_implied) = self.origins_below(found, origins, node, entry, &mut problems);
             let is_named = is_named(&below);
             let is_repeated = repeated.contains(name);
-            found.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named, is_repeated });
+            found.listing.subs.push(SubdirFlags { is_walked: !below.is_empty(), is_implied, is_named, is_repeated });
             if below.is_empty() {
                 continue;
             }
-            if found.path.is_root() {
+            if found.listing.path.is_root() {
                 for origin in below.iter_mut().skip(usize::from(is_first)) {
                     origin.chain = origin.chain.for_further_source();
                 }
                 is_first = false;
             }
-            let path = found.path.join(name);
+            let path = found.listing.path.join(name);
             let node = node.and_then(|node| node.children.get(name).cloned());
             tasks.push((at as u32, SourceTask { path, origins: below, node }));
         }
-        found.problems.append(&mut problems);
+        found.listing.problems.append(&mut problems);
         tasks
     }
 
@@ -539,7 +549,7 @@ impl SourceWalk<'_> {
         entry: &Entry,
         problems: &mut Vec<Problem>,
     ) -> (Vec<Origin>, bool) {
-        let name = found.source.name(entry);
+        let name = found.listing.list.name(entry);
         let mut below = Vec::new();
         let mut implied = true;
         for (index, origin) in origins.iter().enumerate() {
@@ -549,13 +559,14 @@ impl SourceWalk<'_> {
                     // With several origins the entry may come from another one, and the rules of this one may exclude
                     // it.
                     let is_excluded = || {
-                        let verdict = origin.chain.verdict(Side::Sender, found.path.join(name).as_bytes(), true);
+                        let verdict =
+                            origin.chain.verdict(Side::Sender, found.listing.path.join(name).as_bytes(), true);
                         !origin.chain.is_empty() && verdict != Verdict::Include
                     };
                     if origins.len() > 1 && is_excluded() {
                         continue;
                     }
-                    implied &= origins.len() > 1 && self.look(place, name, &found.path, false).is_err();
+                    implied &= origins.len() > 1 && self.look(place, name, &found.listing.path, false).is_err();
                     let content = if *below { NamedContent::Full } else { NamedContent::None };
                     (content, false, name, arguments.clone(), &origin.chain)
                 }
@@ -570,7 +581,7 @@ impl SourceWalk<'_> {
             // With one origin the entry comes from it. With several, each is examined.
             let is_entered = || match origins.len() {
                 1 => Ok(!entry.extra.as_ref().is_some_and(|extra| extra.is_mount_point)),
-                _ => self.stat_following(place, source_name, &found.path, followed).map(|(stat, _)| {
+                _ => self.stat_following(place, source_name, &found.listing.path, followed).map(|(stat, _)| {
                     Kind::of_mode(stat.mode) == Some(Kind::Dir) && !Self::is_mount_point(origin, &stat)
                 }),
             };
@@ -679,8 +690,8 @@ fn leave_out_further(origins: &mut Vec<Origin>, found: &mut ListedDir) {
             "sparsync: skipping {} source directories: more than {ORIGINS_MAX} merge into one: copy them in several runs",
             origins.len() - ORIGINS_MAX
         );
-        found.problems.push(Problem::new(line.into_bytes(), Weight::SourceError));
-        found.may_delete = false;
+        found.listing.problems.push(Problem::new(line.into_bytes(), Weight::SourceError));
+        found.listing.may_delete = false;
         origins.truncate(ORIGINS_MAX);
     }
 }
@@ -757,12 +768,13 @@ mod tests {
         let listing = Listing::Named(Arc::new(Vec::new()));
         let origin = Origin { base, path: RelPath::root(), listing, chain, dev: None };
         let mut origins = vec![origin; ORIGINS_MAX];
-        let mut found = ListedDir { may_delete: true, ..ListedDir::default() };
+        let mut found = ListedDir::default();
+        found.listing.may_delete = true;
         leave_out_further(&mut origins, &mut found);
-        assert!(found.problems.is_empty() && found.may_delete);
+        assert!(found.listing.problems.is_empty() && found.listing.may_delete);
         origins.extend_from_within(..3);
         leave_out_further(&mut origins, &mut found);
-        assert_eq!((origins.len(), found.problems.len(), found.may_delete), (ORIGINS_MAX, 1, false));
-        assert!(found.problems[0].line.starts_with(b"sparsync: skipping 3 source directories"));
+        assert_eq!((origins.len(), found.listing.problems.len(), found.listing.may_delete), (ORIGINS_MAX, 1, false));
+        assert!(found.listing.problems[0].line.starts_with(b"sparsync: skipping 3 source directories"));
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Deletions<'a> {
         }
         let dir = dest.open_dir_to_search(&plan.listing.path);
         for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
-            let name = plan.listing.source.name(&plan.listing.source.entries[sub.step.source as usize]);
+            let name = plan.listing.list.name(&plan.listing.list.entries[sub.step.source as usize]);
             let stat = match &dir {
                 Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
                 Err(error) => Err(errno::again(error)),
@@ -280,7 +280,7 @@ impl<'a> Deletions<'a> {
         if self.context.options.delete.when != Some(When::After) {
             return;
         }
-        let mut source = plan.listing.source.clone();
+        let mut source = DirList::clone(&plan.listing.list);
         let mut at = 0..;
         source.entries.retain(|_| at.next().is_none_or(|at| !plan.pruned.contains(&at)));
         let (path, last) = (spot.path.clone(), spot.last.clone());
@@ -359,7 +359,7 @@ impl<'a> Deletions<'a> {
     pub(super) fn make_room(&mut self, plan: &mut DirPlan, spot: &Spot, head: &mut Vec<Event>) {
         let Some(dir) = plan.dest_dir.clone() else { return };
         for step in plan.steps.iter_mut().filter(|step| step.decision.in_the_way == InTheWay::Dir) {
-            let entry = &plan.listing.source.entries[step.source as usize];
+            let entry = &plan.listing.list.entries[step.source as usize];
             let what = match entry.kind() {
                 Kind::File => "regular file",
                 Kind::Symlink => "symlink",
@@ -367,7 +367,7 @@ impl<'a> Deletions<'a> {
                 Kind::Special => "special file",
                 Kind::Dir => "directory",
             };
-            let path = spot.path.join(plan.listing.source.name(entry));
+            let path = spot.path.join(plan.listing.list.name(entry));
             match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, head) {
                 true => spot.last.touch(),
                 false => step.decision.action = Action::Refuse(Reason::InTheWay),

@@ -274,9 +274,8 @@ impl<'a> Outbox<'a> {
 
     fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
         let context = self.context;
-        let is_unrequested = job.plan.listing.sender_dir.as_ref().is_some_and(|sender_dir| sender_dir.with_data);
         let Action::Transfer(changes) = job.step.decision.action else { return Ok(()) };
-        if is_unrequested {
+        if job.plan.listing.with_data {
             return Ok(());
         }
         if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
@@ -305,16 +304,12 @@ impl<'a> Outbox<'a> {
 
     /// Declines the unrequested data of a directory's files that are not needed.
     pub(super) fn decline(&self, plan: &DirPlan) {
-        let Some((wire, sender_dir)) =
-            self.context.wire.zip(plan.listing.sender_dir.as_ref()).filter(|(_, t)| t.with_data)
-        else {
-            return;
-        };
+        let Some(wire) = self.context.wire.filter(|_| plan.listing.with_data) else { return };
         let mut steps = plan.steps.iter().filter(|step| matches!(step.decision.action, Action::Transfer(_))).peekable();
-        for (at, entry) in plan.listing.source.entries.iter().enumerate() {
+        for (at, entry) in plan.listing.list.entries.iter().enumerate() {
             let at = at as u32;
             if steps.next_if(|step| step.source == at).is_none() && entry.kind() == Kind::File {
-                wire.decline(FileId { dir: sender_dir.id, entry: at });
+                wire.decline(FileId { dir: plan.listing.id, entry: at });
             }
         }
     }

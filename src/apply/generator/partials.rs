@@ -36,7 +36,7 @@ pub(super) fn discard(context: &Context<'_>, plan: &DirPlan, spot: &Spot) {
 /// Returns whether the source has a file of this name and the destination's copy is up to date.
 fn is_up_to_date(plan: &DirPlan, name: &[u8]) -> bool {
     let is_file = |list: &DirList, at: usize| list.entries[at].kind() == Kind::File;
-    let Some(at) = plan.listing.source.find(name).filter(|&at| is_file(&plan.listing.source, at)) else { return false };
+    let Some(at) = plan.listing.list.find(name).filter(|&at| is_file(&plan.listing.list, at)) else { return false };
     let exists = plan.dest.find(name).is_some_and(|found| is_file(&plan.dest, found));
     // Steps are in the order of the source.
     let step = plan.steps.get(plan.steps.partition_point(|step| (step.source as usize) < at));

@@ -293,7 +293,7 @@ impl<'a> PlanPool<'a> {
 
     /// Examines a plan that is held from now on.
     fn examined(&mut self, mut plan: DirPlan, is_entered: bool, see: &mut See<'_>) -> Result<DirPlan, Error> {
-        if let Some(error) = plan.listing.fatal.take() {
+        if let Some(error) = plan.fatal.take() {
             return Err(error);
         }
         for sub in plan.subdirs.iter().rev() {
@@ -303,7 +303,7 @@ impl<'a> PlanPool<'a> {
             self.to_come.push(Upcoming { path, what, is_entered: is_entered && !sub.is_left() });
         }
         see(&plan, is_entered);
-        let (entries, bytes) = plan.listed();
+        let (entries, bytes) = plan.listing.list.totals();
         self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
         if self.held_dirs() >= self.open_max {
             plan.park();
@@ -356,7 +356,7 @@ impl<'a> PlanPool<'a> {
         let mut parent = self.plans.root();
         loop {
             let sub = self.held.get(&parent)?.subdirs.last()?;
-            let is_empty = |task_id| self.held.get(&task_id).is_none_or(|plan| plan.listing.source.entries.is_empty());
+            let is_empty = |task_id| self.held.get(&task_id).is_none_or(|plan| plan.listing.list.entries.is_empty());
             match sub.task_id {
                 Some(below) if !is_empty(below) => parent = below,
                 _ => return Some(parent),
@@ -399,7 +399,7 @@ fn dirs_below(plan: &DirPlan) -> impl DoubleEndedIterator<Item = (Option<TaskId>
 }
 
 fn entries_of(plan: &DirPlan) -> usize {
-    plan.listing.source.len() + plan.dest.len()
+    plan.listing.list.len() + plan.dest.len()
 }
 
 /// Decides again about the subdirectories of a plan whose times changed.
@@ -408,7 +408,7 @@ fn decide_again(plan: &mut DirPlan, changed: &HashMap<TaskId, Time>, context: &C
         let Some(mtime) = sub.task_id.and_then(|task_id| changed.get(&task_id)) else { continue };
         let existing = &mut plan.dest.entries[sub.step.dest as usize];
         existing.mtime = *mtime;
-        let source = &plan.listing.source.entries[sub.step.source as usize];
+        let source = &plan.listing.list.entries[sub.step.source as usize];
         sub.step.decision = plan::decide(source, Some(existing), None, plan::Subject::Entry, context.policy);
     }
 }

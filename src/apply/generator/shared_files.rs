@@ -79,7 +79,7 @@ pub(super) fn decided_again(
         .complete_dest(existing, &stat, (dir, name), &full, &|| path.as_bytes().to_vec())
         .map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
     let Some(existing) = list.entries.pop() else { return Ok(None) };
-    let source = &plan.listing.source.entries[step.source as usize];
+    let source = &plan.listing.list.entries[step.source as usize];
     let is_transferred = |action| matches!(action, Action::Transfer(_));
     let same_content = Some(is_same && !is_transferred(step.decision.action));
     let subject = if is_same { Subject::Included } else { Subject::Entry };

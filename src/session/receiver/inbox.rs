@@ -3,7 +3,7 @@
 use crate::apply::ContentPiece;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::flist::{Entry, Kind};
+use crate::flist::Kind;
 use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
 use crate::proto::{Class, DirId, DirListing, FileId, Joiner, Lane, Message, Roots};
 use crate::report::Tally;
@@ -161,7 +161,7 @@ pub(super) struct QueuedDirs {
 
 impl QueuedDirs {
     fn push(&mut self, listing: Box<DirListing>, cost: u64) {
-        let (entries, bytes) = listed(&listing);
+        let (entries, bytes) = listing.list.totals();
         self.cost += cost;
         self.entries += entries;
         self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
@@ -200,14 +200,6 @@ impl QueuedDirs {
     pub(super) fn listed(&self) -> (u64, u64) {
         self.listed
     }
-}
-
-/// Returns the entries of a listing, and the total length of its files and symlinks. Modulo 2^64, because a peer may
-/// lie.
-fn listed(listing: &DirListing) -> (u64, u64) {
-    let counts = |entry: &&Entry| matches!(entry.kind(), Kind::File | Kind::Symlink);
-    let bytes = listing.list.entries.iter().filter(counts).fold(0, |sum: u64, entry| sum.wrapping_add(entry.len_bytes));
-    (listing.list.len() as u64, bytes)
 }
 
 impl ReceiverInbox {

@@ -12,7 +12,6 @@ use crate::flist::{DirList, Kind};
 use crate::fs::errno;
 use crate::path::RelPath;
 use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Message};
-use crate::report::Tally;
 use crate::report::event::{ErrorRole, Problem};
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::{DigestScan, ScannedDest};
@@ -218,42 +217,22 @@ impl<'w> PeerPlans<'w> {
         None
     }
 
-    fn plan(&self, listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
+    fn plan(&self, mut listing: Box<DirListing>, dest_state: &DestState) -> Result<DirPlan, Error> {
         let chain = self.chain_above(&listing.path)?;
-        let listing = *listing;
-        let mut found = ListedDir {
-            path: listing.path,
-            source: Arc::unwrap_or_clone(listing.list),
-            subs: listing.subs,
-            places: Vec::new(),
-            sender_dir: None,
-            may_delete: listing.may_delete,
-            is_named: listing.is_named,
-            problems: listing.problems,
-            fatal: None,
-            notes: listing.notes,
-            tally: Tally::default(),
-            renamed_from: listing.renamed_from,
-        };
-        if let Some(new) = self.peer.renamed.as_ref().filter(|_| found.path.is_root()) {
-            found.rename_only(new);
+        let (id, path, is_named) = (listing.id, listing.path.clone(), listing.is_named);
+        if let Some(new) = self.peer.renamed.as_ref().filter(|_| path.is_root()) {
+            rename_only(&mut listing, new);
         }
-        let path = found.path.clone();
-        let is_named = found.is_named;
-        let known = self.known(&found.path);
+        let known = self.known(&path);
+        let found = ListedDir { listing: *listing, ..ListedDir::default() };
         let mut plan = self.walk.decide(found, dest_state, chain, known);
-        self.peer.receiver.request_xattrs(listing.id, &mut plan)?;
+        self.peer.receiver.request_xattrs(id, &mut plan)?;
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
             sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
-        let hold = SenderHold { connection: self.peer.receiver.connection.clone(), dir: listing.id };
-        plan.listing.sender_dir = Some(SenderDir {
-            id: listing.id,
-            with_data: listing.with_data,
-            shown: listing.shown,
-            lists_in_turn: self.peer.receiver.is_stock(),
-            hold: Some(Arc::new(hold)),
-        });
+        let hold = SenderHold { connection: self.peer.receiver.connection.clone(), dir: id };
+        let lists_in_turn = self.peer.receiver.is_stock();
+        plan.sender_dir = Some(SenderDir { lists_in_turn, hold: Some(Arc::new(hold)) });
         let mut position = self.position.lock();
         position.root_is_named |= path.is_root() && is_named;
         if self.walk.receiver_chain.has_per_dir() {
@@ -291,10 +270,10 @@ impl Plans for PeerPlans<'_> {
         let mut source = DirList::default();
         source.push_entry(path.name(), itself);
         let subs = vec![crate::proto::SubdirFlags { is_walked: true, ..Default::default() }];
-        let found = ListedDir { path: parent, source, subs, is_named: true, ..ListedDir::default() };
-        let chain = self.chain_above(&found.path)?;
+        let chain = self.chain_above(&parent)?;
+        let listing = DirListing { path: parent, list: source.into(), subs, is_named: true, ..DirListing::default() };
         // The parent may be long, and only this entry of it matters.
-        let mut plan = self.walk.decide_single(found, chain);
+        let mut plan = self.walk.decide_single(ListedDir { listing, ..ListedDir::default() }, chain);
         for sub in plan.subdirs.iter_mut().filter(|sub| sub.task_id.is_some()) {
             sub.task_id = Some(TaskId::of(self.next_ticket.fetch_add(1, Ordering::Relaxed) + 1));
         }
@@ -349,6 +328,14 @@ impl Plans for PeerPlans<'_> {
         self.is_over.store(true, Ordering::Relaxed);
         self.scanner.close();
     }
+}
+
+/// Renames the single entry.
+fn rename_only(listing: &mut DirListing, new: &[u8]) {
+    let mut old = Arc::unwrap_or_clone(std::mem::take(&mut listing.list));
+    let Some(entry) = old.entries.pop() else { return };
+    listing.renamed_from = Some(old.name(&entry).to_vec());
+    Arc::make_mut(&mut listing.list).push_entry(new, entry);
 }
 
 /// The maximum number of directories in one message: enough to make a message cheap, few enough that the sender does

@@ -155,15 +155,15 @@ impl ListingSender<'_, '_, '_> {
             return Err(error);
         }
         if self.sender.is_stock() {
-            for problem in std::mem::take(&mut listed.problems) {
+            for problem in std::mem::take(&mut listed.listing.problems) {
                 counted.problem(problem.weight);
                 (self.sender.report)(Event::Problem(problem))?;
             }
-            for note in std::mem::take(&mut listed.notes) {
+            for note in std::mem::take(&mut listed.listing.notes) {
                 (self.sender.report)(Event::Note(note))?;
             }
         }
-        let has_more = self.receive_large_reports(&mut at_receiver, listed.source.len() as u64)?;
+        let has_more = self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
         let is_same = match &at_receiver {
             ReceiverDir::Reported(DestDirState::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
@@ -172,8 +172,8 @@ impl ListingSender<'_, '_, '_> {
         let subs: Vec<_> = task_ids
             .iter()
             .map(|&(at, task_id)| {
-                let entry = &listed.source.entries[at as usize];
-                (listed.path.join(listed.source.name(entry)), entry.clone(), task_id)
+                let entry = &listed.listing.list.entries[at as usize];
+                (listed.listing.path.join(listed.listing.list.name(entry)), entry.clone(), task_id)
             })
             .collect();
         if let Some(gauge) = self.sender.terms.gauge {
@@ -202,7 +202,7 @@ impl ListingSender<'_, '_, '_> {
         let id = self.next_id;
         self.next_id += 1;
         if self.sender.is_stock() {
-            self.sender.inbox.wait_to_list(id, listed.source.len() as u64)?;
+            self.sender.inbox.wait_to_list(id, listed.listing.list.len() as u64)?;
         }
         let mut ids = Vec::new();
         let mut own = DirList::default();
@@ -210,23 +210,21 @@ impl ListingSender<'_, '_, '_> {
             self.named.name(&entry, &mut ids);
             own.push_entry(b".", entry);
         }
-        let list = Arc::new(listed.source);
+        let ListedDir { listing, places: open, .. } = listed;
+        let list = listing.list.clone();
         for entry in &list.entries {
             self.named.name(entry, &mut ids);
         }
         let shown = match self.sender.wants.paths {
-            true => {
-                listed.places.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect()
-            }
+            true => open.iter().map(|place| place.as_ref().map(|p| p.shown(b"")).unwrap_or_default()).collect(),
             false => Vec::new(),
         };
         let with_data = is_absent && self.unrequested;
         let files = with_data.then(|| list.clone());
-        let open = listed.places;
         let is_few = open.len() <= OPEN_PLACES_MAX;
         if self.keeps {
             let places = open.iter().map(|place| place.as_ref().map(SourceDir::closed)).collect();
-            let renamed_from = listed.renamed_from.clone();
+            let renamed_from = listing.renamed_from.clone();
             // The files that follow the listing count as they are sent.
             let counts = |entry: &&Entry| match entry.kind() {
                 Kind::File => !with_data,
@@ -238,22 +236,7 @@ impl ListingSender<'_, '_, '_> {
             let kept = KeptDir { list: list.clone(), places, renamed_from, unsent_bytes };
             self.kept.lock().insert(id, Arc::new(kept));
         }
-        let listing = DirListing {
-            id,
-            path: listed.path,
-            itself: own,
-            list,
-            subs: listed.subs,
-            may_delete: listed.may_delete,
-            is_named: listed.is_named,
-            with_data,
-            more: false,
-            problems: listed.problems,
-            notes: listed.notes,
-            ids,
-            shown,
-            renamed_from: listed.renamed_from,
-        };
+        let listing = DirListing { id, itself: own, with_data, ids, shown, ..listing };
         let mut sent = Ok(());
         let mut send = |message| {
             if sent.is_ok() {
