@@ -89,7 +89,7 @@ impl Local<'_> {
         preserve.hard_links &= self.dest.is_some();
         self.terms.with_wanted(&preserve, &|_, _| {}, |wanted| {
             let mut problems = Vec::new();
-            let top = gathered.top_entry(&wanted(), &mut problems)?.filter(|_| gathered.sends_top(false));
+            let top = gathered.top_entry(wanted, &mut problems)?.filter(|_| gathered.sends_top(false));
             report_problems(&problems, reporter, tally);
             let start = RunStart {
                 top,
@@ -118,14 +118,14 @@ fn report_problems(problems: &[Problem], reporter: &mut TextReporter, tally: &mu
 /// A source on this machine.
 struct LocalSource<'a, 'x> {
     terms: Terms<'a>,
-    wanted: &'x (dyn Fn() -> Wanted<'x> + 'x),
+    wanted: Wanted<'x>,
     gathered: &'a Gathered,
     to: &'a Destination,
 }
 
 impl SourcePlans for LocalSource<'_, '_> {
     fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
-        let source = self.terms.source_walk((self.wanted)());
+        let source = self.terms.source_walk(self.wanted);
         let dest_state = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
         let receiver_chain = dest.receiver_chain.clone();
         let task = Task { source: self.gathered.task(self.to.renamed.as_deref()), dest_state, receiver_chain };

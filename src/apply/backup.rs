@@ -3,8 +3,9 @@
 use crate::apply::attributes::{self, AttributeTarget, Has};
 use crate::apply::{BackupDir, Context};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Kind};
+use crate::flist::{Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
+use crate::fs::read::EntryAt;
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::fs::write::{self, Pending};
@@ -306,12 +307,11 @@ fn looked_at(
     path: &RelPath,
     report: impl FnOnce(Incomplete),
 ) -> Entry {
-    let mut list = DirList::default();
-    let entry = list.push(name, stat);
-    let full = || context.full(path.as_bytes());
-    let completed = context.wanted.complete_dest(entry, stat, (dir, name), &full, &|| path.as_bytes().to_vec());
-    completed.unwrap_or_else(report);
-    list.entries.pop().expect("pushed above")
+    let mut entry = Entry::of(stat);
+    let (full, path) = (|| context.full(path.as_bytes()), || path.as_bytes().to_vec());
+    let at = EntryAt { dir, name, stat, full: &full, path: &path };
+    context.wanted.complete_dest(&mut entry, &at).unwrap_or_else(report);
+    entry
 }
 
 /// Gives a new directory for backups the preserved attributes of the destination's directory.

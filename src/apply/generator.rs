@@ -29,7 +29,7 @@ use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
 use crate::apply::{backup, entry};
 use crate::error::Error;
-use crate::flist::{DirList, Entry, FileId, Kind};
+use crate::flist::{Entry, FileId, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
@@ -566,12 +566,9 @@ impl<'a> Generator<'a> {
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
         let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
-        let mut existing = DirList::default();
-        if let Some(stat) = link {
-            existing.push(name, &stat);
-        }
         let source = &parent.listing.list.entries[sub.step.source as usize];
-        let decision = plan::decide(source, existing.entries.first(), None, plan::Subject::Entry, self.context.policy);
+        let existing = link.as_ref().map(Entry::of);
+        let decision = plan::decide(source, existing.as_ref(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
     }
 }

@@ -65,7 +65,7 @@ pub struct Context<'a> {
     /// The destination's path, for messages.
     pub dest_path: &'a [u8],
     /// Which attributes are read of entries at the destination.
-    pub wanted: &'a Wanted<'a>,
+    pub wanted: Wanted<'a>,
     /// Where `--backup-dir` leads.
     pub backup: Option<&'a BackupDir>,
     /// Where `--temp-dir` leads.

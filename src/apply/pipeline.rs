@@ -11,11 +11,11 @@ use crate::apply::{Chosen, Context, Wire};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::Side;
-use crate::flist::{DirList, Entry};
+use crate::flist::Entry;
 use crate::fs::acl;
 use crate::fs::copy::UnsupportedCalls;
 use crate::fs::ids;
-use crate::fs::read::Wanted;
+use crate::fs::read::{EntryAt, Wanted};
 use crate::fs::sys;
 use crate::options::{CreatedDir, Options, PeerLinks, RemoveSource, When};
 use crate::path::RelPath;
@@ -23,6 +23,7 @@ use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
+use crate::walk::alternate::AltSearch;
 use crate::walk::arg_path;
 use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
@@ -85,8 +86,6 @@ struct Looks<'a> {
     is_super: bool,
     /// What to read of each entry.
     wanted: Wanted<'a>,
-    /// The same, for entries that are backed up.
-    for_backups: &'a Wanted<'a>,
 }
 
 impl Receiving<'_> {
@@ -117,7 +116,7 @@ impl Receiving<'_> {
             privileges: Privileges { is_super: is_super || preserve.fake_super, groups: &own_groups },
         };
         self.terms.with_wanted(&policy.preserve, &|entry, depth| adoption.adopt(entry, depth), |wanted| {
-            let looks = Looks { policy: &policy, is_super, wanted: wanted(), for_backups: &wanted() };
+            let looks = Looks { policy: &policy, is_super, wanted };
             self.carry_out(start, looks, origin, listener, tally)
         })
     }
@@ -163,11 +162,11 @@ impl Receiving<'_> {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let (options, to, wants) = (self.terms.options, self.to, self.wants);
-        let Looks { policy, is_super, wanted, for_backups } = looks;
+        let Looks { policy, is_super, wanted } = looks;
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
         let walk = DestWalk {
-            policy: policy.clone(),
+            policy,
             wanted,
             reports_rules: options.output.debug.filter >= 1,
             dest: to.root.as_ref(),
@@ -182,8 +181,14 @@ impl Receiving<'_> {
             backup_suffix: options.place.suffix_beside(),
             threads: self.terms.process.threads,
             is_dry: options.dry_run,
-            alternates: &alternates,
-            alt_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
+            alternates: AltSearch {
+                trees: &alternates,
+                kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
+                policy,
+                wanted,
+                compare: self.compare,
+                is_dry: options.dry_run,
+            },
             keep_dirlinks: policy.preserve.keep_dirlinks,
             follows_implied: options.select.relative && options.select.no_implied_dirs,
             compare: self.compare,
@@ -209,7 +214,7 @@ impl Receiving<'_> {
             policy,
             dest: to.root.as_ref(),
             dest_path: &to.path,
-            wanted: for_backups,
+            wanted,
             backup: backup.as_ref(),
             temp_dir: temp_dir.as_ref(),
             process: self.terms.process,
@@ -255,15 +260,13 @@ impl Receiving<'_> {
             if let Some(before) = self.to.mode_before {
                 stat.mode = stat.mode & !0o7777 | before;
             }
-            let mut list = DirList::default();
-            let existing = list.push(b".", &stat);
-            let full = || root.full(b".");
-            if let Err(incomplete) =
-                walk.wanted.complete_dest(existing, &stat, (root.dir(), b"."), &full, &|| b".".to_vec())
-            {
+            let mut existing = Entry::of(&stat);
+            let (full, path) = (|| root.full(b"."), || b".".to_vec());
+            let at = EntryAt { dir: root.dir(), name: b".", stat: &stat, full: &full, path: &path };
+            if let Err(incomplete) = walk.wanted.complete_dest(&mut existing, &at) {
                 report_unreadable_attribute(problems, &mut fatal, "generator", incomplete, Weight::Failed);
             }
-            list.entries.pop()
+            Some(existing)
         });
         if let Some(error) = fatal {
             return Err(error);

@@ -36,6 +36,18 @@ pub struct Wanted<'a> {
     pub map: &'a (dyn Fn(&mut Entry, usize) + Sync),
 }
 
+/// An entry in an open directory, whose attributes are read.
+pub struct EntryAt<'a> {
+    pub dir: &'a Dir,
+    /// Its name there; `.` is the directory itself.
+    pub name: &'a [u8],
+    pub stat: &'a Stat,
+    /// Returns its absolute path, for messages.
+    pub full: &'a dyn Fn() -> Vec<u8>,
+    /// Returns its path in the transfer, for messages.
+    pub path: &'a dyn Fn() -> Vec<u8>,
+}
+
 /// Why the attributes of an entry could not be read.
 pub enum Incomplete {
     /// rsync's message, from the call to the path, and the error.
@@ -52,17 +64,9 @@ enum TreeSide {
 }
 
 impl Wanted<'_> {
-    /// Reads the remaining attributes of a source entry and applies `shape`. For messages, `full` returns its absolute
-    /// path and `path` its path in the transfer. If this fails, the caller omits the entry.
-    pub fn complete_source(
-        &self,
-        entry: &mut Entry,
-        stat: &Stat,
-        at: (&Dir, &[u8]),
-        full: &dyn Fn() -> Vec<u8>,
-        path: &dyn Fn() -> Vec<u8>,
-    ) -> Result<(), Incomplete> {
-        self.complete(entry, stat, at, TreeSide::Source, full, path)?;
+    /// Reads the remaining attributes of a source entry and applies `shape`. If this fails, the caller omits the entry.
+    pub fn complete_source(&self, entry: &mut Entry, at: &EntryAt<'_>) -> Result<(), Incomplete> {
+        self.complete(entry, at, TreeSide::Source)?;
         (self.shape)(entry);
         Ok(())
     }
@@ -81,38 +85,24 @@ impl Wanted<'_> {
     }
 
     /// Reads the remaining attributes of a destination entry.
-    pub fn complete_dest(
-        &self,
-        entry: &mut Entry,
-        stat: &Stat,
-        at: (&Dir, &[u8]),
-        full: &dyn Fn() -> Vec<u8>,
-        path: &dyn Fn() -> Vec<u8>,
-    ) -> Result<(), Incomplete> {
-        self.complete(entry, stat, at, TreeSide::Dest, full, path)?;
+    pub fn complete_dest(&self, entry: &mut Entry, at: &EntryAt<'_>) -> Result<(), Incomplete> {
+        self.complete(entry, at, TreeSide::Dest)?;
         // With --fake-super, a regular file represents a symlink. A real symlink gets no target then, so it is
         // replaced.
-        if Kind::of_mode(stat.mode) == Some(Kind::Symlink)
+        if Kind::of_mode(at.stat.mode) == Some(Kind::Symlink)
             && !self.fake_super
-            && let Ok(target) = sys::read_link(at.0.fd(), at.1)
+            && let Ok(target) = sys::read_link(at.dir.fd(), at.name)
         {
             entry.extra_mut().target = Some(target.into());
         }
         Ok(())
     }
 
-    fn complete(
-        &self,
-        entry: &mut Entry,
-        stat: &Stat,
-        at: (&Dir, &[u8]),
-        end: TreeSide,
-        full: &dyn Fn() -> Vec<u8>,
-        path: &dyn Fn() -> Vec<u8>,
-    ) -> Result<(), Incomplete> {
-        let name = match at.1 {
-            b"." => At::Fd(at.0.fd()),
-            element => At::Name { dir: at.0.fd(), name: element },
+    fn complete(&self, entry: &mut Entry, at: &EntryAt<'_>, end: TreeSide) -> Result<(), Incomplete> {
+        let &EntryAt { dir, name, stat, full, path } = at;
+        let name = match name {
+            b"." => At::Fd(dir.fd()),
+            element => At::Name { dir: dir.fd(), name: element },
         };
         let mut seen = *stat;
         if self.fake_super {
@@ -128,8 +118,12 @@ impl Wanted<'_> {
             if end == TreeSide::Dest && !is_settled {
                 entry.extra_mut().is_unsettled = true;
             }
-            if seen.mode != stat.mode && entry.kind() == Kind::Symlink {
-                self.read_fake_target(entry, at);
+            // A regular file represents the symlink.
+            if seen.mode != stat.mode
+                && entry.kind() == Kind::Symlink
+                && let Ok(Some(text)) = text_file(dir, at.name)
+            {
+                entry.extra_mut().target = Some(text.into());
             }
         }
         let kind = entry.kind();
@@ -172,13 +166,6 @@ impl Wanted<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Reads the target of a symlink that a regular file represents under `--fake-super`.
-    fn read_fake_target(&self, entry: &mut Entry, at: (&Dir, &[u8])) {
-        if let Ok(Some(text)) = text_file(at.0, at.1) {
-            entry.extra_mut().target = Some(text.into());
-        }
     }
 }
 

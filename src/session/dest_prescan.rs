@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::flist::{DirList, Entry};
 use crate::fs::ids::Ids;
-use crate::fs::read::{Names, Wanted};
+use crate::fs::read::{EntryAt, Names, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
@@ -107,7 +107,8 @@ impl ScannedDest<'_> {
                 let entry = list.push(name, &stat);
                 let path = || path.join(name).as_bytes().to_vec();
                 let full = || root.full(&path());
-                self.wanted.complete_dest(entry, &stat, (dir, name), &full, &path).map_err(|_| NO_DIGEST)?;
+                let at = EntryAt { dir, name, stat: &stat, full: &full, path: &path };
+                self.wanted.complete_dest(entry, &at).map_err(|_| NO_DIGEST)?;
             }
         }
         Ok(true)
@@ -325,7 +326,7 @@ impl Guess<'_> {
             let look = DigestScan {
                 scanned: ScannedDest {
                     root: root.as_ref(),
-                    wanted: wanted(),
+                    wanted,
                     link_owners: options.preserve.link_owners,
                     threads: self.terms.process.threads,
                     is_over: is_over.clone(),

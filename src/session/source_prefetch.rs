@@ -90,7 +90,7 @@ impl<'a> PrefetchParams<'a> {
             let walk = SourceWalk {
                 contents: compared_by.map(|by| Contents { by, peer_is_gone: &peer_is_gone }),
                 is_over: Some(&is_over),
-                ..self.terms.source_walk(wanted())
+                ..self.terms.source_walk(wanted)
             };
             let digester = Digester { key: self.key, options, is_sender: true, owners: false, ids: &ids };
             let look = SourceLook { walk, digester, scan_terms: Mutex::new(self.scan_terms) };
@@ -113,7 +113,7 @@ impl<'a> PrefetchParams<'a> {
                     let found = Gatherer::new(&self.terms).all(self.arguments, self.listed);
                     let start = found.and_then(|mut gathered| {
                         let mut problems = std::mem::take(&mut gathered.problems);
-                        let top = gathered.top_entry(&scanner.walk().walk.wanted, &mut problems)?;
+                        let top = gathered.top_entry(scanner.walk().walk.wanted, &mut problems)?;
                         gathered.problems = problems;
                         Ok(PrefetchStart { top, root: scanner.start(gathered.task(None)), gathered })
                     });

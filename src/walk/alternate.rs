@@ -1,7 +1,7 @@
 //! Alternate destinations: other trees that may already hold what the destination lacks.
 
-use crate::flist::{DirList, Entry, Kind};
-use crate::fs::read::Wanted;
+use crate::flist::{Entry, Kind};
+use crate::fs::read::{EntryAt, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sandbox, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
@@ -55,12 +55,12 @@ pub struct Hit {
 /// How the alternate trees of a run are searched.
 pub struct AltSearch<'a> {
     pub trees: &'a [Alternate],
-    /// What they are for.
-    pub kind: AltKind,
+    /// What they are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
+    pub kind: Option<AltKind>,
     /// The policy of the planner.
     pub policy: &'a Policy,
     /// Which attributes are read of each entry.
-    pub wanted: &'a Wanted<'a>,
+    pub wanted: Wanted<'a>,
     /// Compares contents under `-c`.
     pub compare: &'a Compare<'a>,
     /// Whether nothing is changed.
@@ -78,7 +78,7 @@ impl AltSearch<'_> {
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
         let ComparedSource { entry, name, .. } = original;
-        let kind = self.kind;
+        let Some(kind) = self.kind else { return (decision, None) };
         let use_of_them = alternate::may_use(entry, dest, decision, kind, self.policy);
         if use_of_them == Use::Nothing {
             return (decision, None);
@@ -120,20 +120,19 @@ impl AltSearch<'_> {
             let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
                 continue;
             };
-            let mut list = DirList::default();
-            let candidate = list.push(name, &stat);
+            let mut candidate = Entry::of(&stat);
             if sandbox::hides(dir.fd(), name, candidate.is_dir()) {
                 continue;
             }
             let full = || alternate.full(path, name);
             let in_tree = || path::join(path.as_bytes(), name);
-            if let Err(incomplete) = self.wanted.complete_dest(candidate, &stat, (&dir, name), &full, &in_tree) {
+            let at = EntryAt { dir: &dir, name, stat: &stat, full: &full, path: &in_tree };
+            if let Err(incomplete) = self.wanted.complete_dest(&mut candidate, &at) {
                 // It may differ from the source.
                 dirs.problems.push(unreadable_attribute("generator", incomplete, Weight::Failed));
                 continue;
             }
-            let candidate = &list.entries[0];
-            let decide = |same| plan::decide(entry, Some(candidate), same, Subject::Included, policy).action;
+            let decide = |same| plan::decide(entry, Some(&candidate), same, Subject::Included, policy).action;
             let mut action = decide(None);
             if action == Action::AskDigest {
                 action = decide(Some((self.compare)(original, (&dir, name)).unwrap_or(false)));

@@ -6,7 +6,7 @@ use crate::flist::join::{Join, Pair};
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::SHORT_BYTES;
 use crate::fs::errno;
-use crate::fs::read::{self, Wanted};
+use crate::fs::read::{self, EntryAt, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_temp_name, name_of_temp};
@@ -16,7 +16,7 @@ use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::{DirListing, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight};
-use crate::walk::alternate::{AltDirs, AltSearch, Alternate, Hit};
+use crate::walk::alternate::{AltDirs, AltSearch};
 use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
 use crate::walk::dir_rules::{Entered, enter};
 use crate::walk::scanner::TaskId;
@@ -45,7 +45,7 @@ pub fn resumes(options: &Options, has_peer: bool, len_bytes: u64) -> bool {
 /// How the destination is listed and compared. Shared by all workers.
 pub struct DestWalk<'a> {
     /// The policy of the planner.
-    pub policy: Policy,
+    pub policy: &'a Policy,
     /// Which attributes are read of each entry.
     pub wanted: Wanted<'a>,
     /// Print which rule matched (`--debug=FILTER`).
@@ -70,9 +70,7 @@ pub struct DestWalk<'a> {
     /// This is a dry run.
     pub is_dry: bool,
     /// Alternate destinations.
-    pub alternates: &'a [Alternate],
-    /// What the alternate trees are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
-    pub alt_kind: Option<crate::options::AltKind>,
+    pub alternates: AltSearch<'a>,
     /// `-K`: a symlink to a directory at the destination counts as the directory.
     pub keep_dirlinks: bool,
     /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
@@ -155,7 +153,8 @@ impl DestWalk<'_> {
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
         // An attribute that cannot be read counts as different.
-        let _ = self.wanted.complete_dest(entry, &stat, (&dir, name), &|| root.full(&path()), &path);
+        let at = EntryAt { dir: &dir, name, stat: &stat, full: &|| root.full(&path()), path: &path };
+        let _ = self.wanted.complete_dest(entry, &at);
         Ok(list)
     }
 
@@ -455,7 +454,9 @@ impl DestWalk<'_> {
         entry.set_stat(stat);
         let path = || plan.listing.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
-        if let Err(incomplete) = self.wanted.complete_dest(entry, stat, (dir, name), &full, &path) {
+        if let Err(incomplete) =
+            self.wanted.complete_dest(entry, &EntryAt { dir, name, stat, full: &full, path: &path })
+        {
             report_unreadable_attribute(
                 &mut plan.listing.problems,
                 &mut plan.fatal,
@@ -483,7 +484,7 @@ impl DestWalk<'_> {
             let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
             let Some(stat) = self.stat_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
-            let needs_digest = || self.needs_digest(entry, DirList::default().push(name, &stat));
+            let needs_digest = || self.needs_digest(entry, &Entry::of(&stat));
             let same = (may_be_same && needs_digest()).then(|| self.is_same(plan, source, entry));
             Ok(Some((stat, same)))
         };
@@ -541,7 +542,7 @@ impl DestWalk<'_> {
     /// Returns whether the decision depends on the contents.
     fn needs_digest(&self, source: &Entry, dest: &Entry) -> bool {
         self.policy.check.mode == CheckMode::Digest
-            && plan::decide(source, Some(dest), None, Subject::Entry, &self.policy).action == Action::AskDigest
+            && plan::decide(source, Some(dest), None, Subject::Entry, self.policy).action == Action::AskDigest
     }
 
     /// Returns whether the destination's file has the same content as the source's.
@@ -573,7 +574,7 @@ impl DestWalk<'_> {
             () if is_unsafe_link() => Subject::UnsafeLink,
             () => Subject::Entry,
         };
-        let decision = plan::decide(entry, existing, same, subject, &self.policy);
+        let decision = plan::decide(entry, existing, same, subject, self.policy);
         Step { source: source_at as u32, dest: dest_at.map_or(NONE, |at| at as u32), decision }
     }
 
@@ -594,29 +595,13 @@ impl DestWalk<'_> {
         let entry = &source.entries[step.source as usize];
         let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
         let existing = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
-        let (decision, hit) =
-            self.with_alternates(dirs, &plan.listing.path, original, (plan.dest_dir.as_ref(), existing), step.decision);
+        let there = (plan.dest_dir.as_ref(), existing);
+        let (decision, hit) = self.alternates.decide(dirs, &plan.listing.path, original, there, step.decision);
         step.decision = decision;
         plan.listing.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
             plan.hits.insert(step.source, hit);
         }
-    }
-
-    /// Lets the alternate trees change a decision, and returns what they have.
-    fn with_alternates(
-        &self,
-        dirs: &mut AltDirs,
-        path: &RelPath,
-        original: ComparedSource<'_>,
-        existing: (Option<&Dir>, Option<&Entry>),
-        decision: Decision,
-    ) -> (Decision, Option<Hit>) {
-        let Some(kind) = self.alt_kind else { return (decision, None) };
-        let (policy, wanted) = (&self.policy, &self.wanted);
-        let search =
-            AltSearch { trees: self.alternates, kind, policy, wanted, compare: self.compare, is_dry: self.is_dry };
-        search.decide(dirs, path, original, existing, decision)
     }
 
     /// Decides the transfer's root itself. Also returns the errors met in the alternate trees.
@@ -628,10 +613,10 @@ impl DestWalk<'_> {
     ) -> (Decision, Vec<Problem>) {
         // Options can exclude a root that was not created.
         let subject = if self.dest.is_some() { Subject::Included } else { Subject::Entry };
-        let decision = plan::decide(source, existing, None, subject, &self.policy);
+        let decision = plan::decide(source, existing, None, subject, self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };
-        let (decision, _) = self.with_alternates(&mut dirs, &root, original, (None, existing), decision);
+        let (decision, _) = self.alternates.decide(&mut dirs, &root, original, (None, existing), decision);
         (decision, dirs.problems)
     }
 

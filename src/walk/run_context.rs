@@ -56,7 +56,7 @@ impl<'a> Terms<'a> {
         &self,
         preserve: &Preserve,
         map: &(dyn Fn(&mut Entry, usize) + Sync),
-        body: impl for<'x> FnOnce(&'x (dyn Fn() -> Wanted<'x> + 'x)) -> R,
+        body: impl for<'x> FnOnce(Wanted<'x>) -> R,
     ) -> R {
         let lacks_fractions = self.options.connect.lacks_fractions();
         let unmunges = self.options.preserve.munge_links || self.options.preserve.peer_links == PeerLinks::Munged;
@@ -84,7 +84,7 @@ impl<'a> Terms<'a> {
         let has_rules = attribute_rules[0].xattr_verdict(Side::Sender, b"").is_some();
         let sender_rules = |name: &[u8]| attribute_rules[0].xattr_verdict(Side::Sender, name).unwrap_or(true);
         let receiver_rules = |name: &[u8]| attribute_rules[1].xattr_verdict(Side::Receiver, name).unwrap_or(true);
-        body(&|| Wanted {
+        body(Wanted {
             hard_links: preserve.hard_links,
             atimes: preserve.atimes,
             xattrs: (preserve.xattrs > 0).then_some((

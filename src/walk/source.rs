@@ -7,7 +7,7 @@ use crate::flist::{DirList, Entry, Kind, Time};
 use crate::fs::charset;
 use crate::fs::compare::{SHORT_BYTES, digest_of_beginning};
 use crate::fs::errno;
-use crate::fs::read::{ListedName, Names, Wanted};
+use crate::fs::read::{EntryAt, ListedName, Names, Wanted};
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::options::{LinkOwners, Select};
@@ -369,7 +369,8 @@ impl SourceWalk<'_> {
             entry.extra_mut().target = Some(target.into());
         }
         let path = || found.listing.path.join(called).as_bytes().to_vec();
-        let completed = self.wanted.complete_source(entry, &stat, (&dir, name), &|| place.full(name), &path);
+        let at = EntryAt { dir: &dir, name, stat: &stat, full: &|| place.full(name), path: &path };
+        let completed = self.wanted.complete_source(entry, &at);
         if self.select.copy_devices && entry.kind() == Kind::Device {
             // An entry that represents a device (`--fake-super`) is a file with its own content.
             entry.set_stat(

@@ -4,7 +4,8 @@
 //! their turn, as in rsync.
 
 use crate::apply::{Context, Spot, backup};
-use crate::flist::{DirList, Entry};
+use crate::flist::Entry;
+use crate::fs::read::EntryAt;
 use crate::fs::{errno, sys};
 use crate::plan::{self, Action, Decision, Subject};
 use crate::report::event::{Problem, Weight};
@@ -72,13 +73,10 @@ pub(super) fn decided_again(
     if !is_same && !backup::is_backup(context, &path) {
         return Ok(None);
     }
-    let mut list = DirList::default();
-    let existing = list.push(name, &stat);
-    context
-        .wanted
-        .complete_dest(existing, &stat, (dir, name), &full, &|| path.as_bytes().to_vec())
-        .map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
-    let Some(existing) = list.entries.pop() else { return Ok(None) };
+    let mut existing = Entry::of(&stat);
+    let at = EntryAt { dir, name, stat: &stat, full: &full, path: &|| path.as_bytes().to_vec() };
+    let completed = context.wanted.complete_dest(&mut existing, &at);
+    completed.map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
     let source = &plan.listing.list.entries[step.source as usize];
     let is_transferred = |action| matches!(action, Action::Transfer(_));
     let same_content = Some(is_same && !is_transferred(step.decision.action));

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
-use crate::flist::{DirList, Entry, Kind};
-use crate::fs::read::Wanted;
+use crate::flist::{Entry, Kind};
+use crate::fs::read::{EntryAt, Wanted};
 use crate::fs::root::Dir;
 use crate::fs::sys::{self, Follow};
 use crate::path::{self, RelPath};
@@ -87,7 +87,7 @@ impl Gathered {
 
     /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
     /// is none, or if it cannot be read completely, which adds to `problems`.
-    pub fn top_entry(&self, wanted: &Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
+    pub fn top_entry(&self, wanted: Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
         let Some((stat, base)) = &self.top else { return Ok(None) };
         let root = match base.root.open() {
             Ok(root) => root,
@@ -97,16 +97,15 @@ impl Gathered {
                 return Ok(None);
             }
         };
-        let mut list = DirList::default();
-        let entry = list.push(b".", stat);
-        let full = || base.root.full(b".");
-        let completed = wanted.complete_source(entry, stat, (root.dir(), b"."), &full, &|| b".".to_vec());
-        if let Err(incomplete) = completed {
+        let mut entry = Entry::of(stat);
+        let (full, path) = (|| base.root.full(b"."), || b".".to_vec());
+        let at = EntryAt { dir: root.dir(), name: b".", stat, full: &full, path: &path };
+        if let Err(incomplete) = wanted.complete_source(&mut entry, &at) {
             let mut fatal = None;
             report_unreadable_attribute(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
             return fatal.map_or(Ok(None), Err);
         }
-        Ok(list.entries.pop())
+        Ok(Some(entry))
     }
 
     /// Counts the list entries that are in no directory: missing arguments, and the roots beyond the first. The generator
