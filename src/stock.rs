@@ -25,7 +25,6 @@ mod support;
 
 use self::batch_player::{BatchFile, BatchPlayer};
 use self::batch_recorder::BatchRecorder;
-use self::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use self::early::names_of_server;
 use self::framing::Framing;
 pub use self::framing::text_of;
@@ -48,7 +47,7 @@ use crate::proto::rsync::limits::PATH_MAX_BYTES;
 use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
-use crate::report::event::{Event, Problem, Weight};
+use crate::report::event::Event;
 use crate::report::{Tally, TextReporter};
 use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
@@ -67,7 +66,7 @@ use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
 pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
@@ -282,11 +281,8 @@ impl StockClient<'_> {
             }
             _ => (opening, link, self.client.listed.clone()),
         };
-        let io_error = Arc::<AtomicI32>::default();
-        let queue = Arc::new(EventQueue::of(self.client.is_local));
-        let problems = Mutex::<Tally>::default();
-        let reports = SenderReports { io_error: io_error.clone(), events: queue.clone() };
-        let (encoder, intake) = push::directions(stock, opening, options, wants, reports)?;
+        let reports = SenderReports::new(self.client.options, EventQueue::of(self.client.is_local));
+        let (encoder, intake) = push::directions(stock, opening, options, wants, reports.clone())?;
         let recorder = |batch: &Arc<BatchRecorder>| PushRecorder {
             batch: batch.clone(),
             traffic: traffic.clone(),
@@ -295,13 +291,10 @@ impl StockClient<'_> {
         let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
-        let handler = SenderHandler { inbox: &inbox, events: &queue };
+        let handler = SenderHandler { inbox: &inbox, events: &reports.events };
         let report = |event: Event| {
-            if let Event::Problem(Problem { weight, .. }) = &event {
-                problems.lock().problem(*weight);
-                io_error.fetch_or(io_error_of(*weight, self.client.options), Ordering::Relaxed);
-            }
-            queue.push(event, 0);
+            reports.count(&event);
+            reports.events.push(event, 0);
             Ok(())
         };
         let sender = stock.sender(terms, &connection, &inbox, wants, &report);
@@ -309,7 +302,7 @@ impl StockClient<'_> {
         let shared = Mutex::new(reporter);
         let ended = session_io.hold(&handler, || {
             std::thread::scope(|scope| {
-                spawn(scope, "report", || queue.report(&shared, &connection, self.client.process.stop))?;
+                spawn(scope, "report", || reports.events.report(&shared, &connection, self.client.process.stop))?;
                 let ended =
                     connection.send(&Message::Setup(Box::new(self.client.setup.clone()))).and_then(
                         |()| match &looking {
@@ -317,11 +310,11 @@ impl StockClient<'_> {
                             None => sender.run(&self.client.sources, listed.as_deref(), tally),
                         },
                     );
-                queue.end();
+                reports.events.end();
                 ended
             })
         });
-        tally.merge(&problems.lock());
+        tally.merge(&reports.problems.lock());
         ended
     }
 
@@ -421,16 +414,6 @@ fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str)
 
 /// How the error of a connection that was closed too early begins.
 const ENDED: &[u8] = b"sparsync: connection unexpectedly closed";
-
-/// Returns the bits by which the receiver learns of a problem of the sender.
-fn io_error_of(weight: Weight, options: &Options) -> i32 {
-    match weight {
-        _ if options.delete.ignore_errors => 0,
-        Weight::SourceError => IO_ERROR_GENERAL,
-        Weight::Vanished => IO_ERROR_VANISHED,
-        Weight::Failed | Weight::Warning => 0,
-    }
-}
 
 /// The size of a read from the peer.
 const READ_BYTES: usize = 128 << 10;

@@ -9,6 +9,7 @@ mod intake;
 
 pub(super) use self::encoder::{PushEncoder, PushRecorder, ServingSender};
 pub(super) use self::intake::PushIntake;
+use super::controls::{IO_ERROR_GENERAL, IO_ERROR_VANISHED};
 use super::stock_terms::StockTerms;
 use crate::error::Result;
 use crate::flist::{DirList, Entry, NO_LISTING, Xattrs};
@@ -18,12 +19,13 @@ use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::stats::DeletionCounts;
 use crate::proto::{DirId, FileId};
-use crate::report::event::{Item, Wants};
+use crate::report::Tally;
+use crate::report::event::{Event, Item, Problem, Wants, Weight};
 use crate::session::event_relay::EventQueue;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// What the two directions of a push share.
 #[derive(Default)]
@@ -170,12 +172,36 @@ struct PushState {
     matched_bytes: AtomicU64,
 }
 
-/// What a sender reports to its encoder.
+/// What this end reports as the sender.
 pub(super) struct SenderReports {
-    /// The errors of this end, as bits.
-    pub io_error: Arc<AtomicI32>,
     /// The events to report.
-    pub events: Arc<EventQueue>,
+    pub events: EventQueue,
+    /// The counts of its problems.
+    pub problems: Mutex<Tally>,
+    /// Its errors, as the bits by which the receiver learns of them.
+    io_error: AtomicI32,
+    /// `--ignore-errors`: the receiver does not learn of them.
+    ignores_errors: bool,
+}
+
+impl SenderReports {
+    pub fn new(options: &Options, events: EventQueue) -> Arc<SenderReports> {
+        let ignores_errors = options.delete.ignore_errors;
+        Arc::new(SenderReports { events, problems: Mutex::default(), io_error: AtomicI32::new(0), ignores_errors })
+    }
+
+    /// Counts the problem that an event reports, if it does.
+    pub fn count(&self, event: &Event) {
+        let Event::Problem(Problem { weight, .. }) = event else { return };
+        self.problems.lock().problem(*weight);
+        let bits = match weight {
+            _ if self.ignores_errors => 0,
+            Weight::SourceError => IO_ERROR_GENERAL,
+            Weight::Vanished => IO_ERROR_VANISHED,
+            Weight::Failed | Weight::Warning => 0,
+        };
+        self.io_error.fetch_or(bits, Ordering::Relaxed);
+    }
 }
 
 /// Returns the two directions of a push. `opening` is sent first.
@@ -184,7 +210,7 @@ pub(super) fn directions<'a>(
     opening: Vec<u8>,
     options: &'a Options,
     wants: Wants,
-    reports: SenderReports,
+    reports: Arc<SenderReports>,
 ) -> Result<(PushEncoder, PushIntake<'a>)> {
     let state = Arc::<PushState>::default();
     let encoder = PushEncoder::new(terms, opening, options, wants, reports, state.clone())?;

@@ -6,7 +6,7 @@ use super::framing::{Framing, text_of};
 use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
-use super::{Offer, buffered, charset_line, in_words_of_rsync, io_error_of, negotiate, older, read_version, send};
+use super::{Offer, buffered, charset_line, in_words_of_rsync, negotiate, older, read_version, send};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -31,7 +31,7 @@ use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The server's end of a copy whose client is a stock rsync.
@@ -164,25 +164,19 @@ impl StockServer<'_> {
         let rules = (self.complete_rules)(opening.rules, stock.protocol);
         let interrupted = AtomicBool::new(false);
         let terms = Terms { options, ..self.terms(&rules, &interrupted) };
-        let io_error = Arc::<AtomicI32>::default();
         let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
         // The client reports all items. This end only logs them.
-        let queue = Arc::<EventQueue>::default();
+        let reports = SenderReports::new(self.options, EventQueue::default());
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
-        let reports = SenderReports { io_error: io_error.clone(), events: queue.clone() };
-        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, reports)?;
+        let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, reports.clone())?;
         let encoder = encoder.at_server(ServingSender {
             traffic: traffic.clone(),
             inbox: inbox.clone(),
             reports_matches: self.options.output.debug.deltasum >= 1,
         });
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
-        let problems = Mutex::<Tally>::default();
         let report = |event: Event| {
-            if let Event::Problem(Problem { weight, .. }) = &event {
-                problems.lock().problem(*weight);
-                io_error.fetch_or(io_error_of(*weight, self.options), Ordering::Relaxed);
-            }
+            reports.count(&event);
             self.report(event, &connection)
         };
         let sender = stock.sender(terms, &connection, &inbox, wants, &report);
@@ -190,14 +184,14 @@ impl StockServer<'_> {
         let ended = session_io.hold(&*inbox, || {
             std::thread::scope(|scope| {
                 if let Some(log) = self.log {
-                    spawn(scope, "log", || queue.report(log, &connection, self.process.stop))?;
+                    spawn(scope, "log", || reports.events.report(log, &connection, self.process.stop))?;
                 }
                 let ended = sender.run(self.operands, listed.as_deref(), tally);
-                queue.end();
+                reports.events.end();
                 ended.map_err(|error| self.end_early(error, "sender", &connection))
             })
         });
-        tally.merge(&problems.lock());
+        tally.merge(&reports.problems.lock());
         ended
     }
 

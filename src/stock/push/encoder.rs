@@ -52,7 +52,7 @@ pub struct PushEncoder {
     /// Only directories that arguments name have content.
     is_flat: bool,
     opening: Vec<u8>,
-    reports: SenderReports,
+    reports: Arc<SenderReports>,
     /// The item of the file under way, if it is reported after that.
     under_way: Option<Box<Item>>,
     wants: Wants,
@@ -125,7 +125,7 @@ impl PushEncoder {
         opening: Vec<u8>,
         options: &Options,
         wants: Wants,
-        reports: SenderReports,
+        reports: Arc<SenderReports>,
         state: Arc<PushState>,
     ) -> Result<PushEncoder> {
         let list_options = terms.list_options(options);
