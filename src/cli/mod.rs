@@ -18,7 +18,7 @@ pub mod subcommand;
 pub mod value;
 
 pub use doc::{help_text, overview, rsync_version_json, version_text};
-pub use remote_args::Far;
+pub use remote_args::{Far, RemoteOperand};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -92,7 +92,7 @@ pub struct Copy {
 impl Copy {
     /// Returns whether a local path is relative to the working directory.
     pub fn has_relative_local_path(&self) -> bool {
-        let server_sends = self.far.as_ref().map(|far| far.server_sends);
+        let server_sends = self.far.as_ref().map(|far| far.operand.server_sends);
         let sources = if server_sends == Some(true) { &[] } else { &self.sources[..] };
         let dest = self.dest.as_ref().filter(|_| server_sends != Some(false));
         sources.iter().chain(dest).any(|path| !path.starts_with(b"/"))
@@ -228,19 +228,15 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
         (from, _) => from,
     });
     let server_sends = walked.args.read_batch;
-    let child = remote_args::RemoteOperand { server_sends, ..remote_args::RemoteOperand::default() };
+    let child = RemoteOperand { server_sends, ..RemoteOperand::default() };
     let peer = peer.or_else(|| is_child.then_some(child));
     let inherited = if is_child { remote_args::inherited(&walked.args) } else { Vec::new() };
-    let far = peer.map(|remote_args::RemoteOperand { user, host, server, daemon, server_sends }| Far {
-        user,
-        host,
-        server,
-        daemon,
+    let far = peer.map(|operand| Far {
+        server_words: server_args::words(&walked.args, &options, !operand.server_sends),
+        operand,
         is_child,
-        server_sends,
         words: remote_args::words(&walked.given, &walked.args, &options, sums),
         remote_words: [inherited, walked.args.remote_options.clone()].concat(),
-        server_words: server_args::words(&walked.args, &options, !server_sends),
     });
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))
 }

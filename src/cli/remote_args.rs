@@ -11,19 +11,10 @@ use crate::options::{Checksums, FilesFrom, Options, Preserve};
 /// The other machine of a copy, and the options for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Far {
-    /// The user that the remote shell logs in as.
-    pub user: Option<Vec<u8>>,
-    /// The host, as the remote shell knows it.
-    pub host: Vec<u8>,
-    /// `Some` if a sparsync:// URL named the host, so that no remote shell is used. Holds the port if the URL has one.
-    pub server: Option<Option<u16>>,
-    /// `Some` if the operands name a daemon. Holds the port of the URL; 0: none.
-    pub daemon: Option<i32>,
+    pub operand: RemoteOperand,
     /// Whether the server is a process that this one starts without a remote shell: a local copy in which only the
-    /// receiver has some options (`--remote-option`). `host` is empty.
+    /// receiver has some options (`--remote-option`). The host is empty.
     pub is_child: bool,
-    /// Whether the server sends (a pull): the sources are there, else the destination is.
-    pub server_sends: bool,
     /// The options that concern both sides, as arguments; see [`super::settle`].
     pub words: Vec<Vec<u8>>,
     /// The options for the remote side only: those of a local copy that both processes have ([`inherited`]), then the
@@ -49,12 +40,13 @@ pub struct PlacedOperands {
 pub struct RemoteOperand {
     /// The user that the remote shell logs in as.
     pub user: Option<Vec<u8>>,
+    /// The host, as the remote shell knows it.
     pub host: Vec<u8>,
-    /// See [`Far::server`].
+    /// `Some` if a sparsync:// URL named the host, so that no remote shell is used. Holds the port if the URL has one.
     pub server: Option<Option<u16>>,
-    /// See [`Far::daemon`].
+    /// `Some` if the operands name a daemon. Holds the port of the URL; 0: none.
     pub daemon: Option<i32>,
-    /// Whether the sources are there. If not, the destination is.
+    /// Whether the server sends (a pull): the sources are there, else the destination is.
     pub server_sends: bool,
 }
 
@@ -284,10 +276,13 @@ mod tests {
         let push = copy("-a a b u@host:c");
         assert_eq!((text(&push.sources), push.dest), ("a b".into(), Some(b"c".to_vec())));
         let far = push.far.unwrap();
-        assert_eq!((far.user, far.host, far.server_sends), (Some(b"u".to_vec()), b"host".to_vec(), false));
+        assert_eq!(
+            (far.operand.user, far.operand.host, far.operand.server_sends),
+            (Some(b"u".to_vec()), b"host".to_vec(), false)
+        );
         let pull = copy("-a host:a :b host: d");
         assert_eq!((text(&pull.sources), pull.dest), ("a b .".into(), Some(b"d".to_vec())));
-        assert!(pull.far.unwrap().server_sends);
+        assert!(pull.far.unwrap().operand.server_sends);
         let list = copy("-r host:a");
         assert!(list.options.select.list_only && list.dest.is_none());
         assert_eq!(text(&list.far.unwrap().words), "--recursive --list-only");
@@ -309,7 +304,11 @@ mod tests {
             let copy = copy(line);
             let far = copy.far.unwrap();
             let dest = dest.map(|dest| dest.as_bytes().to_vec());
-            assert_eq!((text(&copy.sources), copy.dest, far.daemon), (sources.into(), dest, Some(daemon)), "{line}");
+            assert_eq!(
+                (text(&copy.sources), copy.dest, far.operand.daemon),
+                (sources.into(), dest, Some(daemon)),
+                "{line}"
+            );
             assert!(copy.options.connect.shell.is_empty(), "a daemon ignores RSYNC_RSH");
         }
         assert_eq!(copy("-e y h::m d").options.connect.shell, [b"y"]);
@@ -366,7 +365,7 @@ mod tests {
             let far = copy.far.unwrap();
             let mut options = settle(&far.words, &far.remote_words, 0o022, 0).unwrap();
             let serve = Serve {
-                sends: far.server_sends,
+                sends: far.operand.server_sends,
                 words: far.server_words.clone(),
                 operands: Vec::new(),
                 timeout_secs: 0,
@@ -388,7 +387,7 @@ mod tests {
         let settled = |line: &str| {
             let far = copy(line).far.unwrap();
             let words = [&far.server_words[..], &far.remote_words].concat();
-            let serve = Serve { sends: far.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
+            let serve = Serve { sends: far.operand.server_sends, words, operands: Vec::new(), timeout_secs: 0 };
             settle_session(&serve, &far.words, &far.remote_words, 0o022, 0).unwrap().preserve.link_owners
         };
         assert_eq!(settled("-a --insecure-links s h:d"), LinkOwners::Trusted);

@@ -439,7 +439,7 @@ fn host(printer: &mut Printer<'_>, places: &Places, reach: &RemoteHost) -> Resul
     printer.print(login.checks(&reach))?;
     let facts = || via_server::ssh_facts(&copy.options.connect.shell, &reach.host, printer.env.umask).is_proxied;
     let plan = match &copy.far {
-        Some(far) => route::plan(far, &copy.options, &peers, now(), &facts),
+        Some(far) => route::plan(&far.operand, &copy.options, &peers, now(), &facts),
         None => Ok(RoutePlan::Shell(None)),
     };
     let identity = Identity::load(places);

@@ -118,7 +118,7 @@ impl Attempts<'_> {
             match redial.link(self.side, self.env, &first, &mut |waited| self.report(reporter, &name, waited)) {
                 Ok(Some(link)) => {
                     self.display.iter().for_each(|display| display.set_route(redial.live_route(self.side)));
-                    let earlier = problems_so_far(reporter.problems(), self.side.far.server_sends);
+                    let earlier = problems_so_far(reporter.problems(), self.side.far.operand.server_sends);
                     *tally = Tally::default();
                     made = Since::now();
                     ended = self.near.run(link, Some(first), None, reporter, tally);

@@ -70,7 +70,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     // The remote shell inherits this limit, and some programs walk through every descriptor that they could have open.
     sys::lift_open_files(OPEN_FILES_BESIDE_SHELL);
-    let role = if far.server_sends { "Receiver" } else { "sender" };
+    let role = cli::RemoteOperand::role(Some(&far.operand));
     if let Err(error) = copy::set_charset(&options, role) {
         return fail(env, &error);
     }
@@ -81,8 +81,8 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     if let Some(batch) = batch {
         return near.copy_from_batch(env, batch, since);
     }
-    if let Some(port) = near.far.daemon {
-        if near.far.server_sends {
+    if let Some(port) = near.far.operand.daemon {
+        if near.far.operand.server_sends {
             // A sender prints the matches. A daemon usually forbids that.
             near.options.output.debug.deltasum = 0;
         }
@@ -100,7 +100,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     };
     let key = near.key;
     let ended = match near.guess(env) {
-        None if near.far.server_sends => Ok(near.copy(env, None, since)),
+        None if near.far.operand.server_sends => Ok(near.copy(env, None, since)),
         None => {
             let params = PrefetchParams::early(terms, &near.sources, key, near.is_likely_super());
             params.look(|prefetch| near.copy(env, Some(Early::Source(Box::new(prefetch))), since))
@@ -248,7 +248,7 @@ impl RemoteCopy {
     /// Returns the rules in force at the client.
     fn own_rules(&self, read: input_files::InputFiles) -> Rules {
         let (select, delete) = (&self.options.select, &self.options.delete);
-        let is_limited = self.far.server_sends && select.cvs_exclude && delete.excluded;
+        let is_limited = self.far.operand.server_sends && select.cvs_exclude && delete.excluded;
         let read = if is_limited { read.with_cvs_at_receiver() } else { read };
         read.rules(&self.options)
     }
@@ -256,7 +256,9 @@ impl RemoteCopy {
     /// Guesses what a receiving client can prefetch while it connects: the one transferred directory whose digests the
     /// sender will compare, and the destination. `None` if there is nothing to prefetch.
     fn guess(&self, env: &Env) -> Option<(RelPath, &[u8])> {
-        let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.server_sends) else { return None };
+        let ([argument], Some(dest), true) = (self.far_paths(), &self.dest, self.far.operand.server_sends) else {
+            return None;
+        };
         let has_log = self.options.output.log_file.is_some();
         let wants = copy::wants(env, &self.options, has_log, self.lists_only(), false);
         let compares = !self.lists_only() && Shortcuts::of(&self.options, wants).compare;
@@ -266,7 +268,7 @@ impl RemoteCopy {
 
     /// Guesses whether the remote user is root. The handshake later brings the true answer.
     fn is_likely_super(&self) -> bool {
-        self.far.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
+        self.far.operand.user.as_deref().map_or(sys::ids().0 == 0, |user| user == b"root")
     }
 
     /// Runs the copy. `early`: the prefetch of the local tree, if one is running.
@@ -291,7 +293,7 @@ impl RemoteCopy {
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
     ) -> Result<OpenedSession, Error> {
-        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.server_sends), Ok)?;
+        let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.operand.server_sends), Ok)?;
         let (carrier, link, first_words) = match reached {
             ReachedProgram::Native { carrier, link, first_words } => (carrier, link, first_words),
             ReachedProgram::Stock(carrier, link) => {
@@ -340,16 +342,16 @@ impl RemoteCopy {
         };
         env.handle_signals().map_err(no_signals)?;
         if self.far.is_child {
-            *prepared = Some(copy::prepare(env, &self.options, self.far.server_sends)?);
+            *prepared = Some(copy::prepare(env, &self.options, self.far.operand.server_sends)?);
             return via_child::start(self, env).map(ReachedProgram::from);
         }
         let places = Places::of(env);
-        let host = route::named(&self.far);
+        let host = route::named(&self.far.operand);
         let connect = &self.options.connect;
         let peers = match places.as_ref().map_err(Error::clone).and_then(Peers::load) {
             Ok(peers) => peers,
             // A user without a home directory (under sudo, for example) has no enrolled hosts.
-            Err(error) if error.exit == Exit::FileIo && !route::requires_key(&self.far, connect) => {
+            Err(error) if error.exit == Exit::FileIo && !route::requires_key(&self.far.operand, connect) => {
                 let why = String::from_utf8_lossy(&error.message).into_owned();
                 let why = why.strip_prefix("sparsync: ").unwrap_or(&why);
                 if connect.transport != Transport::Quic {
@@ -365,7 +367,7 @@ impl RemoteCopy {
         let now = Timestamp(clock::now_unix().0);
         let umask = env.umask;
         let proxied = || via_server::ssh_facts(&self.options.connect.shell, &host, umask).is_proxied;
-        match route::plan(&self.far, &self.options, &peers, now, &proxied)? {
+        match route::plan(&self.far.operand, &self.options, &peers, now, &proxied)? {
             RoutePlan::Shell(why) => {
                 if let Some(why) = why {
                     self.print_route(env, &format!("a remote shell: {why}"));
@@ -431,7 +433,8 @@ impl RemoteCopy {
         let may_read =
             matches!(select.files_from, None | Some(FilesFrom::Far(_))) && !input_files::name_files(&self.options);
         // Errors are reported when the files are read again for the session.
-        *prepared = may_read.then(|| copy::prepare(env, &self.options, self.far.server_sends)).and_then(Result::ok);
+        *prepared =
+            may_read.then(|| copy::prepare(env, &self.options, self.far.operand.server_sends)).and_then(Result::ok);
         let support = ProtocolSupport { features: support().features | features, ..support() };
         let Some(prepared) = prepared else {
             // Without the rules there can be no prefetch, so only the greeting goes out early.
@@ -443,7 +446,7 @@ impl RemoteCopy {
     /// Returns how a remote side that a remote shell starts learns its paths.
     fn paths_by_shell(&self) -> Paths {
         // A daemon has its arguments before the session.
-        let is_in_setup = self.options.connect.args == ArgStyle::Secluded && self.far.daemon.is_none();
+        let is_in_setup = self.options.connect.args == ArgStyle::Secluded && self.far.operand.daemon.is_none();
         if is_in_setup { Paths::InSetup } else { Paths::OnCommandLine }
     }
 
@@ -455,7 +458,7 @@ impl RemoteCopy {
     fn client_of<'s>(&'s self, env: &'s Env, prepared: &Prepared, paths: Paths) -> Client<'s> {
         let Prepared { rules, listed, log } = prepared;
         let has_log = log.as_ref().is_ok_and(Option::is_some);
-        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.server_sends);
+        let wants = copy::wants(env, &self.options, has_log, self.lists_only(), !self.far.operand.server_sends);
         self.near(env, rules, listed, wants, paths)
     }
 
@@ -468,7 +471,7 @@ impl RemoteCopy {
         wants: Wants,
         paths: Paths,
     ) -> Client<'s> {
-        let sends = !self.far.server_sends;
+        let sends = !self.far.operand.server_sends;
         let profile = env.var("SPARSYNC_PROFILE").is_some_and(|on| on == "1");
         Client {
             key: self.key,
@@ -493,10 +496,10 @@ impl RemoteCopy {
         StockClient { client: near, recorder: self.written.as_ref().map(|written| written.recorder.clone()) }
     }
 
-    /// Copies with a daemon, or prints the list of its modules. `port`: see [`Far::daemon`](cli::Far::daemon).
+    /// Copies with a daemon, or prints the list of its modules. `port`: see [`RemoteOperand::daemon`](cli::RemoteOperand::daemon).
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
         let prepared = copy::start_deadline(env, &self.options)
-            .and_then(|()| copy::prepare(env, &self.options, self.far.server_sends));
+            .and_then(|()| copy::prepare(env, &self.options, self.far.operand.server_sends));
         let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
         match reached {
             Ok((prepared, Some(ReachedDaemon { shell, link, program }))) => {
@@ -549,7 +552,7 @@ impl RemoteCopy {
         {
             return fail(env, &error);
         }
-        let sent = (!self.far.server_sends).then_some(&self.sources[..]);
+        let sent = (!self.far.operand.server_sends).then_some(&self.sources[..]);
         let is_stock = matches!(opened, OpenedLink::Stock(..));
         let display = LiveDisplay::start(env, &self.options, self.live_route(&carrier, is_stock));
         let gauge = display.as_ref().map(LiveDisplay::gauge);
@@ -590,7 +593,7 @@ impl RemoteCopy {
         let mut ended = match (outcome, &carrier) {
             (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
                 let peer = redial.peer().clone();
-                let earlier = reconnect::problems_so_far(reporter.problems(), self.far.server_sends);
+                let earlier = reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
                     Ok(ReachedProgram::Native { carrier: shell, link, .. }) => {
                         let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
@@ -621,7 +624,7 @@ impl RemoteCopy {
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
         let CarrierEnd { exit, mut instead, is_given_up, hint } = carrier.end(limit, &env.stop);
         // The exit code of a stock rsync is its only report about files that it could not write.
-        if is_stock && !self.far.server_sends && is_given_up {
+        if is_stock && !self.far.operand.server_sends && is_given_up {
             instead = Some(Exit::Partial);
         }
         if let Err(error) = &mut ended
@@ -644,12 +647,12 @@ impl RemoteCopy {
             Carrier::Daemon => "a daemon".to_owned(),
             Carrier::Batch => return LiveRoute::local(),
             Carrier::Shell(_) if self.far.is_child => return LiveRoute::local(),
-            Carrier::Shell(_) if self.far.daemon.is_some() => "a daemon started by a remote shell".to_owned(),
+            Carrier::Shell(_) if self.far.operand.daemon.is_some() => "a daemon started by a remote shell".to_owned(),
             Carrier::Shell(_) => chosen.unwrap_or_else(|| "a remote shell: the host is not enrolled".to_owned()),
             Carrier::Net(redial) => return redial.live_route(self),
             Carrier::EphemeralServer(_) => chosen.unwrap_or_default(),
         };
-        let host = route::named(&self.far);
+        let host = route::named(&self.far.operand);
         let stock = if is_stock { ", stock rsync" } else { "" };
         LiveRoute { text: format!("{host}{stock}, by {reached}"), upgrade: None }
     }
@@ -666,15 +669,15 @@ impl RemoteCopy {
         let reads_cvs = self.options.select.cvs_exclude
             || rules.parsed.iter().any(|parsed| matches!(parsed, Parsed::Cvs(_) | Parsed::Merge(_)));
         // A receiver that reports its own events does not know the sender's paths.
-        let wants = Wants { paths: wants.paths && !self.far.server_sends, ..wants };
+        let wants = Wants { paths: wants.paths && !self.far.operand.server_sends, ..wants };
         Setup {
-            server_sends: self.far.server_sends,
+            server_sends: self.far.operand.server_sends,
             words: self.far.words.clone(),
             remote_words: self.far.remote_words.clone(),
-            rules: if self.far.server_sends { Parsed::for_sender(&rules.parsed) } else { rules.parsed.clone() },
+            rules: if self.far.operand.server_sends { Parsed::for_sender(&rules.parsed) } else { rules.parsed.clone() },
             cvs_home: rules.cvs_home.clone().filter(|_| reads_cvs),
             cvs_env: rules.cvs_env.clone().filter(|_| reads_cvs),
-            listed: listed.clone().filter(|_| self.far.server_sends),
+            listed: listed.clone().filter(|_| self.far.operand.server_sends),
             operands: if paths_in_setup { self.far_paths().to_vec() } else { Vec::new() },
             wants,
             profile,

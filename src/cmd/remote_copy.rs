@@ -2,7 +2,7 @@
 
 use super::batch::WrittenBatch;
 use super::route;
-use crate::cli::{Far, server_args};
+use crate::cli::{Far, RemoteOperand, server_args};
 use crate::env::Env;
 use crate::options::Options;
 use crate::stock::{self, daemon};
@@ -34,12 +34,12 @@ pub struct RemoteCopy {
 impl RemoteCopy {
     /// Returns the role of this process, under the name that rsync's client uses before it forks.
     pub fn role(&self) -> &'static str {
-        if self.far.server_sends { "Receiver" } else { "sender" }
+        RemoteOperand::role(Some(&self.far.operand))
     }
 
     /// Returns the operands that are on the other machine.
     pub fn far_paths(&self) -> &[Vec<u8>] {
-        if self.far.server_sends { &self.sources } else { self.dest.as_slice() }
+        if self.far.operand.server_sends { &self.sources } else { self.dest.as_slice() }
     }
 
     /// Returns the timeouts of this run's links.
@@ -59,7 +59,7 @@ impl RemoteCopy {
         *self.route.lock() = Some(route.to_owned());
         if self.prints_route() {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far));
+            let _ = writeln!(env.stderr, "sparsync: {}: using {route}", route::named(&self.far.operand));
         }
     }
 
@@ -69,7 +69,7 @@ impl RemoteCopy {
         let route = format!("a remote shell: {why}");
         if self.prints_route() || peer.is_limited && !self.options.output.quiet {
             // A lost notice does not affect the copy.
-            let _ = writeln!(env.stderr, "sparsync: {}: using {route}\nhint: {hint}", route::named(&self.far));
+            let _ = writeln!(env.stderr, "sparsync: {}: using {route}\nhint: {hint}", route::named(&self.far.operand));
         }
         *self.route.lock() = Some(route);
     }
@@ -77,7 +77,7 @@ impl RemoteCopy {
     /// Records that the server denies access, so that a remote shell is the route. Prints this with the reason unless the run
     /// is quiet, because over ssh the copy may do more than its grant permits.
     pub fn print_denied(&self, env: &mut Env, why: &str) {
-        let host = route::named(&self.far);
+        let host = route::named(&self.far.operand);
         *self.route.lock() = Some("a remote shell: its server denies access".to_owned());
         if !self.options.output.quiet {
             // A lost notice does not affect the copy.
@@ -91,8 +91,8 @@ impl RemoteCopy {
         // With an absolute and a relative path, the sender may have one directory in its list as two.
         let absolute = rooted(&self.sources).len();
         let is_mixed = absolute > 0 && absolute < self.sources.len();
-        let is_mixed = is_mixed && self.far.server_sends && self.options.select.relative;
-        if is_mixed || stock::needs_whole_list(&self.options, self.far.server_sends) {
+        let is_mixed = is_mixed && self.far.operand.server_sends && self.options.select.relative;
+        if is_mixed || stock::needs_whole_list(&self.options, self.far.operand.server_sends) {
             words.iter_mut().take(1).for_each(server_args::take_list_whole);
         }
         words
@@ -100,7 +100,9 @@ impl RemoteCopy {
 
     /// Returns the source arguments as a stock sender sees them: without the module of a daemon.
     pub fn sources_at_sender(&self) -> Vec<Vec<u8>> {
-        let Some(first) = self.sources.first().filter(|_| self.far.daemon.is_some() && self.far.server_sends) else {
+        let Some(first) =
+            self.sources.first().filter(|_| self.far.operand.daemon.is_some() && self.far.operand.server_sends)
+        else {
             return self.sources.clone();
         };
         let module = daemon::split_path(first).0;

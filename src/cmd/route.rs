@@ -1,6 +1,6 @@
 //! Chooses the route to another machine from the options and from what is known of that machine. Connects to nothing.
 
-use crate::cli::Far;
+use crate::cli::RemoteOperand;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::{Connect, Options, Transport};
@@ -42,7 +42,7 @@ pub fn earlier_trouble(peer: &Peer) -> String {
 /// it is called only if the answer matters. Fails with a usage error if the options contradict each other, and with
 /// [`Exit::StartClient`] if the options require a server and the host is not enrolled.
 pub fn plan(
-    far: &Far,
+    far: &RemoteOperand,
     options: &Options,
     peers: &Peers,
     now: Timestamp,
@@ -107,12 +107,12 @@ pub fn plan(
 }
 
 /// Returns whether only a server that has this machine's key can serve the run.
-pub fn requires_key(far: &Far, connect: &Connect) -> bool {
+pub fn requires_key(far: &RemoteOperand, connect: &Connect) -> bool {
     far.server.is_some() || connect.transport == Transport::Tls
 }
 
 /// Returns the host in the form that operands and enrollment use: `[user@]host`.
-pub fn named(far: &Far) -> String {
+pub fn named(far: &RemoteOperand) -> String {
     let user = far.user.as_deref().map(|user| [user, b"@"].concat()).unwrap_or_default();
     String::from_utf8_lossy(&[&user, &far.host[..]].concat()).into_owned()
 }
@@ -132,19 +132,10 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1000);
 
-    fn far(host: &str, server: Option<Option<u16>>) -> Far {
+    fn far(host: &str, server: Option<Option<u16>>) -> RemoteOperand {
         let (user, host) = host.split_once('@').map_or((None, host), |(user, host)| (Some(user), host));
-        Far {
-            user: user.map(|user| user.as_bytes().to_vec()),
-            host: host.as_bytes().to_vec(),
-            server,
-            daemon: None,
-            is_child: false,
-            server_sends: false,
-            words: Vec::new(),
-            remote_words: Vec::new(),
-            server_words: Vec::new(),
-        }
+        let (user, host) = (user.map(|user| user.as_bytes().to_vec()), host.as_bytes().to_vec());
+        RemoteOperand { user, host, server, ..RemoteOperand::default() }
     }
 
     fn peer(last: Option<(Route, i64)>) -> Peer {

@@ -49,7 +49,7 @@ pub enum DaemonProgram {
 }
 
 /// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
-/// modules, and nothing is left to do. `port`: see [`Far::daemon`](crate::cli::Far::daemon).
+/// modules, and nothing is left to do. `port`: see [`RemoteOperand::daemon`](crate::cli::RemoteOperand::daemon).
 pub fn reach(side: &RemoteCopy, env: &mut Env, port: i32) -> Result<Option<ReachedDaemon>, Error> {
     let charset = Charset::of(copy::utf8_locale(env), side.options.output.eight_bit);
     let mut client = DaemonClient { side, env, charset };
@@ -139,7 +139,7 @@ impl DaemonClient<'_> {
         let side = self.side;
         let connect = &side.options.connect;
         let named = self.named_port(port).unwrap_or_else(|| PORT.into());
-        let host = &side.far.host;
+        let host = &side.far.operand.host;
         let place = [host, format!(" port {named}").as_bytes()].concat();
         let patience = side.patience(self.env);
         let debug = side.options.output.debug;
@@ -180,8 +180,8 @@ impl DaemonClient<'_> {
         let argv = ShellCall {
             is_quiet: false,
             connect,
-            user: side.far.user.as_deref().filter(|_| !names_user),
-            host: &side.far.host,
+            user: side.far.operand.user.as_deref().filter(|_| !names_user),
+            host: &side.far.operand.host,
             program: connect.program.as_deref().unwrap_or(PROGRAM),
             server_sends: false,
             words: &[b"--daemon".to_vec()],
@@ -208,7 +208,7 @@ impl DaemonClient<'_> {
         let side = self.side;
         let mut words = side.stock_words();
         words.extend_from_slice(&side.far.remote_words);
-        let mode = side.far.server_sends.then(|| b"--sender".to_vec());
+        let mode = side.far.operand.server_sends.then(|| b"--sender".to_vec());
         let start = std::iter::once(b"--server".to_vec()).chain(mode);
         let end = std::iter::once(b".".to_vec()).chain(path_args(side.far_paths(), module));
         match side.options.connect.args {
@@ -346,7 +346,7 @@ impl DaemonUser for DaemonClient<'_> {
 
     fn credentials(&mut self) -> Result<Credentials, Error> {
         let from_environment = || ["USER", "LOGNAME"].into_iter().find_map(|name| self.env.var(name));
-        let named = self.side.far.user.clone();
+        let named = self.side.far.operand.user.clone();
         let user =
             named.or_else(|| from_environment().map(OsStringExt::into_vec)).unwrap_or_else(|| b"nobody".to_vec());
         Ok(Credentials { user, secret: self.secret()? })

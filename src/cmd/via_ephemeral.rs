@@ -54,7 +54,7 @@ impl EphemeralServer {
 /// Starts a single-use server through the remote shell and connects to it. `first`: the words to send with the
 /// handshake.
 pub fn reach(side: &RemoteCopy, env: &mut Env, first: &FirstWords) -> Result<(EphemeralServer, Link)> {
-    let host = route::named(&side.far);
+    let host = route::named(&side.far.operand);
     let facts = via_server::ssh_facts(&side.options.connect.shell, &host, env.umask);
     let identity = Identity::passing()?;
     let mut held = HeldOutput::default();

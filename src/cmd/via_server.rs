@@ -308,7 +308,7 @@ impl Redial {
     /// Returns the current route for the live display.
     pub fn live_route(&self, side: &RemoteCopy) -> LiveRoute {
         let why = if self.kinds.len() > 1 { "the host is enrolled" } else { "as requested" };
-        let text = format!("{}, by {}, port {}: {why}", route::named(&side.far), self.kind, self.peer.port);
+        let text = format!("{}, by {}, port {}: {why}", route::named(&side.far.operand), self.kind, self.peer.port);
         LiveRoute { text, upgrade: self.lanes.clone() }
     }
 

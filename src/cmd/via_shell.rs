@@ -155,10 +155,10 @@ impl<'a> ByShell<'a> {
             let call = ShellCall {
                 is_quiet,
                 connect: &side.options.connect,
-                user: side.far.user.as_deref(),
-                host: &side.far.host,
+                user: side.far.operand.user.as_deref(),
+                host: &side.far.operand.host,
                 program,
-                server_sends: side.far.server_sends,
+                server_sends: side.far.operand.server_sends,
                 words: &words,
                 remote_words: &side.far.remote_words,
                 paths: side.far_paths(),
@@ -267,7 +267,7 @@ impl<'a> ByShell<'a> {
 /// of it: another key may have another forced command, the words may name files in that directory, and one of them may be
 /// a password.
 fn login_name(side: &RemoteCopy, cwd: &[u8]) -> String {
-    let host = route::named(&side.far);
+    let host = route::named(&side.far.operand);
     let shell = &side.options.connect.shell;
     if shell.is_empty() {
         return host;
