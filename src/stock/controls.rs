@@ -53,13 +53,13 @@ pub fn read_all(
     has_frames: bool,
     connection: &Connection,
     handler: &dyn MessageHandler,
-    read: impl FnOnce(&mut Input<'_>, &Mutex<Controls>) -> decode_error::Result<()>,
+    read: impl FnOnce(&mut Input<'_>, &Mutex<Controls<'_>>) -> decode_error::Result<()>,
 ) -> Result<()> {
-    let controls = Mutex::new(Controls::default());
+    let controls = Mutex::new(Controls::new(role, connection, handler));
     let mut handle = |control: Control| {
         sys::note_work();
         let mut controls = controls.lock();
-        let handled = controls.handle(control, role, (connection, handler));
+        let handled = controls.handle(control);
         handled.map_err(|error| controls.fail(error))
     };
     let mut input = Input::new(reader, &mut handle);
@@ -67,23 +67,18 @@ pub fn read_all(
     let ended = read(&mut input, &controls);
     let mut controls = controls.into_inner();
     // If this fails, the session's own error is more important.
-    let _ = controls.report_incomplete_lines((connection, handler));
+    let _ = controls.report_incomplete_lines();
     ended.map_err(|error| controls.failed.take().unwrap_or_else(|| undecodable(error)))
 }
 
 /// The data of a peer.
 pub type Input<'r> = Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
 
-/// Passes on an event.
-fn report(event: Event, len_bytes: usize, (connection, handler): (&Connection, &dyn MessageHandler)) -> Result<()> {
-    let cost = len_bytes as u64 + EVENT_COST;
-    connection.take_in(Class::Events, cost)?;
-    handler.handle(Message::Event(event), cost)
-}
-
 /// Handles control messages.
-#[derive(Default)]
-pub struct Controls {
+pub struct Controls<'a> {
+    role: &'a PeerRole<'a>,
+    connection: &'a Connection,
+    handler: &'a dyn MessageHandler,
     /// The data is inside of a file.
     is_in_file: bool,
     /// Files that will not come, reported while another one was under way.
@@ -98,21 +93,22 @@ pub struct Controls {
     failed: Option<Error>,
 }
 
-impl Controls {
+impl<'a> Controls<'a> {
+    fn new(role: &'a PeerRole<'a>, connection: &'a Connection, handler: &'a dyn MessageHandler) -> Controls<'a> {
+        let (unsent, partial) = (Vec::new(), Vec::new());
+        let (is_in_file, has_failed) = (false, false);
+        Controls { role, connection, handler, is_in_file, unsent, partial, io_error: 0, has_failed, failed: None }
+    }
+
     /// Handles one message. Text is passed on as events.
-    pub fn handle(
-        &mut self,
-        control: Control,
-        role: &PeerRole<'_>,
-        to: (&Connection, &dyn MessageHandler),
-    ) -> Result<()> {
-        match (control, role) {
+    fn handle(&mut self, control: Control) -> Result<()> {
+        match (control, self.role) {
             (Control::Text(tag, text), PeerRole::Sender { unread, .. }) => {
                 let is_about_unread = reports_unread(&text);
-                self.text(tag, &text, to)?;
+                self.text(tag, &text)?;
                 if is_about_unread { unread(self.is_in_file) } else { Ok(()) }
             }
-            (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text, to),
+            (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text),
             (Control::IoError(bits), PeerRole::Sender { .. }) => {
                 self.io_error |= bits;
                 Ok(())
@@ -130,7 +126,7 @@ impl Controls {
             (Control::Deleted { path, is_dir }, PeerRole::Receiver(_)) => {
                 let (kind, mode) = if is_dir { (Kind::Dir, 0o040_755) } else { (Kind::File, 0o100_644) };
                 let len_bytes = path.len();
-                report(Event::Deleted { name: charset::line_from_wire(path), kind, mode }, len_bytes, to)
+                self.report(Event::Deleted { name: charset::line_from_wire(path), kind, mode }, len_bytes)
             }
             (Control::ErrorExit(Some(0)), _) => Err(unexpected("error exit with code 0")),
             (Control::ErrorExit(code), _) => {
@@ -140,7 +136,7 @@ impl Controls {
             }
             (Control::IoTimeout(secs), _) => {
                 let secs = u32::try_from(secs).ok().filter(|&secs| secs <= TIMEOUT_MAX_SECS.cast_unsigned());
-                to.0.adopt_timeout(secs.unwrap_or(0));
+                self.connection.adopt_timeout(secs.unwrap_or(0));
                 Ok(())
             }
             (Control::KeepAlive | Control::Noop, _) => Ok(()),
@@ -150,7 +146,20 @@ impl Controls {
         }
     }
 
-    fn text(&mut self, tag: FrameTag, text: &[u8], to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+    /// Passes on an event.
+    fn report(&self, event: Event, len_bytes: usize) -> Result<()> {
+        let cost = len_bytes as u64 + EVENT_COST;
+        self.connection.take_in(Class::Events, cost)?;
+        self.handler.handle(Message::Event(event), cost)
+    }
+
+    /// Passes on a line of the peer.
+    fn report_line(&self, tag: FrameTag, line: Vec<u8>) -> Result<()> {
+        let len_bytes = line.len();
+        self.report(event_of(tag, line), len_bytes)
+    }
+
+    fn text(&mut self, tag: FrameTag, text: &[u8]) -> Result<()> {
         let at = self.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
             self.partial.push((tag, Vec::new()));
             self.partial.len() - 1
@@ -170,13 +179,13 @@ impl Controls {
         if line.starts_with(b"total: matches=") {
             return Ok(());
         }
-        report_line(tag, line, to)
+        self.report_line(tag, line)
     }
 
     /// Reports the text of the peer that does not end with a newline. Called before the last message of a session.
-    pub fn report_incomplete_lines(&mut self, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
+    pub fn report_incomplete_lines(&mut self) -> Result<()> {
         let lines = std::mem::take(&mut self.partial).into_iter().filter(|(_, text)| !text.is_empty());
-        lines.into_iter().try_for_each(|(tag, text)| report_line(tag, text, to))
+        lines.into_iter().try_for_each(|(tag, text)| self.report_line(tag, text))
     }
 
     /// Notes that the content of a file begins.
@@ -215,12 +224,6 @@ fn reports_unread(line: &[u8]) -> bool {
 }
 
 const UNREAD: [&[u8]; 2] = [b"send_files failed to open ", b"fstat failed"];
-
-/// Passes on a line of the peer.
-fn report_line(tag: FrameTag, line: Vec<u8>, to: (&Connection, &dyn MessageHandler)) -> Result<()> {
-    let len_bytes = line.len();
-    report(event_of(tag, line), len_bytes, to)
-}
 
 /// Returns the event that reports a line of the peer.
 pub fn event_of(tag: FrameTag, line: Vec<u8>) -> Event {

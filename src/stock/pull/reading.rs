@@ -50,11 +50,11 @@ impl NumberedDir {
 }
 
 /// The lists and contents of a sender, as they are read.
-pub(super) struct Reading<'a, 'i, R, H> {
+pub(super) struct Reading<'a, 'i, 'c, R, H> {
     intake: &'i PullIntake<'a>,
     connection: &'i Connection,
     handler: &'i dyn MessageHandler,
-    controls: &'i Mutex<Controls>,
+    controls: &'i Mutex<Controls<'c>>,
     lists: ListDecoder,
     indices: NdxDecoder,
     tokens: TokenDecoder,
@@ -81,14 +81,14 @@ pub(super) struct Reading<'a, 'i, R, H> {
     input: &'i mut Demultiplexer<R, H>,
 }
 
-impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a, 'i, R, H> {
+impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a, 'i, 'c, R, H> {
     /// Returns a reading at its start. `passed_to`: the connection, the receiver, and what the sender reports.
     pub(super) fn new(
         intake: &'i PullIntake<'a>,
-        passed_to: (&'i Connection, &'i dyn MessageHandler, &'i Mutex<Controls>),
+        passed_to: (&'i Connection, &'i dyn MessageHandler, &'i Mutex<Controls<'c>>),
         tokens: TokenDecoder,
         input: &'i mut Demultiplexer<R, H>,
-    ) -> Reading<'a, 'i, R, H> {
+    ) -> Reading<'a, 'i, 'c, R, H> {
         let (connection, handler, controls) = passed_to;
         Reading {
             intake,
@@ -185,7 +185,7 @@ impl<'a, 'i, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a,
         if !is_empty {
             self.connection.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
         }
-        let reported = self.controls.lock().report_incomplete_lines((self.connection, self.handler));
+        let reported = self.controls.lock().report_incomplete_lines();
         reported.map_err(|error| self.fail(error))?;
         self.pass_on(Message::Bye(Box::new(rest)))
     }

@@ -63,7 +63,7 @@ impl<'a> PushIntake<'a> {
         input: &mut impl Read,
         connection: &Connection,
         handler: &dyn MessageHandler,
-        controls: &Mutex<Controls>,
+        controls: &Mutex<Controls<'_>>,
     ) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
         let pass_on = |message| handler.handle(message, 0).map_err(|error| controls.lock().fail(error));
@@ -122,7 +122,7 @@ impl<'a> PushIntake<'a> {
         if controls.lock().has_failed() {
             tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
-        let reported = controls.lock().report_incomplete_lines((connection, handler));
+        let reported = controls.lock().report_incomplete_lines();
         reported.map_err(|error| controls.lock().fail(error))?;
         pass_on(Message::WantsEnd(Box::new(tally)))
     }

@@ -18,7 +18,7 @@ use std::io::Read;
 /// The cost of a range of the basis in the window of its class, in bytes.
 const COPY_COST: u64 = 32;
 
-impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, R, H> {
+impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, '_, R, H> {
     /// Reads the requested values of extended attributes of an entry.
     fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
         let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
