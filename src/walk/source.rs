@@ -606,20 +606,10 @@ impl SourceWalk<'_> {
             });
         }
         if let Some(node) = node.and_then(|node| node.children.get(name)) {
-            for (base, path, listing) in &node.origins {
-                let chain = origins
-                    .iter()
-                    .find(|origin| Arc::ptr_eq(&origin.base, base))
-                    .map(|origin| origin.chain.clone())
-                    .unwrap_or_else(|| base.chain.clone());
-                below.push(Origin {
-                    base: base.clone(),
-                    path: path.clone(),
-                    listing: listing.clone(),
-                    chain,
-                    dev: None,
-                });
-            }
+            below.extend(node.origins.iter().map(|named| {
+                let entered = origins.iter().find(|origin| Arc::ptr_eq(&origin.base, &named.base));
+                Origin { chain: entered.unwrap_or(named).chain.clone(), ..named.clone() }
+            }));
         }
         if !self.select.no_inc_recursive {
             leave_out_repeated(&mut below);

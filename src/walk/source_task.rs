@@ -58,6 +58,13 @@ pub struct NamedEntry {
     pub argument: usize,
 }
 
+impl Origin {
+    /// Returns an origin in which no directory was entered yet.
+    pub fn new(base: Arc<Base>, path: RelPath, listing: Listing) -> Origin {
+        Origin { chain: base.chain.clone(), base, path, listing, dev: None }
+    }
+}
+
 impl NamedEntry {
     /// Returns the entry that an argument names.
     pub fn of_argument(argument: usize, name: &[u8], content: NamedContent, followed: bool) -> NamedEntry {
@@ -92,8 +99,8 @@ pub enum NamedContent {
 pub struct Node {
     /// By name.
     pub children: BTreeMap<Vec<u8>, Arc<Node>>,
-    /// The listing that each base adds here.
-    pub origins: Vec<(Arc<Base>, RelPath, Listing)>,
+    /// The origins that begin here, with the rules of their bases.
+    pub origins: Vec<Origin>,
 }
 
 /// A directory of the source to list.

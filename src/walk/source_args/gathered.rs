@@ -56,10 +56,8 @@ impl Gathered {
             .node
             .origins
             .iter()
-            .map(|(base, path, listing)| Origin {
-                base: base.clone(),
-                path: path.clone(),
-                listing: match (renamed, listing) {
+            .map(|origin| Origin {
+                listing: match (renamed, &origin.listing) {
                     (Some(new), Listing::Named(names)) => Listing::Named(Arc::new(
                         // A directory is renamed only if it is known to be empty.
                         names
@@ -71,10 +69,9 @@ impl Gathered {
                             })
                             .collect(),
                     )),
-                    _ => listing.clone(),
+                    (_, listing) => listing.clone(),
                 },
-                chain: base.chain.clone(),
-                dev: None,
+                ..origin.clone()
             })
             .collect();
         SourceTask { path: RelPath::root(), origins, node: Some(self.node.clone()) }

@@ -5,27 +5,52 @@ use crate::flist::Kind;
 use crate::fs::sys;
 use crate::path::{self, RelPath};
 use crate::walk::source_dir::Base;
-use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node};
+use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// A base whose content takes part as that of one directory of the tree.
+pub(super) struct WholeBase {
+    base: Arc<Base>,
+    /// See [`Listing::All`].
+    below: bool,
+    arguments: Vec<usize>,
+}
+
+/// The entries of one directory that arguments name.
+struct NamedDir {
+    base: Arc<Base>,
+    path: RelPath,
+    names: Vec<NamedEntry>,
+}
 
 /// A directory of the tree, or its root.
 #[derive(Default)]
 pub(super) struct NodeBuilder {
     children: BTreeMap<Vec<u8>, NodeBuilder>,
-    pub(super) all: Vec<(Arc<Base>, RelPath, bool, usize)>,
-    named: Vec<(Arc<Base>, RelPath, Vec<NamedEntry>)>,
-    /// Where `named` has each base, which has only one path for a place in the tree.
+    pub(super) all: Vec<WholeBase>,
+    named: Vec<NamedDir>,
+    /// Where `all` and `named` have each base, which has only one path for a place in the tree.
+    all_at: HashMap<*const Base, usize>,
     named_at: HashMap<*const Base, usize>,
 }
 
 impl NodeBuilder {
+    /// Adds a base of which an argument names the whole content.
+    pub(super) fn whole(&mut self, base: &Arc<Base>, below: bool, argument: usize) {
+        let at = *self.all_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
+            self.all.push(WholeBase { base: base.clone(), below, arguments: Vec::new() });
+            self.all.len() - 1
+        });
+        self.all[at].arguments.push(argument);
+    }
+
     pub(super) fn name(&mut self, base: &Arc<Base>, dir: &RelPath, named: NamedEntry) {
         let at = *self.named_at.entry(Arc::as_ptr(base)).or_insert_with(|| {
-            self.named.push((base.clone(), dir.clone(), Vec::new()));
+            self.named.push(NamedDir { base: base.clone(), path: dir.clone(), names: Vec::new() });
             self.named.len() - 1
         });
-        self.named[at].2.push(named);
+        self.named[at].names.push(named);
     }
 
     /// Adds the directories that lead from the root to an entry. Returns their place in the tree, and their path.
@@ -33,7 +58,8 @@ impl NodeBuilder {
     /// more.
     pub(super) fn imply(
         &mut self,
-        (base, argument): (&Arc<Base>, usize),
+        base: &Arc<Base>,
+        argument: usize,
         leading: &[Vec<u8>],
         counts: impl Fn(usize, bool) -> bool,
     ) -> (&mut NodeBuilder, RelPath) {
@@ -65,34 +91,22 @@ impl NodeBuilder {
     pub(super) fn brings(&self, wanted: &RelPath, parts: &[&[u8]]) -> bool {
         let Some((first, rest)) = parts.split_first() else { return false };
         let is_last = rest.is_empty();
-        let in_whole = |(base, dir, below, _): &(Arc<Base>, RelPath, bool, usize)| {
-            (*below || is_last) && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
-        };
-        let in_named = |(base, dir, names): &(Arc<Base>, RelPath, Vec<NamedEntry>)| {
-            names.iter().filter(|named| named.name == *first).any(|named| {
-                is_last
-                    || named.content == NamedContent::Full
-                        && has(base, &path::join(dir.as_bytes(), &parts.join(&b'/')), wanted)
-            })
+        let inside = parts.join(&b'/');
+        let in_whole = |whole: &WholeBase| (whole.below || is_last) && has(&whole.base, &inside, wanted);
+        let in_named = |dir: &NamedDir| {
+            let has = || has(&dir.base, &path::join(dir.path.as_bytes(), &inside), wanted);
+            let mut named = dir.names.iter().filter(|named| named.name == *first);
+            named.any(|named| is_last || named.content == NamedContent::Full && has())
         };
         let below = || self.children.get(*first).is_some_and(|below| below.brings(wanted, rest));
         self.all.iter().any(in_whole) || self.named.iter().any(in_named) || below()
     }
 
     pub(super) fn build(self) -> Node {
-        let mut all: Vec<(Arc<Base>, RelPath, bool, Vec<usize>)> = Vec::new();
-        let mut known = HashMap::new();
-        for (base, dir, below, argument) in self.all {
-            let at = *known.entry(Arc::as_ptr(&base)).or_insert(all.len());
-            match all.get_mut(at) {
-                Some((_, _, _, arguments)) => arguments.push(argument),
-                None => all.push((base, dir, below, vec![argument])),
-            }
-        }
-        let all = all
-            .into_iter()
-            .map(|(base, dir, below, arguments)| (base, dir, Listing::All { below, arguments: arguments.into() }));
-        let named = self.named.into_iter().map(|(base, dir, mut names)| {
+        let all = self.all.into_iter().map(|WholeBase { base, below, arguments }| {
+            Origin::new(base, RelPath::root(), Listing::All { below, arguments: arguments.into() })
+        });
+        let named = self.named.into_iter().map(|NamedDir { base, path, mut names }| {
             // Merge entries that were named more than once.
             names.sort_by(|a, b| {
                 a.name
@@ -111,7 +125,7 @@ impl NodeBuilder {
                 }
                 same
             });
-            (base, dir, Listing::Named(Arc::new(names)))
+            Origin::new(base, path, Listing::Named(Arc::new(names)))
         });
         Node {
             origins: all.chain(named).collect(),

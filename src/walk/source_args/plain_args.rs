@@ -65,7 +65,7 @@ impl Gatherer<'_> {
             return Ok(());
         }
         let Some(base) = self.base_or_report(dir, trim_slashes(dir)) else { return Ok(()) };
-        self.tree.all.push((base.clone(), RelPath::root(), self.select.recurse == Recurse::Full, self.argument));
+        self.tree.whole(&base, self.select.recurse == Recurse::Full, self.argument);
         if self.select.recurse == Recurse::Full {
             self.out.whole.push((base.clone(), RelPath::root()));
         }

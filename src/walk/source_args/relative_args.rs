@@ -65,7 +65,7 @@ impl Gatherer<'_> {
                 None => base.clone(),
             };
             let recurses = self.select.recurse == Recurse::Full;
-            self.tree.all.push((top.clone(), RelPath::root(), recurses, self.argument));
+            self.tree.whole(&top, recurses, self.argument);
             if recurses {
                 self.out.whole.push((base.clone(), RelPath::root()));
             }
@@ -193,7 +193,7 @@ impl Gatherer<'_> {
             self.led = Some((base.clone(), leading.to_vec()));
         }
         let counts = |depth, is_known: bool| !is_known || depth >= shared && (depth == 0 || is_whole);
-        self.tree.imply((base, self.argument), leading, counts)
+        self.tree.imply(base, self.argument, leading, counts)
     }
 
     /// Adds the existing directories above a missing argument. Returns `false` if the argument takes no part: with
