@@ -438,7 +438,8 @@ fn greet(
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
 ) -> Result<StockTerms, Error> {
-    let protocol = agreed.map_or_else(|| agree_on_version(link, options), Ok)?;
+    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
+    let protocol = agreed.map_or_else(|| exchange_versions(link, newest), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
     older::check(options, protocol)?;
     let mut reader = &mut *link.reader;
@@ -458,16 +459,11 @@ fn greet(
     Ok(negotiated.terms(&offer, seed, receives))
 }
 
-fn agree_on_version(link: &mut Link, options: &Options) -> Result<u8, Error> {
-    let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
+/// Sends the newest version of this end and reads that of the peer. Returns the version of the connection.
+fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8, Error> {
     let mut out = Vec::new();
     out.put_int(i32::from(newest));
     send(link, &out)?;
-    read_version(link, newest)
-}
-
-/// Reads the version of the peer, and returns that of the connection.
-fn read_version(link: &mut Link, newest: u8) -> Result<u8, Error> {
     let theirs = (&mut *link.reader).int().map_err(failed)?;
     handshake::choose_version(newest, theirs).map_err(|_| {
         let words = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";

@@ -487,7 +487,7 @@ impl<'a> Generator<'a> {
                 self.out.queue_late(Member::new(plan, at, spot))?;
                 continue;
             }
-            let entry = &plan.listing.list.entries[step.source as usize];
+            let entry = plan.source_of(step);
             bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
         }
         let rest = start..plan.steps.len();
@@ -566,7 +566,7 @@ impl<'a> Generator<'a> {
         let link = errno::if_there(sys::stat(dir.fd(), name, false));
         // If it cannot be examined now, the earlier decision stays.
         let (true, true, Ok(link)) = (was_dir, is_gone, link) else { return sub };
-        let source = &parent.listing.list.entries[sub.step.source as usize];
+        let source = parent.source_of(&sub.step);
         let existing = link.as_ref().map(Entry::of);
         let decision = plan::decide(source, existing.as_ref(), None, plan::Subject::Entry, self.context.policy);
         SubDir { step: Step { dest: NONE, decision, ..sub.step }, ..sub }
@@ -576,7 +576,7 @@ impl<'a> Generator<'a> {
 /// Returns the length of the files in a directory that are transferred.
 fn bytes_to_transfer(plan: &DirPlan) -> u64 {
     let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
-    plan.steps.iter().filter(moves).map(|step| plan.listing.list.entries[step.source as usize].len_bytes).sum()
+    plan.steps.iter().filter(moves).map(|step| plan.source_of(step).len_bytes).sum()
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

@@ -32,13 +32,13 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
     pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
-        let path = spot.path.join(plan.listing.list.name(&plan.listing.list.entries[step.source as usize]));
+        let path = spot.path.join(plan.name_of(&step));
         Job { plan, step, spot, path, existing_now: None }
     }
 
     /// Returns the entry of the source.
     pub fn source(&self) -> &'a Entry {
-        &self.plan.listing.list.entries[self.step.source as usize]
+        self.plan.source_of(&self.step)
     }
 
     /// Returns its name at the destination.

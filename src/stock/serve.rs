@@ -6,7 +6,7 @@ use super::framing::{Framing, text_of};
 use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
-use super::{Offer, buffered, charset_line, in_words_of_rsync, negotiate, older, read_version, send};
+use super::{Offer, buffered, charset_line, exchange_versions, in_words_of_rsync, negotiate, older, send};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
@@ -327,7 +327,8 @@ impl StockServer<'_> {
         let mut link = buffered(link, sends);
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
-            None => self.exchange_versions(&mut link)?,
+            // A daemon exchanges them in its greeting.
+            None => exchange_versions(&mut link, *handshake::VERSIONS.end())?,
         };
         let (mut flags, mut first) = (CompatFlags::default(), Vec::new());
         if protocol >= 30 {
@@ -346,15 +347,6 @@ impl StockServer<'_> {
         let stock = negotiated.terms(&offer, self.seed, sends);
         stock.agree_on_charset();
         Ok((stock, link))
-    }
-
-    /// Exchanges versions, which a daemon does in its greeting.
-    fn exchange_versions(&self, link: &mut Link) -> Result<u8, Error> {
-        let newest = *handshake::VERSIONS.end();
-        let mut out = Vec::new();
-        out.put_int(i32::from(newest));
-        send(link, &out)?;
-        read_version(link, newest)
     }
 
     /// Returns the compatibility flags of the session.

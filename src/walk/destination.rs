@@ -226,8 +226,7 @@ impl DestWalk<'_> {
         }
         let hidden = |step: &Step| dir.is_none() || plan.hidden.contains(&step.source);
         for step in plan.steps.iter().filter(|step| hidden(step)) {
-            let name = plan.listing.list.name(&plan.listing.list.entries[step.source as usize]);
-            plan.listing.problems.push(cannot_stat(&full(name), &denied));
+            plan.listing.problems.push(cannot_stat(&full(plan.name_of(step)), &denied));
         }
         let hidden = std::mem::take(&mut plan.hidden);
         plan.steps.retain(|step| dir.is_some() && !hidden.contains(&step.source));

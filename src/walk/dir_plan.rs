@@ -186,7 +186,7 @@ impl DirPlan {
     pub fn transferred(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = ComparedSource<'_>> + Clone {
         let steps = self.steps[range].iter().filter(|step| matches!(step.decision.action, Action::Transfer(_)));
         steps.map(|step| {
-            let entry = &self.listing.list.entries[step.source as usize];
+            let entry = self.source_of(step);
             let name = self.listing.renamed_from.as_deref().unwrap_or(self.listing.list.name(entry));
             ComparedSource { entry, place: self.place_of(entry), name }
         })
@@ -201,9 +201,14 @@ impl DirPlan {
         }
     }
 
+    /// Returns the source's entry that a step is about.
+    pub fn source_of(&self, step: &Step) -> &Entry {
+        &self.listing.list.entries[step.source as usize]
+    }
+
     /// Returns the name of the entry that a step is about.
     pub fn name_of(&self, step: &Step) -> &[u8] {
-        self.listing.list.name(&self.listing.list.entries[step.source as usize])
+        self.listing.list.name(self.source_of(step))
     }
 
     /// Returns the task numbers of the subdirectories that have a plan, in order.

@@ -29,15 +29,12 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
             state.early.insert(number, value);
             return;
         }
-        (state.consumer)(value);
-        state.next += 1;
-        loop {
-            let next = state.next;
-            let Some(value) = state.early.remove(&next) else {
-                break;
-            };
-            (state.consumer)(value);
-            state.next += 1;
+        let OrderState { next, early, consumer } = &mut *state;
+        let mut value = Some(value);
+        while let Some(due) = value {
+            consumer(due);
+            *next += 1;
+            value = early.remove(next);
         }
         drop(state);
         self.moved.notify_all();

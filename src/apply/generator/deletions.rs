@@ -104,18 +104,6 @@ impl<'a> Deletions<'a> {
         self.remover.fatal.take().map_or(Ok(()), Err)
     }
 
-    /// Removes an extra entry. Returns whether it is gone, so that its directory changed.
-    fn remove(
-        &mut self,
-        dir: &Dir,
-        path: &RelPath,
-        is_dir: bool,
-        chain: Option<&Chain>,
-        head: &mut Vec<Event>,
-    ) -> bool {
-        self.remover.remove(dir, path, is_dir, chain, head) == Removed::Gone
-    }
-
     /// Removes the temporary files of crashed runs from a directory. Those and the ones of other runs are not extra.
     pub(super) fn remove_leftovers(&self, plan: &mut DirPlan) {
         let Some(dir) = &plan.dest_dir else { return };
@@ -145,7 +133,7 @@ impl<'a> Deletions<'a> {
         }
         let dir = dest.open_dir_to_search(&plan.listing.path);
         for sub in plan.subdirs.iter().filter(|sub| !sub.implied) {
-            let name = plan.listing.list.name(&plan.listing.list.entries[sub.step.source as usize]);
+            let name = plan.name_of(&sub.step);
             let stat = match &dir {
                 Ok(dir) => sys::stat(dir.fd(), name, options.preserve.keep_dirlinks),
                 Err(error) => Err(errno::again(error)),
@@ -236,7 +224,8 @@ impl<'a> Deletions<'a> {
         for &extra in plan.extras.iter().rev() {
             let entry = &plan.dest.entries[extra as usize];
             let path = path.join(plan.dest.name(entry));
-            any |= self.remove(dir, &path, entry.is_dir(), plan.receiver_chain.as_ref(), head);
+            let chain = plan.receiver_chain.as_ref();
+            any |= self.remover.remove(dir, &path, entry.is_dir(), chain, head) == Removed::Gone;
         }
         any
     }
@@ -310,7 +299,8 @@ impl<'a> Deletions<'a> {
 
     fn remove_delayed(&mut self, dir: &Dir, delayed: &Delayed, head: &mut Vec<Event>) {
         for (name, is_dir) in &delayed.extras {
-            if self.remove(dir, &delayed.path.join(name), *is_dir, delayed.chain.as_ref(), head) {
+            let (path, chain) = (delayed.path.join(name), delayed.chain.as_ref());
+            if self.remover.remove(dir, &path, *is_dir, chain, head) == Removed::Gone {
                 delayed.last.touch();
             }
         }

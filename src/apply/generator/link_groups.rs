@@ -69,7 +69,7 @@ impl LinkGroups {
         if !self.are_kept || matches!(step.decision.action, Action::Refuse(_)) {
             return None;
         }
-        plan.listing.list.entries[step.source as usize].inode.as_ref().map(|inode| (inode.dev, inode.ino))
+        plan.source_of(step).inode.as_ref().map(|inode| (inode.dev, inode.ino))
     }
 
     /// Processes one more name of a group and returns the work that is possible now.

@@ -226,31 +226,22 @@ impl<'a> PlanPool<'a> {
         self.hold_more(see)
     }
 
-    /// Holds more plans after one was taken.
+    /// Holds more plans after one was taken, at least the next one.
     pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
-        // At least the next plan is held.
-        while self.held_dirs() == 0 || (self.has_room() && self.plans.will_come()) {
-            if !self.hold_next(see)? {
-                break;
-            }
-        }
-        Ok(())
+        while self.held_dirs() == 0 && self.hold_next(see)? {}
+        self.hold_coming(see)
     }
 
     /// Holds more plans, but does not wait for one that comes only once earlier ones are done.
     pub(super) fn hold_coming(&mut self, see: &mut See<'_>) -> Result<(), Error> {
-        while (self.held_dirs() == 0 || self.has_room()) && self.plans.will_come() {
-            if !self.hold_next(see)? {
-                break;
-            }
-        }
+        while self.has_room() && self.plans.will_come() && self.hold_next(see)? {}
         Ok(())
     }
 
     fn has_room(&self) -> bool {
         let is_client = self.context.is_reported_by_peer();
         let entries_max = if is_client { ENTRIES_AHEAD_OF_CLIENT } else { ENTRIES_AHEAD };
-        self.held_entries < entries_max && self.held_dirs() < self.ahead_max
+        self.held_dirs() == 0 || self.held_entries < entries_max && self.held_dirs() < self.ahead_max
     }
 
     fn held_dirs(&self) -> usize {

@@ -77,7 +77,7 @@ pub(super) fn decided_again(
     let at = EntryAt { dir, name, stat: &stat, full: &full, path: &|| path.as_bytes().to_vec() };
     let completed = context.wanted.complete_dest(&mut existing, &at);
     completed.map_err(|incomplete| unreadable_attribute("generator", incomplete, Weight::Failed))?;
-    let source = &plan.listing.list.entries[step.source as usize];
+    let source = plan.source_of(step);
     let is_transferred = |action| matches!(action, Action::Transfer(_));
     let same_content = Some(is_same && !is_transferred(step.decision.action));
     let subject = if is_same { Subject::Included } else { Subject::Entry };
