@@ -21,23 +21,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What the receiver has in place of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ReceiverDir {
-    /// The receiver does not send this.
-    Unknown,
-    /// No directory.
-    Absent,
-    /// See [`DestDirState`].
-    Reported(DestDirState),
-}
-
 /// A directory whose subdirectories are being walked.
 struct SenderFrame {
     /// Its subdirectories: paths, entries, and task numbers.
     subs: std::vec::IntoIter<(RelPath, Entry, TaskId)>,
     was_sent: bool,
-    at_receiver: ReceiverDir,
+    /// What the receiver has in its place; `None`: the receiver does not send this.
+    at_receiver: Option<DestDirState>,
     /// The subdirectories that the receiver has.
     children: Children<u32>,
 }
@@ -66,7 +56,7 @@ impl ListingSender<'_, '_, '_> {
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
             self.to_skip.0 += 1;
         }
-        let at_receiver = self.receiver_dir_at(&RelPath::root(), ReceiverDir::Unknown)?;
+        let at_receiver = self.receiver_dir_at(&RelPath::root())?;
         let mut stack = vec![self.visit(root, at_receiver, None, true, counted)?];
         while let Some(frame) = stack.last_mut() {
             self.sender.go_on()?;
@@ -76,16 +66,16 @@ impl ListingSender<'_, '_, '_> {
                 continue;
             };
             let at_receiver = match &frame.at_receiver {
-                ReceiverDir::Unknown => self.receiver_dir_at(&path, ReceiverDir::Unknown)?,
-                ReceiverDir::Absent | ReceiverDir::Reported(DestDirState::Absent) => ReceiverDir::Absent,
-                ReceiverDir::Reported(DestDirState::Dir { .. } | DestDirState::Large(_)) => {
+                None => self.receiver_dir_at(&path)?,
+                Some(DestDirState::Absent) => Some(DestDirState::Absent),
+                Some(DestDirState::Dir { .. } | DestDirState::Large(_)) => {
                     let name = digest::keyed_name(&self.sender.checksums.key, path.name());
                     match frame.children.pass_to(name) {
                         Some(ahead) => {
                             self.to_skip.0 += ahead;
-                            ReceiverDir::Reported(self.next_that_matters()?)
+                            Some(self.next_that_matters()?)
                         }
-                        None => ReceiverDir::Absent,
+                        None => Some(DestDirState::Absent),
                     }
                 }
             };
@@ -98,12 +88,12 @@ impl ListingSender<'_, '_, '_> {
     }
 
     /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn receiver_dir_at(&mut self, path: &RelPath, otherwise: ReceiverDir) -> Result<ReceiverDir, Error> {
-        let Some(&turn) = self.whole.get(path) else { return Ok(otherwise) };
+    fn receiver_dir_at(&mut self, path: &RelPath) -> Result<Option<DestDirState>, Error> {
+        let Some(&turn) = self.whole.get(path) else { return Ok(None) };
         // The receiver first describes the directories in between, which no longer exist here.
         self.to_skip.0 += turn - self.whole_passed;
         self.whole_passed = turn + 1;
-        Ok(ReceiverDir::Reported(self.next_that_matters()?))
+        self.next_that_matters().map(Some)
     }
 
     fn next_digest(&self) -> Result<DestDirState, Error> {
@@ -127,12 +117,12 @@ impl ListingSender<'_, '_, '_> {
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn receive_large_reports(&self, at_receiver: &mut ReceiverDir, len: u64) -> Result<bool, Error> {
-        while let ReceiverDir::Reported(DestDirState::Large(count)) = *at_receiver {
+    fn receive_large_reports(&self, at_receiver: &mut Option<DestDirState>, len: u64) -> Result<bool, Error> {
+        while let Some(DestDirState::Large(count)) = *at_receiver {
             if count > len {
                 return Ok(true);
             }
-            *at_receiver = ReceiverDir::Reported(self.next_digest()?);
+            *at_receiver = Some(self.next_digest()?);
         }
         Ok(false)
     }
@@ -141,7 +131,7 @@ impl ListingSender<'_, '_, '_> {
     fn visit(
         &mut self,
         task_id: TaskId,
-        mut at_receiver: ReceiverDir,
+        mut at_receiver: Option<DestDirState>,
         itself: Option<Entry>,
         parent_was_sent: bool,
         counted: &mut Tally,
@@ -165,10 +155,10 @@ impl ListingSender<'_, '_, '_> {
         }
         let has_more = self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
         let is_same = match &at_receiver {
-            ReceiverDir::Reported(DestDirState::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
+            Some(DestDirState::Dir { digest: Some(theirs), .. }) => digest.as_ref() == Some(theirs),
             _ => false,
         };
-        let is_absent = matches!(at_receiver, ReceiverDir::Absent | ReceiverDir::Reported(DestDirState::Absent));
+        let is_absent = at_receiver == Some(DestDirState::Absent);
         let subs: Vec<_> = task_ids
             .iter()
             .map(|&(at, task_id)| {
@@ -191,8 +181,8 @@ impl ListingSender<'_, '_, '_> {
             self.receive_large_reports(&mut at_receiver, u64::MAX)?;
         }
         let children = match &mut at_receiver {
-            ReceiverDir::Reported(DestDirState::Dir { children, .. }) => std::mem::take(children),
-            ReceiverDir::Unknown | ReceiverDir::Absent | ReceiverDir::Reported(_) => Vec::new(),
+            Some(DestDirState::Dir { children, .. }) => std::mem::take(children),
+            Some(DestDirState::Absent | DestDirState::Large(_)) | None => Vec::new(),
         };
         Ok(SenderFrame { subs: subs.into_iter(), was_sent: !is_same, at_receiver, children: Children::new(children) })
     }
