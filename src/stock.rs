@@ -59,14 +59,14 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
 use crate::session::{Client, Refusal, receive, receiver_handler};
-use crate::transport::{Link, pipe};
+use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Returns the line that names the character set of this end, if the options request it. `role`: the one of this end.
 pub fn charset_line(options: &Options, role: &str) -> Option<Vec<u8>> {
@@ -124,7 +124,7 @@ impl StockClient<'_> {
                 }
             }
         });
-        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        let (sent, received) = traffic.counts();
         reporter.traffic(sent, received);
         let ended = match &self.recorder {
             Some(recorder) => ended.and_then(|()| recorder.end()).map_err(|error| recorder.cause_of(error)),
@@ -172,7 +172,7 @@ impl StockClient<'_> {
         &self,
         agreed: AgreedTerms<'_>,
         link: Link,
-        traffic: &Arc<[AtomicU64; 2]>,
+        traffic: &Arc<LinkBytes>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -224,7 +224,7 @@ impl StockClient<'_> {
         connection: &'s Arc<Connection>,
         intake: Box<dyn Intake + 's>,
         link: Link,
-        traffic: &Arc<[AtomicU64; 2]>,
+        traffic: &Arc<LinkBytes>,
     ) -> SessionIo<'s> {
         let timeout_secs = self.client.options.connect.timeout_secs;
         SessionIo { connection, intake, timeout_secs, link, traffic: traffic.clone() }
@@ -254,7 +254,7 @@ impl StockClient<'_> {
         &self,
         agreed: AgreedTerms<'_>,
         mut link: Link,
-        traffic: &Arc<[AtomicU64; 2]>,
+        traffic: &Arc<LinkBytes>,
         looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
@@ -403,11 +403,11 @@ fn receiver_needs_rules(options: &Options, protocol: u8) -> bool {
 const RULES_PIECE_BYTES: usize = 32 << 10;
 
 /// Returns the error in rsync's words if it reports a connection that was closed too early.
-fn in_words_of_rsync(error: Error, traffic: &[AtomicU64; 2], role: &'static str) -> Error {
+fn in_words_of_rsync(error: Error, traffic: &LinkBytes, role: &'static str) -> Error {
     if !error.message.starts_with(ENDED) {
         return error;
     }
-    let received_bytes = traffic[1].load(Ordering::Relaxed);
+    let received_bytes = traffic.received.load(Ordering::Relaxed);
     let words = format!("rsync: connection unexpectedly closed ({received_bytes} bytes received so far) [{role}]");
     Error { message: words.into_bytes(), ..error.by(role) }
 }

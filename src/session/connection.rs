@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
 use crate::session::minimum_rate::MinimumRate;
+use crate::transport::LinkBytes;
 use crate::transport::compression::AsItIs;
 use crate::transport::link::Moved;
 use crate::transport::window_limit::Ceiling;
@@ -24,7 +25,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The size of the output buffer at which senders wait for the writer, unless they send to a stock rsync.
 const BUFFER_MAX_BYTES: usize = 1 << 20;
@@ -54,7 +55,7 @@ pub struct Connection {
     /// Signals that the buffer has room, a window has opened, or the connection is shut.
     room: Condvar,
     /// Bytes written and read, as messages.
-    traffic: [AtomicU64; 2],
+    traffic: LinkBytes,
     profile: Mutex<Profile>,
     as_it_is: AsItIs,
     moved: Moved,
@@ -483,11 +484,7 @@ impl Connection {
 
     /// Returns the costs of the session so far; see [`Profile::table`].
     pub fn cost(&self, end: &str) -> Vec<String> {
-        self.profile.lock().table(end, self.traffic(), self.moved.since())
-    }
-
-    fn traffic(&self) -> (u64, u64) {
-        (self.traffic[0].load(Ordering::Relaxed), self.traffic[1].load(Ordering::Relaxed))
+        self.profile.lock().table(end, self.traffic.counts(), self.moved.since())
     }
 }
 

@@ -4,19 +4,19 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::minimum_rate::RatedReader;
-use crate::transport::Link;
 use crate::transport::compression::{CompressingWriter, CompressionPolicy, Expander};
 use crate::transport::link::FAREWELL;
+use crate::transport::{Link, LinkBytes};
 use crate::work::clock::Since;
 use crate::work::thread::{self, spawn};
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Wraps a link to count the bytes written and the bytes read.
-pub fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
-    let traffic: Arc<[AtomicU64; 2]> = Arc::default();
+pub fn counted(link: Link) -> (Link, Arc<LinkBytes>) {
+    let traffic: Arc<LinkBytes> = Arc::default();
     let reader = Box::new(CountedStream { inner: link.reader, traffic: traffic.clone() });
     let writer = Box::new(CountedStream { inner: link.writer, traffic: traffic.clone() });
     (Link { reader, writer, ..link }, traffic)
@@ -24,19 +24,19 @@ pub fn counted(link: Link) -> (Link, Arc<[AtomicU64; 2]>) {
 
 struct CountedStream<T> {
     inner: T,
-    traffic: Arc<[AtomicU64; 2]>,
+    traffic: Arc<LinkBytes>,
 }
 
 impl<W: Write> Write for CountedStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        self.traffic.sent.fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let written = self.inner.write_vectored(pieces)?;
-        self.traffic[0].fetch_add(written as u64, Ordering::Relaxed);
+        self.traffic.sent.fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
@@ -48,7 +48,7 @@ impl<W: Write> Write for CountedStream<W> {
 impl<R: Read> Read for CountedStream<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let got = self.inner.read(into)?;
-        self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+        self.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
         Ok(got)
     }
 }
@@ -92,7 +92,7 @@ pub struct SessionIo<'a> {
     pub timeout_secs: u32,
     pub link: Link,
     /// Bytes written to the link and read from it.
-    pub traffic: Arc<[AtomicU64; 2]>,
+    pub traffic: Arc<LinkBytes>,
 }
 
 impl SessionIo<'_> {
@@ -125,7 +125,7 @@ impl SessionIo<'_> {
             if is_sent {
                 // Earlier messages are sent first, which takes time on a slow connection. The reader goes on meanwhile:
                 // a peer whose writes fail would report that as the cause.
-                let passed = || traffic[0].load(Ordering::Relaxed);
+                let passed = || traffic.sent.load(Ordering::Relaxed);
                 let waits = Since::now();
                 let mut before = None;
                 while before != Some(passed()) && waits.elapsed() < LAST_WORD_MAX {

@@ -62,15 +62,15 @@ use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::{Sender, SentRoots};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::Early;
-use crate::transport::Link;
 use crate::transport::compression::{AsItIs, CompressingWriter, CompressionPolicy};
 use crate::transport::net::limits::FIRST_WORDS_MAX_BYTES;
+use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, Terms};
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// The client: the process that the user started.
@@ -132,7 +132,7 @@ impl Client<'_> {
         let (theirs, mut link) = receive_greeting(link)?;
         let (first, mut flight) = match sent {
             Some(first) => {
-                traffic[0].fetch_add(first.words().len() as u64, Ordering::Relaxed);
+                traffic.sent.fetch_add(first.words().len() as u64, Ordering::Relaxed);
                 (first, Vec::new())
             }
             None => {
@@ -216,7 +216,7 @@ impl Client<'_> {
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
         let before = SessionStart { checksums, peer_is_super, early, sent_roots, known };
         let ended = self.run_role(session_io, before, reporter, tally);
-        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        let (sent, received) = traffic.counts();
         reporter.traffic(sent, received);
         if self.setup.profile {
             connection.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
@@ -449,7 +449,7 @@ pub fn receive(
 pub struct OpenSession {
     link: Link,
     /// The bytes written and read.
-    traffic: Arc<[AtomicU64; 2]>,
+    traffic: Arc<LinkBytes>,
     connection: Arc<Connection>,
     ours: Greeting,
     theirs: Greeting,

@@ -264,7 +264,7 @@ impl Server<'_> {
         let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
         if let Some(log) = &self.daemon {
             if setup.server_sends || exit == Exit::Ok {
-                let [sent, received] = [0, 1].map(|way: usize| counts[way].load(Ordering::Relaxed));
+                let (sent, received) = counts.counts();
                 (log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
             }
             if let Err(error) = &ended {

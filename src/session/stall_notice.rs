@@ -1,8 +1,8 @@
 //! Watches the connection of a session over a network and reports when no data moves.
 
 use crate::proto::limits::DATA_MAX_BYTES;
+use crate::transport::LinkBytes;
 use crate::work::clock::Since;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -19,11 +19,10 @@ pub fn stall_threshold(bytes_per_sec: Option<u64>) -> Duration {
 }
 
 /// Calls `report` once each time that no byte was sent or received for `long`, until the sender of `over` is dropped.
-pub fn watch(traffic: &[AtomicU64; 2], long: Duration, over: Receiver<()>, report: impl Fn()) {
-    let bytes = || [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
-    let (mut last, mut since, mut is_reported) = (bytes(), Since::now(), false);
+pub fn watch(traffic: &LinkBytes, long: Duration, over: Receiver<()>, report: impl Fn()) {
+    let (mut last, mut since, mut is_reported) = (traffic.counts(), Since::now(), false);
     while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-        let now = bytes();
+        let now = traffic.counts();
         if now != last {
             (last, since, is_reported) = (now, Since::now(), false);
         } else if !is_reported && since.elapsed() >= long {
@@ -36,6 +35,7 @@ pub fn watch(traffic: &[AtomicU64; 2], long: Duration, over: Receiver<()>, repor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
 
     #[test]
@@ -46,16 +46,16 @@ mod tests {
 
     #[test]
     fn each_stall_is_reported_once() {
-        let traffic = [0, 1].map(AtomicU64::new);
+        let traffic = LinkBytes::default();
         let (going, over) = channel();
         let (report, reports) = channel();
         std::thread::scope(|scope| {
             let traffic = &traffic;
             scope.spawn(move || watch(traffic, Duration::ZERO, over, || report.send(()).unwrap()));
-            for way in [0, 1] {
+            for count in [&traffic.sent, &traffic.received] {
                 reports.recv().unwrap();
                 assert!(reports.try_recv().is_err(), "the same stall is reported once");
-                traffic[way].fetch_add(1, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
             }
             reports.recv().unwrap();
             drop(going);

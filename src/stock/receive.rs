@@ -26,11 +26,11 @@ use crate::session::receiver::ReceiverInbox;
 use crate::session::receiver_handler;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::server::logged_name;
-use crate::transport::Link;
+use crate::transport::{Link, LinkBytes};
 use crate::walk::arg_path;
 use crate::walk::run_context::{Process, Terms};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
@@ -46,7 +46,7 @@ impl StockServer<'_> {
         ended
     }
 
-    fn receive_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
+    fn receive_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, mut link) = self.greet(link, false)?;
         self.begin_log("Receiver");
         older::check(self.options, stock.protocol)?;
@@ -66,7 +66,7 @@ impl StockServer<'_> {
         rules: &Rules,
         stock: StockTerms,
         link: Link,
-        traffic: &Arc<[AtomicU64; 2]>,
+        traffic: &Arc<LinkBytes>,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let interrupted = AtomicBool::new(false);

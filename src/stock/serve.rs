@@ -25,13 +25,13 @@ use crate::session::event_relay::EventQueue;
 use crate::session::io_threads::{SessionIo, counted};
 use crate::session::sender::SenderInbox;
 use crate::session::server::ModuleLog;
-use crate::transport::Link;
+use crate::transport::{Link, LinkBytes};
 use crate::walk::run_context::{Process, Terms};
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The server's end of a copy whose client is a stock rsync.
@@ -137,8 +137,8 @@ impl StockServer<'_> {
     }
 
     /// Adds the totals to the log.
-    pub(super) fn end_log(&self, traffic: &[AtomicU64; 2], tally: &Tally, is_complete: bool) {
-        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+    pub(super) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
+        let (sent, received) = traffic.counts();
         let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else { return };
         log.traffic(sent, received);
         if is_complete {
@@ -148,13 +148,13 @@ impl StockServer<'_> {
     }
 
     /// Adds the totals to the log of a daemon.
-    pub(super) fn log_totals(&self, traffic: &[AtomicU64; 2], tally: &Tally) {
+    pub(super) fn log_totals(&self, traffic: &LinkBytes, tally: &Tally) {
         let Some(daemon) = &self.daemon else { return };
-        let [sent, received] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+        let (sent, received) = traffic.counts();
         (daemon.log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
     }
 
-    fn send_over(&self, link: Link, traffic: &Arc<[AtomicU64; 2]>, tally: &mut Tally) -> Result<(), Error> {
+    fn send_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<(), Error> {
         let (stock, link) = self.greet(link, true)?;
         self.begin_log("sender");
         let options = &*older::adjusted(self.options, stock.protocol);
@@ -285,7 +285,7 @@ impl StockServer<'_> {
         connection: &'s Arc<Connection>,
         intake: Box<dyn Intake + 's>,
         link: Link,
-        traffic: Arc<[AtomicU64; 2]>,
+        traffic: Arc<LinkBytes>,
     ) -> SessionIo<'s> {
         let is_over = Arc::<AtomicBool>::default();
         let link = Link { reader: Box::new(EndingReader { inner: link.reader, is_over: is_over.clone() }), ..link };

@@ -5,7 +5,7 @@ use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,6 +25,20 @@ pub struct Link {
     pub leave: Option<Leave>,
     /// Whether the session has moved to another transport.
     pub moved: Moved,
+}
+
+/// The bytes written to a link and read from it so far.
+#[derive(Debug, Default)]
+pub struct LinkBytes {
+    pub sent: AtomicU64,
+    pub received: AtomicU64,
+}
+
+impl LinkBytes {
+    /// Returns the bytes sent, and those received.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
 }
 
 /// When a link moved to another transport, if it did.

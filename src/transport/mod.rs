@@ -9,4 +9,4 @@ pub mod shell;
 pub mod stdio;
 pub mod window_limit;
 
-pub use link::Link;
+pub use link::{Link, LinkBytes};

@@ -130,7 +130,7 @@ impl Connection {
             };
             self.note_wait(READING, waits);
             end += got;
-            self.traffic[1].fetch_add(got as u64, Ordering::Relaxed);
+            self.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
             if got == 0 {
                 return Ok(());
             }

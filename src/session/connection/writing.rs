@@ -85,7 +85,7 @@ impl Connection {
                 self.shut(error);
                 return parting.begin();
             }
-            self.traffic[0].fetch_add(out.len() as u64, Ordering::Relaxed);
+            self.traffic.sent.fetch_add(out.len() as u64, Ordering::Relaxed);
             out.clear();
             out.shrink_to(2 * BUFFER_MAX_BYTES);
             let mut state = self.state.lock();

@@ -28,10 +28,11 @@ use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
 use crate::stock::batch_recorder::BatchRecorder;
 use crate::stock::framing::Framing;
 use crate::stock::stock_terms::{PHASE_DELETED, StockTerms};
+use crate::transport::LinkBytes;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How much memory the buffer for the data of a message keeps.
 const SCRATCH_MAX_BYTES: usize = 128 << 10;
@@ -104,7 +105,7 @@ pub(in crate::stock) struct PushRecorder {
     /// The batch file.
     pub(in crate::stock) batch: Arc<BatchRecorder>,
     /// The bytes written and read, for the statistics.
-    pub(in crate::stock) traffic: Arc<[AtomicU64; 2]>,
+    pub(in crate::stock) traffic: Arc<LinkBytes>,
     /// The parts of the data being encoded that only the file gets.
     pub(in crate::stock) unsent: Vec<Range<usize>>,
 }
@@ -112,7 +113,7 @@ pub(in crate::stock) struct PushRecorder {
 /// What a sender needs in addition if it is the server.
 pub(in crate::stock) struct ServingSender {
     /// The bytes written and read.
-    pub(in crate::stock) traffic: Arc<[AtomicU64; 2]>,
+    pub(in crate::stock) traffic: Arc<LinkBytes>,
     pub(in crate::stock) inbox: Arc<SenderInbox>,
     /// Whether the client prints how much content was sent, at a high verbosity.
     pub(in crate::stock) reports_matches: bool,
@@ -518,8 +519,8 @@ impl PushEncoder {
         report
     }
 
-    fn stats(&self, traffic: &[AtomicU64; 2]) -> Stats {
-        let [written, read] = [0, 1].map(|way: usize| traffic[way].load(Ordering::Relaxed));
+    fn stats(&self, traffic: &LinkBytes) -> Stats {
+        let (written, read) = traffic.counts();
         Stats {
             read_bytes: read.cast_signed(),
             written_bytes: written.cast_signed(),
