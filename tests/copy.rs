@@ -355,6 +355,19 @@ synctest!(relative_without_implied_directories, |w: World| {
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./d/y/z", "dst"]).prints("d/y/z");
 });
 
+synctest!(root_implied_by_an_earlier_name_without_implied_directories, |w: World| {
+    w.build("src", |t| {
+        t.dir(".").mode(0o700).mtime(-50);
+        t.file("a", "a");
+    });
+    w.tree("before", "e").dest("").keep_dest();
+    for sources in [&["before/././e", "src/./"][..], &["src/./", "before/././e"], &["before/././e"]] {
+        let paths = [sources, &["dst"]].concat();
+        w.restore_dest().agree_paths(&["-aiR", "--no-implied-dirs"], &paths).exits(0);
+        w.restore_dest().agree_paths(&["-aiR"], &paths).exits(0);
+    }
+});
+
 synctest!(implied_parent_may_be_a_symlink_to_a_directory, |w: World| {
     w.source("l/sub/a m/sub/b").dest("real/ l->real other/sub/ m->other");
     w.agree_paths(&["-aiR", "--no-implied-dirs"], &["src/./l/sub/a", "src/./m/sub/b", "dst"]).prints("l/sub/a");

@@ -198,15 +198,11 @@ impl<'a> Gatherer<'a> {
         self.out.single = single.map(<[u8]>::to_vec);
     }
 
-    /// Notes that the content of a directory is the transfer's root.
+    /// Notes that the content of a directory is the transfer's root. The first one gives the root its attributes.
     fn top(&mut self, stat: io::Result<Stat>, base: &Arc<Base>) {
+        self.out.top_is_bare = false;
         match (&self.out.top, stat) {
             (None, Ok(stat)) => self.out.top = Some((stat, base.clone())),
-            (Some(_), Ok(stat)) if self.out.top_is_bare => {
-                self.out.top = Some((stat, base.clone()));
-                self.out.top_is_bare = false;
-                self.out.tops_more += 1;
-            }
             (None, Err(error)) => {
                 let problem = Problem::failed(ErrorRole::Sender, "link_stat", base.root.path(), &error);
                 self.out.problems.push(problem.weighing(Weight::SourceError));

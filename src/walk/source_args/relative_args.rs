@@ -49,7 +49,7 @@ impl Gatherer<'_> {
         } else {
             let is_first = self.out.top.is_none();
             self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
-            self.out.top_is_bare |= is_first && self.implies_bare_top;
+            self.out.top_is_bare = is_first && self.implies_bare_top;
         }
     }
 
