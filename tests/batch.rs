@@ -73,6 +73,14 @@ synctest!(batch_with_similar_files, |w: World| {
     w.agree_paths(&["-aiy", &format!("--read-batch={BATCH}")], &["dst/"]).exits(0);
 });
 
+// Decompressing needs the blocks of the basis.
+synctest!(batch_with_compressed_deltas_against_alternate_trees, |w: World| {
+    trees(&w, "a*300000 d/b*90000", "").tree("alt", "a*250000@-4").tree("other", "a*9@-4 d/b*80000@-9");
+    let [alt, other] = ["alt", "other"].map(|name| format!("--copy-dest={}", w.tested().join(name).display()));
+    let read = ["-aiz", "--zc=zlib", "--copy-dest=../alt", "--copy-dest={W}/other"];
+    read_both_ways(&w, &["-az", "--zc=zlib", "--no-W", &alt, &other], &read);
+});
+
 synctest!(batch_of_appended_files, |w: World| {
     trees(&w, "a*5000 b*100 new", "a*3000@-4 b*100");
     read_both_ways(&w, &["-a", "--append"], &["-ai", "--append"]);

@@ -559,15 +559,19 @@ impl<'a> BatchPlayer<'a> {
     }
 
     fn open_basis(&self, item: &RecordedItem, path: &[u8]) -> io::Result<OwnedFd> {
-        let dest = self.dest.unwrap_or_default();
+        let mut dest = self.dest.unwrap_or_default().to_vec();
         let owners = self.options.preserve.link_owners;
         let (parent, mut name) = path::split_parent(path);
         match (item.basis, &item.name) {
             (None | Some(BasisType::DESTINATION | BasisType::BACKUP), _) => {}
             (Some(BasisType::FUZZY), Some(similar)) => name = similar,
-            _ => return Err(io::ErrorKind::Unsupported.into()),
+            (Some(BasisType(tree)), _) => {
+                let trees = self.options.delta.alt_dest.as_ref().map_or(&[][..], |alt| &alt.dirs);
+                let tree = trees.get(usize::from(tree)).ok_or(io::ErrorKind::Unsupported)?;
+                dest = if tree.starts_with(b"/") { tree.clone() } else { path::join(&dest, tree) };
+            }
         }
-        basis::open(dest, &path::join(parent, name), owners)
+        basis::open(&dest, &path::join(parent, name), owners)
     }
 }
 
