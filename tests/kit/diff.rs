@@ -49,6 +49,8 @@ enum LineClass {
 pub struct Floats {
     /// Deletions, with `--delete-during`.
     pub deletions: bool,
+    /// The deletion of a missing argument may even follow an item of its directory: two processes of rsync print them.
+    pub missing: bool,
     /// Hard links, which wait for a file in transfer. In a dry run they do not wait.
     pub links: bool,
 }
@@ -56,7 +58,7 @@ pub struct Floats {
 /// Compares two outputs to which several of rsync's processes contribute.
 ///
 /// How their lines interleave varies. So only the lines of each `LineClass` must be in order. If deletions float, a
-/// deletion must come before the first item of its directory; deletions before or after the transfer have a fixed
+/// deletion must come before the first item of its directory (unless `missing` is set); deletions before or after the transfer have a fixed
 /// place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let lines_in = |text: &str, class: LineClass| {
@@ -70,7 +72,7 @@ pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let classes =
         [LineClass::Items, LineClass::Remarks, LineClass::Confirmations, LineClass::Findings, LineClass::Links];
     let each_agrees = classes.iter().all(|&class| lines_in(wanted, class) == lines_in(got, class));
-    let in_place = (!floats.deletions || deletions_precede_items(got)) && links_come_later(got);
+    let in_place = (!floats.deletions || floats.missing || deletions_precede_items(got)) && links_come_later(got);
     if each_agrees && in_place { None } else { lines(wanted, got) }
 }
 
@@ -127,7 +129,7 @@ fn deletions_precede_items(text: &str) -> bool {
         match line.strip_prefix("*deleting   ").or_else(|| line.strip_prefix("deleting ")) {
             Some(gone) => !begun.contains(parent(gone)),
             None if is_deletion(line)
-                || kind_of_line(line, Floats { deletions: true, links: true }) != LineClass::Items =>
+                || kind_of_line(line, Floats { deletions: true, missing: false, links: true }) != LineClass::Items =>
             {
                 true
             }

@@ -320,6 +320,11 @@ impl World {
         matches!(self.route, Route::Pull(_))
     }
 
+    /// Returns whether rsync receives from the program under test.
+    fn is_received_by_rsync(&self) -> bool {
+        if self.is_pulled() { self.route.is_served() } else { self.route.is_stock() }
+    }
+
     /// Skips the case if the oracle is older than `version`.
     pub fn needs_rsync(&self, version: &str) -> &Self {
         let found = oracle::version();
@@ -492,7 +497,7 @@ impl World {
             differences += &difference.map(|d| format!("  {title}\n{d}")).unwrap_or_default();
         };
         section("stderr", diff::lines(&wanted.stderr, &got.stderr));
-        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(options)));
+        section("stdout", diff::stdout(&wanted.stdout, &got.stdout, floats(options, self.is_received_by_rsync())));
         section(
             "tree (kind, mode, owner, mtime, path, content, attributes, links)",
             diff::trees(&wanted.tree, &got.tree),
@@ -708,9 +713,10 @@ fn is_dry(option: &[u8]) -> bool {
     option == b"--dry-run" || letters.is_some_and(|letters| letters.contains(&b'n'))
 }
 
-/// Returns which lines rsync prints at varying times.
-fn floats(argv: &[Vec<u8>]) -> diff::Floats {
-    diff::Floats { deletions: deletes_meanwhile(argv), links: !argv.iter().any(|option| is_dry(option)) }
+/// Returns which lines rsync prints at varying times. `is_received_by_rsync`: also opposite the program under test.
+fn floats(argv: &[Vec<u8>], is_received_by_rsync: bool) -> diff::Floats {
+    let missing = is_received_by_rsync && argv.iter().any(|option| option == b"--delete-missing-args");
+    diff::Floats { deletions: deletes_meanwhile(argv), missing, links: !argv.iter().any(|option| is_dry(option)) }
 }
 
 /// Returns whether deletions are reported between items, not before or after all of them.

@@ -131,7 +131,7 @@ impl World {
         if got.exit == wanted.exit && !BROKEN_OFF.contains(&got.exit) {
             let wrong = diff::trees(&wanted.tree, &got.tree).or_else(|| match has_reconnected {
                 true => repeated_lines(&wanted.stdout, &got.stdout, self.is_pulled()),
-                false => diff::stdout(&wanted.stdout, &got.stdout, floats(&options)),
+                false => diff::stdout(&wanted.stdout, &got.stdout, floats(&options, false)),
             });
             let ended = if has_reconnected { Ended::Repeated } else { Ended::Undisturbed };
             return wrong.map_or(Ok(ended), |wrong| Err(failed(wrong)));
