@@ -123,10 +123,7 @@ struct Touch<'a, 'b> {
 impl Touch<'_, '_> {
     /// `rsync: [role] WHAT: WORDS (ERRNO)`
     fn failed(&mut self, role: ErrorRole, what: &[u8], error: &io::Error) {
-        let mut line = format!("rsync: [{}] ", role.word()).into_bytes();
-        line.extend_from_slice(what);
-        line.extend_from_slice(b": ");
-        line.extend_from_slice(&errno_words(error));
+        let line = [b"rsync: [", role.word().as_bytes(), b"] ", what, b": ", &errno_words(error)].concat();
         self.problems.push(Problem::new(line, Weight::Failed));
     }
 

@@ -229,12 +229,9 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
         Err(error) => {
             let full = context.full(job.path.as_bytes());
             let problem = if job.source().kind() == Kind::Symlink {
-                let mut line = b"rsync: [generator] symlink \"".to_vec();
-                line.extend_from_slice(&full);
-                line.extend_from_slice(b"\" -> \"");
-                line.extend_from_slice(job.source().target());
-                line.extend_from_slice(b"\" failed: ");
-                line.extend_from_slice(&crate::report::event::errno_words(&error));
+                let (target, words) = (job.source().target(), crate::report::event::errno_words(&error));
+                let start = b"rsync: [generator] symlink \"";
+                let line = [start, &full[..], b"\" -> \"", target, b"\" failed: ", &words].concat();
                 Problem::new(line, Weight::Failed)
             } else {
                 Problem::failed(ErrorRole::Generator, "mknod", &full, &error)

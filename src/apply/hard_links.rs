@@ -192,12 +192,9 @@ impl Follower<'_> {
 
     /// Returns the message of rsync's generator for a link that failed.
     fn failed(&self, error: &io::Error) -> Event {
-        let mut line = b"rsync: [generator] link \"".to_vec();
-        line.extend_from_slice(&self.context.full(self.job.path.as_bytes()));
-        line.extend_from_slice(b"\" => ");
-        line.extend_from_slice(self.leader.path.as_bytes());
-        line.extend_from_slice(b" failed: ");
-        line.extend_from_slice(&crate::report::event::errno_words(error));
+        let (full, leader) = (self.context.full(self.job.path.as_bytes()), self.leader.path.as_bytes());
+        let words = crate::report::event::errno_words(error);
+        let line = [b"rsync: [generator] link \"", &full[..], b"\" => ", leader, b" failed: ", &words].concat();
         Event::Problem(Problem::new(line, Weight::Failed))
     }
 

@@ -496,10 +496,8 @@ impl SourceWalk<'_> {
         if named {
             return Problem::failed(ErrorRole::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
         }
-        let mut line = b"rsync: [sender] readlink_stat(\"".to_vec();
-        line.extend_from_slice(&full);
-        line.extend_from_slice(b"\") failed: ");
-        line.extend_from_slice(&crate::report::event::errno_words(error));
+        let words = crate::report::event::errno_words(error);
+        let line = [b"rsync: [sender] readlink_stat(\"", &full[..], b"\") failed: ", &words].concat();
         Problem::new(line, Weight::SourceError)
     }
 
