@@ -161,8 +161,10 @@ impl<'a> PlanPool<'a> {
     }
 
     fn held_stray(&mut self, below: &RelPath) -> Option<HeldStray> {
-        let is_next = self.strays.front().is_some_and(|stray| stray.below == *below);
-        if is_next { self.strays.pop_front() } else { None }
+        self.strays.front().filter(|stray| stray.below == *below)?;
+        let stray = self.strays.pop_front()?;
+        self.held_entries -= stray.plan.as_ref().map_or(0, entries_of);
+        Some(stray)
     }
 
     fn reopened(&self, mut plan: Option<DirPlan>) -> Option<DirPlan> {
