@@ -58,8 +58,8 @@ pub struct Floats {
 /// Compares two outputs to which several of rsync's processes contribute.
 ///
 /// How their lines interleave varies. So only the lines of each `LineClass` must be in order. If deletions float, a
-/// deletion must come before the first item of its directory (unless `missing` is set); deletions before or after the transfer have a fixed
-/// place. A link that floats must come after its link target.
+/// deletion must come before the first item of its directory, unless `missing` is set; deletions before or after the
+/// transfer have a fixed place. A link that floats must come after its link target.
 pub fn stdout(wanted: &str, got: &str, floats: Floats) -> Option<String> {
     let lines_in = |text: &str, class: LineClass| {
         let lines = text.split('\n').filter(|line| kind_of_line(line, floats) == class);
