@@ -68,6 +68,25 @@ synctest!(backup_with_the_name_of_a_hard_link, |w: World| {
     w.source("e==f~").dest("e==f~").agree(&["-abH"]).exits(0);
 });
 
+// Only the destination has several names for the file, whose attributes are those of the last one.
+synctest!(backup_with_the_name_of_a_file_that_has_other_names, |w: World| {
+    w.source("e=same@-7 f=new f~=same@-5 g=same@-3").dest("e=same f=old@-9 f~==e g==e").keep_dest();
+    w.agree(&["-ab"]).exits(0);
+    w.source("h~=same@-1").dest("h~==e").agree(&["-ab"]).exits(0);
+});
+
+synctest!(backup_of_a_replaced_entry_with_the_name_of_a_hard_link, |w: World| {
+    w.source("f->new f~=same g==f~").dest("f=old@-9 f~=same").keep_dest();
+    w.agree(&["-abH"]).exits(0);
+    w.restore_dest().source("a==f~ z==f~").agree(&["-abH"]).exits(0);
+});
+
+synctest!(backup_with_the_name_of_a_file_with_other_values, |w: World| {
+    w.needs_xattrs().source("f=new f~=same").dest("f=old@-9 f~=same");
+    w.build("src", |t| drop(t.file("f~", "same").xattr("user.long", "v".repeat(99))));
+    w.agree(&["-abX"]).exits(0);
+});
+
 synctest!(backup_of_a_large_file_with_the_name_of_a_new_file, |w: World| {
     for old in ["f=old@-9", "f=old@-9 f~=older@-9"] {
         w.build("src", |t| {

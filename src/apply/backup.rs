@@ -2,6 +2,7 @@
 
 use crate::apply::attributes::{self, AttributeTarget, Has};
 use crate::apply::{BackupDir, Context};
+use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -13,7 +14,8 @@ use crate::fs::{errno, trusted_path};
 use crate::fs::{read, read::Incomplete, root::Root};
 use crate::options::LinkOwners;
 use crate::path::{self, RelPath};
-use crate::plan::{Action, safelink};
+use crate::plan::{Action, Changes, safelink};
+use crate::proto::rsync::limits::XATTR_SHORT_MAX_BYTES;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::{DirPlan, NONE, Step, unreadable_attribute};
 use parking_lot::Mutex;
@@ -128,15 +130,27 @@ pub fn is_backup(context: &Context<'_>, path: &RelPath) -> bool {
 pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option<usize> {
     let suffix = context.options.place.suffix_beside()?;
     let at = step_of(plan, plan.name_of(step).strip_suffix(suffix)?)?;
-    is_backed_up(plan, at).then_some(at)
+    is_backed_up(suffix, plan, at).then_some(at)
 }
 
 /// Returns the later step of a directory whose entry keeps its content until a backup replaces it. The step `at` makes
 /// the backup once content has arrived; until then, rsync has set the attributes of the entry.
 pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<usize> {
     let suffix = context.options.place.suffix_beside().filter(|_| !context.is_dry())?;
-    let name = (replaces_later(context, plan, at) && is_backed_up(plan, at)).then(|| plan.name_of(&plan.steps[at]))?;
-    step_of(plan, &[name, suffix].concat()).filter(|replaced| keeps_content(&plan.steps[*replaced]))
+    let name =
+        (replaces_later(context, plan, at) && is_backed_up(suffix, plan, at)).then(|| plan.name_of(&plan.steps[at]))?;
+    let replaced = step_of(plan, &[name, suffix].concat())?;
+    let step = &plan.steps[replaced];
+    (keeps_content(step) && !waits_for_values(plan, step)).then_some(replaced)
+}
+
+/// Returns whether rsync sets the attributes of a step only after the backup, because its receiver gets the long values
+/// of extended attributes behind the content requested before.
+fn waits_for_values(plan: &DirPlan, step: &Step) -> bool {
+    let values = plan.source_of(step).xattrs().iter().map(|(_, value)| value);
+    let is_long = |value: &[u8]| value.len() > XATTR_SHORT_MAX_BYTES || AbbreviatedValue::decode(value).is_some();
+    matches!(step.decision.action, Action::Adjust(changes) if changes.has(Changes::XATTR))
+        && values.into_iter().any(|value| is_long(value))
 }
 
 /// Returns whether the step `original` replaces the entry of a step by a backup at once, so that the entry must be
@@ -160,8 +174,11 @@ fn step_of(plan: &DirPlan, name: &[u8]) -> Option<usize> {
     plan.steps.binary_search_by_key(&source, |step| step.source as usize).ok()
 }
 
-/// Returns whether a step replaces an entry that is backed up.
-fn is_backed_up(plan: &DirPlan, at: usize) -> bool {
+/// Returns whether a step replaces an entry that is backed up; see [`is_backup`].
+fn is_backed_up(suffix: &[u8], plan: &DirPlan, at: usize) -> bool {
+    if plan.name_of(&plan.steps[at]).ends_with(suffix) {
+        return false;
+    }
     let (dest, action) = (plan.steps[at].dest, plan.steps[at].decision.action);
     let replaces = matches!(action, Action::Transfer(_) | Action::Create(_) | Action::Copy(_) | Action::Link);
     replaces && dest != NONE && !plan.dest.entries[dest as usize].is_dir()

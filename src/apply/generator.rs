@@ -385,7 +385,8 @@ impl<'a> Generator<'a> {
         plan.dest_dir = None;
         if let Some(gauge) = self.context.gauge {
             let (entries, bytes) = plan.listing.list.totals();
-            gauge.pass(entries, bytes - if self.context.is_dry() { 0 } else { bytes_to_transfer(&plan) });
+            let later_bytes = if self.context.is_dry() { 0 } else { bytes_to_transfer(&plan) };
+            gauge.pass(entries, bytes.wrapping_sub(later_bytes));
         }
         let plan = Arc::new(plan);
         self.queue_batches(&plan, &spot)?;
@@ -432,7 +433,11 @@ impl<'a> Generator<'a> {
         for (at, step) in plan.steps.iter().enumerate() {
             let name = plan.name_of(step);
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
-                done_early.insert(replaced, self.done_now(&Job::new(plan, plan.steps[replaced], spot)));
+                if start < at {
+                    self.out.queue_work(steps(start..at))?;
+                    (start, bytes) = (at, 0);
+                }
+                done_early.insert(replaced, self.done_early(Member::new(plan, replaced, spot))?);
             }
             let lists_before = self.deletions.lists_missing_before(spot, name);
             let group = self.links.group_of(plan, step);
@@ -442,13 +447,16 @@ impl<'a> Generator<'a> {
                 }
                 (start, bytes) = (at + 1, 0);
                 self.out.head.extend(events);
-                group.into_iter().for_each(|inode| self.links.leave_out(inode));
+                let work = group.map(|inode| self.links.leave_out(inode)).unwrap_or_default();
+                if !work.is_empty() {
+                    self.out.queue_work(work)?;
+                }
                 continue;
             }
             // A backup with this name must be made first. A batch is done in order.
             let original = backup::original_in(self.context, plan, step);
-            let is_changed_before = self.shared.is_changed_before(self.context, plan, step)
-                || original.is_some_and(|original| backup::is_replaced_by(self.context, plan, original, step));
+            let is_replaced = original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
+            let is_changed_before = self.shared.is_changed_before(self.context, plan, step) || is_replaced;
             let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
             let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
             let is_late =
@@ -466,7 +474,15 @@ impl<'a> Generator<'a> {
                     // The group may place it later.
                     self.out.wait();
                 }
-                let work = self.links.add(inode, Member::new(plan, at, spot));
+                let member = Member::new(plan, at, spot);
+                let member = if is_replaced { member.decided_again(self.context) } else { Ok(member) };
+                let work = match member {
+                    Ok(member) => self.links.add(inode, member),
+                    Err(problem) => {
+                        self.out.head.push(Event::Problem(problem));
+                        self.links.leave_out(inode)
+                    }
+                };
                 if !work.is_empty() {
                     self.out.queue_work(work)?;
                 }
@@ -494,11 +510,29 @@ impl<'a> Generator<'a> {
         if rest.is_empty() { self.out.send_events() } else { self.out.queue_work(steps(rest)) }
     }
 
+    /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
+    fn done_early(&mut self, member: Member) -> Result<Vec<Event>, Error> {
+        let step = member.job().step;
+        let has_other_names = member.plan().dest.entries[step.dest as usize].inode.is_some();
+        if has_other_names {
+            // An earlier step may change another name of the file.
+            self.out.wait();
+        }
+        let is_changed_before = self.shared.is_changed_before(self.context, member.plan(), &step);
+        let member = if is_changed_before { member.decided_again(self.context) } else { Ok(member) };
+        let member = match member {
+            Ok(member) => member,
+            Err(problem) => return Ok(vec![Event::Problem(problem)]),
+        };
+        self.done_now(&member.job())
+    }
+
     /// Carries out a step that needs no content on this thread. Returns its events.
-    fn done_now(&self, job: &Job<'_>) -> Vec<Event> {
+    fn done_now(&mut self, job: &Job<'_>) -> Result<Vec<Event>, Error> {
         let mut out = Outcome::default();
         entry::perform(self.context, &mut ApplierState::default(), job, &mut out);
-        out.events
+        self.out.tally.merge(&out.tally);
+        out.fatal.map_or(Ok(out.events), Err)
     }
 
     /// Processes a subdirectory. Returns its frame if its content takes part.
@@ -506,7 +540,8 @@ impl<'a> Generator<'a> {
         let sub = self.decided_now(parent, spot, sub);
         let job = Job::new(parent, sub.step, spot);
         if sub.is_left() {
-            self.out.head.extend(self.done_now(&job));
+            let events = self.done_now(&job)?;
+            self.out.head.extend(events);
             return Ok(None);
         }
         if self.context.options.select.no_inc_recursive {
@@ -576,7 +611,8 @@ impl<'a> Generator<'a> {
 /// Returns the length of the files in a directory that are transferred.
 fn bytes_to_transfer(plan: &DirPlan) -> u64 {
     let moves = |step: &&Step| matches!(step.decision.action, Action::Transfer(_));
-    plan.steps.iter().filter(moves).map(|step| plan.source_of(step).len_bytes).sum()
+    let lengths = plan.steps.iter().filter(moves).map(|step| plan.source_of(step).len_bytes);
+    lengths.fold(0, u64::wrapping_add)
 }
 
 /// Counts and reports what was found in a directory. Fails if the run must end there.

@@ -459,10 +459,11 @@ fn wrong_key(peer: &Peer, shown: Option<&Pin>, why: &str) -> Error {
 }
 
 fn unreachable(side: &RemoteCopy, peer: &Peer, why: &Trouble) -> Error {
+    let timeout_secs = u64::from(side.options.connect.timeout_secs);
     let exit = match why {
         Trouble::Stopped => return Error::new(Exit::Signal, "").by(side.role()),
         Trouble::Silent(_) if side.options.connect.contimeout_secs > 0 => Exit::ConTimeout,
-        Trouble::Silent(limit) if limit.as_secs() == u64::from(side.options.connect.timeout_secs) => Exit::Timeout,
+        Trouble::Silent(limit) if *limit == Duration::from_secs(timeout_secs) && timeout_secs > 0 => Exit::Timeout,
         _ => Exit::SocketIo,
     };
     let hint = format!("{}, or copy over ssh: --transport=ssh {}:PATH", advice(peer, why), peer.ssh);

@@ -27,7 +27,7 @@ pub struct Link {
     pub moved: Moved,
 }
 
-/// The bytes written to a link and read from it so far.
+/// The bytes written and read so far, by a link or in messages.
 #[derive(Debug, Default)]
 pub struct LinkBytes {
     pub sent: AtomicU64,

@@ -64,6 +64,10 @@ impl Member {
         Member { plan: plan.clone(), step, spot: spot.clone(), renewed: None }
     }
 
+    pub(super) fn plan(&self) -> &DirPlan {
+        &self.plan
+    }
+
     /// Examines the destination's entry again and decides.
     pub(super) fn decided_again(self, context: &Context<'_>) -> Result<Member, Problem> {
         let renewed = shared_files::decided_again(context, &self.plan, &self.plan.steps[self.step], &self.spot)?;

@@ -82,23 +82,12 @@ impl LinkGroups {
     /// A name that is not needed because of `--compare-dest` becomes a link if there is a leader. It never leads: rsync
     /// 3.5.0 then hangs.
     pub(super) fn add(&mut self, inode: DevIno, member: Member) -> Vec<Work> {
-        self.leaders.settle();
+        let is_over = self.count_down(inode);
         let near = self.near.entry(inode);
-        near.to_come = near.to_come.saturating_sub(1);
-        let is_over = near.to_come == 0;
         let work = match self.leaders.get(inode) {
             Some(leader) => vec![Work::Follow(member, leader)],
             None if member.job().step.decision.action == Action::Elsewhere => {
-                let mut work = vec![Work::Step(member)];
-                near.awaited = near.awaited.saturating_sub(1);
-                if near.awaited == 0
-                    && let Some(last) = near.waiting.pop()
-                {
-                    let (placed, leader) = near.place(last, self.is_dry);
-                    self.leaders.put(inode, leader);
-                    work.extend(placed);
-                }
-                work
+                std::iter::once(Work::Step(member)).chain(self.release(inode)).collect()
             }
             None if near.must_wait(&member) => {
                 near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
@@ -111,19 +100,44 @@ impl LinkGroups {
                 work
             }
         };
+        self.forget(inode, is_over);
+        work
+    }
+
+    /// Does without a name of a group that was expected. Returns the work that is possible now.
+    pub(super) fn leave_out(&mut self, inode: DevIno) -> Vec<Work> {
+        let is_over = self.count_down(inode);
+        let work = if self.leaders.get(inode).is_some() { Vec::new() } else { self.release(inode) };
+        self.forget(inode, is_over);
+        work
+    }
+
+    /// Counts a name as processed. Returns whether no other name is expected within the lookahead.
+    fn count_down(&mut self, inode: DevIno) -> bool {
+        self.leaders.settle();
+        let near = self.near.entry(inode);
+        near.to_come = near.to_come.saturating_sub(1);
+        near.to_come == 0
+    }
+
+    /// Waits for one name less. If that was the last one, the last waiting name leads.
+    fn release(&mut self, inode: DevIno) -> Vec<Work> {
+        let near = self.near.entry(inode);
+        near.awaited = near.awaited.saturating_sub(1);
+        let last = if near.awaited == 0 { near.waiting.pop() } else { None };
+        let Some(last) = last else { return Vec::new() };
+        let (work, leader) = near.place(last, self.is_dry);
+        self.leaders.put(inode, leader);
+        work
+    }
+
+    fn forget(&mut self, inode: DevIno, is_over: bool) {
         if is_over {
             self.near.remove(inode);
         }
         if is_over && self.have_seen_all {
             self.leaders.remove(inode);
         }
-        work
-    }
-
-    /// Does without a name of a group that was expected.
-    pub(super) fn leave_out(&mut self, inode: DevIno) {
-        let near = self.near.entry(inode);
-        near.to_come = near.to_come.saturating_sub(1);
     }
 
     /// Returns the remaining work of each group with an expected name that never came.

@@ -297,7 +297,7 @@ impl<'a> PlanPool<'a> {
         }
         see(&plan, is_entered);
         let (entries, bytes) = plan.listing.list.totals();
-        self.listed = (self.listed.0 + entries, self.listed.1 + bytes);
+        self.listed = (self.listed.0 + entries, self.listed.1.wrapping_add(bytes));
         if self.held_dirs() >= self.open_max {
             plan.park();
         }

@@ -1,7 +1,7 @@
 //! Names of one file at the destination (without `-H`): a step for one of them changes what the others have.
 //!
 //! The plan does not know that. So after a step has changed a file, its other names are examined and decided again at
-//! their turn, as in rsync.
+//! their turn, as in rsync. So are entries that a backup has replaced.
 
 use crate::apply::{Context, Spot, backup};
 use crate::flist::Entry;
@@ -66,6 +66,7 @@ pub(super) fn decided_again(
         Ok(None) => return Ok(None),
         Err(error) => return Err(cannot_stat(&full(), &error)),
     };
+    // The numbers are known only for files with several names.
     let is_same = match &before.inode {
         Some(before) => (stat.dev, stat.ino) == (before.dev, before.ino),
         None => (stat.mode, stat.len_bytes, stat.mtime) == (before.mode, before.len_bytes, before.mtime),

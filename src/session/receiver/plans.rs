@@ -224,6 +224,8 @@ impl<'w> PeerPlans<'w> {
             rename_only(&mut listing, new);
         }
         let known = self.known(&path);
+        // Not needed any more, and a plan may be held for long.
+        (listing.itself, listing.ids) = Default::default();
         let found = ListedDir { listing: *listing, ..ListedDir::default() };
         let mut plan = self.walk.decide(found, dest_state, chain, known);
         self.peer.receiver.request_xattrs(id, &mut plan)?;

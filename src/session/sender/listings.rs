@@ -201,7 +201,7 @@ impl ListingSender<'_, '_, '_> {
             own.push_entry(b".", entry);
         }
         let ListedDir { listing, places: open, .. } = listed;
-        let list = listing.list.clone();
+        let list = &listing.list;
         for entry in &list.entries {
             self.named.name(entry, &mut ids);
         }
