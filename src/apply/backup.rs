@@ -136,10 +136,11 @@ pub fn original_in(context: &Context<'_>, plan: &DirPlan, step: &Step) -> Option
 /// Returns the later step of a directory whose entry keeps its content until a backup replaces it. The step `at` makes
 /// the backup once content has arrived; until then, rsync has set the attributes of the entry.
 pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<usize> {
-    let suffix = context.options.place.suffix_beside().filter(|_| !context.is_dry())?;
-    let name =
-        (replaces_later(context, plan, at) && is_backed_up(suffix, plan, at)).then(|| plan.name_of(&plan.steps[at]))?;
-    let replaced = step_of(plan, &[name, suffix].concat())?;
+    let suffix = context.options.place.suffix_beside()?;
+    if context.is_dry() || !replaces_later(context, plan, at) || !is_backed_up(suffix, plan, at) {
+        return None;
+    }
+    let replaced = step_of(plan, &[plan.name_of(&plan.steps[at]), suffix].concat())?;
     let step = &plan.steps[replaced];
     (keeps_content(step) && !waits_for_values(plan, step)).then_some(replaced)
 }
@@ -147,10 +148,9 @@ pub fn replaced_in(context: &Context<'_>, plan: &DirPlan, at: usize) -> Option<u
 /// Returns whether rsync sets the attributes of a step only after the backup, because its receiver gets the long values
 /// of extended attributes behind the content requested before.
 fn waits_for_values(plan: &DirPlan, step: &Step) -> bool {
-    let values = plan.source_of(step).xattrs().iter().map(|(_, value)| value);
     let is_long = |value: &[u8]| value.len() > XATTR_SHORT_MAX_BYTES || AbbreviatedValue::decode(value).is_some();
     matches!(step.decision.action, Action::Adjust(changes) if changes.has(Changes::XATTR))
-        && values.into_iter().any(|value| is_long(value))
+        && plan.source_of(step).xattrs().iter().any(|(_, value)| is_long(value))
 }
 
 /// Returns whether the step `original` replaces the entry of a step by a backup at once, so that the entry must be
