@@ -68,11 +68,18 @@ synctest!(backup_with_the_name_of_a_hard_link, |w: World| {
     w.source("e==f~").dest("e==f~").agree(&["-abH"]).exits(0);
 });
 
-// Only the destination has several names for the file, whose attributes are those of the last one.
+// Only the destination has several names for the file. Each is transferred, because its time differs.
 synctest!(backup_with_the_name_of_a_file_that_has_other_names, |w: World| {
     w.source("e=same@-7 f=new f~=same@-5 g=same@-3").dest("e=same f=old@-9 f~==e g==e").keep_dest();
     w.agree(&["-ab"]).exits(0);
     w.source("h~=same@-1").dest("h~==e").agree(&["-ab"]).exits(0);
+});
+
+// At first, the last name needs no change; the change for the first one makes it need one.
+synctest!(backup_with_the_name_of_a_file_that_another_name_changes, |w: World| {
+    w.source("e=same%600 f=new f~=same").dest("e=same f=old@-9 f~==e").keep_dest();
+    w.agree(&["-ab"]).exits(0);
+    w.restore_dest().source("f~=same%640 g=same%604").agree(&["-ab"]).exits(0);
 });
 
 synctest!(backup_of_a_replaced_entry_with_the_name_of_a_hard_link, |w: World| {
