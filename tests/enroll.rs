@@ -30,7 +30,7 @@ fn copy(scene: &Scene, words: &str) -> Output {
 /// Returns a scene with a running server and a remote shell to its machine.
 fn met() -> Scene {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     shell_to_server(&scene, "");
     scene
 }
@@ -302,7 +302,7 @@ fn a_server_that_listens_everywhere_is_mentioned() {
     let scene = Scene::new();
     shell_to_server(&scene, "");
     // A port of its own, so that this does not depend on the default one.
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     let port = scene.status("port");
     scene.well("stop");
     assert_output(

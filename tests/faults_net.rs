@@ -71,7 +71,7 @@ impl Copy {
     /// Stops the server if it runs, and starts it with these hooks. Returns `false` if it died while it was started.
     fn restart(&self, hooks: &[(&str, String)]) -> bool {
         let _ = self.scene.command("server", "server stop --now").output();
-        let mut start = self.scene.command("server", "server start --port 0");
+        let mut start = self.scene.command("server", "server start --port PORT");
         let started = start.envs(hooks.iter().map(|(name, value)| (name, value))).output().unwrap();
         if !started.status.success() {
             assert!(!hooks.is_empty(), "{started:?}");

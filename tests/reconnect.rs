@@ -258,7 +258,7 @@ fn loses(Case(options, must): &Case, direction: Direction, loss: Loss, share: f6
         Loss::Server => {
             kill(&pid);
             until(|| scene.command("server", "server status").output().unwrap().status.code() == Some(3));
-            scene.well("start --port 0");
+            scene.well("start --port PORT");
             go_on.send(server(&scene)).unwrap();
         }
         Loss::Client => {

@@ -2,7 +2,7 @@
 
 use crate::enroll::{enroll, shell_to_server};
 use crate::hostile;
-use crate::kit::{oracle, until, write_script};
+use crate::kit::{oracle, spare_port, until, write_script};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -10,7 +10,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A scratch directory with a server's configuration, a client's, and trees.
-pub struct Scene(tempfile::TempDir);
+pub struct Scene {
+    dir: tempfile::TempDir,
+    /// Free at the start of the test, and after a stop.
+    port: u16,
+}
 
 /// Checks the exit code of a program, and that its output contains each of the words.
 #[track_caller]
@@ -29,7 +33,8 @@ impl Drop for Scene {
 
 impl Scene {
     pub fn new() -> Scene {
-        let scene = Scene(tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written"));
+        let dir = tempfile::tempdir_in(oracle::scratch()).expect("scratch can be written");
+        let scene = Scene { dir, port: spare_port() };
         for dir in ["in", "out", "src"] {
             std::fs::create_dir(scene.path(dir)).unwrap();
         }
@@ -45,23 +50,28 @@ impl Scene {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.dir.path().join(name)
     }
 
     pub fn script(&self, name: &str, text: &str) {
         write_script(&self.path(name), text);
     }
 
-    /// Returns a sparsync command with the configuration `who`; `TOP` stands for the path of the scene.
+    /// Returns a sparsync command with the configuration `who`; `TOP` stands for the path of the scene, `PORT` for
+    /// its port.
     pub fn command(&self, who: &str, line: &str) -> Command {
-        let top = self.0.path().to_str().unwrap();
+        let top = self.dir.path().to_str().unwrap();
         // Shorter than the timeout for a silent peer: no test may depend on that timeout.
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "90"]).arg(oracle::under_test());
         // The letters may occur in a fingerprint.
-        let placed = |word: &str| if word.starts_with("SHA256:") { word.into() } else { word.replace("TOP", top) };
+        let placed = |word: &str| match word {
+            "PORT" => self.port.to_string(),
+            _ if word.starts_with("SHA256:") => word.into(),
+            _ => word.replace("TOP", top),
+        };
         command.args(line.split_whitespace().map(placed));
-        command.current_dir(self.0.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", top);
+        command.current_dir(self.dir.path()).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", top);
         command.env("SPARSYNC_CONFIG_DIR", who).env_remove("XDG_CONFIG_HOME");
         command
     }
@@ -110,7 +120,7 @@ impl Scene {
 
     /// Starts the server, grants these rights to the client's key, and writes a script `shell` that connects to it.
     fn serve(&self, granted: &str) {
-        self.well("start --port 0");
+        self.well("start --port PORT");
         let known = self.status("pin");
         self.lead_to(&known);
         // `grant --json` prints the key of its own user, here that of the client.
@@ -226,7 +236,7 @@ fn ends_within(mut client: Child, limit: Duration) {
 fn a_panic_in_the_network_thread_ends_no_session() {
     let scene = Scene::new();
     let trigger = scene.path("panic");
-    let mut start = scene.command("server", "server start --port 0");
+    let mut start = scene.command("server", "server start --port PORT");
     let started = start.env("SPARSYNC_PANIC_AT_CLIENT", &trigger).output().unwrap();
     assert!(started.status.success(), "{started:?}");
     let pid = scene.status("pid");
@@ -258,7 +268,7 @@ fn a_server_is_started_once_and_stopped_once() {
 
     let grant = "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json";
     assert!(scene.well(grant).contains(r#""port":28792,"addresses":[],"grant":"new","rights":"reads and writes /","rights_before":null,"server":"down""#));
-    assert!(scene.well("start --port 0 --listen=::1").contains("server started"));
+    assert!(scene.well("start --port PORT --listen=::1").contains("server started"));
     assert!(scene.well(grant).contains(
         r#""addresses":["::1"],"grant":"same","rights":"reads and writes /","rights_before":null,"server":"runs""#
     ));
@@ -285,7 +295,7 @@ fn a_server_is_started_once_and_stopped_once() {
 #[test]
 fn server_inherits_no_descriptors_of_its_starter() {
     let scene = Scene::new();
-    let start = scene.command("server", "server start --port 0");
+    let start = scene.command("server", "server start --port PORT");
     let mut script = Command::new("sh");
     script.args(["-c", "exec 9>lock \"$@\"", "sh"]).arg(start.get_program()).args(start.get_args());
     script.current_dir(scene.path("")).env("HOME", scene.path("")).env("SPARSYNC_CONFIG_DIR", "server");
@@ -300,7 +310,7 @@ fn server_inherits_no_descriptors_of_its_starter() {
 fn concurrent_starts_yield_one_server() {
     let scene = Scene::new();
     let starts: Vec<_> =
-        (0..4).map(|_| scene.command("server", "server start --port 0").stdout(Stdio::piped()).spawn()).collect();
+        (0..4).map(|_| scene.command("server", "server start --port PORT").stdout(Stdio::piped()).spawn()).collect();
     for start in starts {
         let output = start.unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -316,26 +326,27 @@ fn automatically_chosen_port_is_reused_at_the_next_start() {
     let port = scene.status("port");
     assert_eq!(scene.well("pin").trim_end(), scene.status("pin"));
     scene.well("stop");
-    scene.well("start");
+    // Another test may have been given the port for a short time.
+    scene.well_on_freed_port("start");
     assert_eq!(scene.status("port"), port);
 }
 
 #[test]
 fn server_starts_after_a_crash() {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     let pid = scene.status("pid");
     // The lock ends with the process; its files stay.
     scene.kill();
     assert!(scene.path("server/state/server.pid").exists() && scene.path("server/state/control").exists());
     assert!(scene.well("stop").contains("no server is running"));
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     assert_ne!(scene.status("pid"), pid);
     scene.well("stop");
     // The ID of another process in a file that is not locked is ignored.
     std::fs::write(scene.path("server/state/server.pid"), format!("{}\n", std::process::id())).unwrap();
     assert!(scene.well("stop --now").contains("no server is running"));
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     // A server whose state directory was emptied cannot be reached over its control socket.
     let port = scene.status("port");
     scene.well(&format!("restart --port {port}"));
@@ -388,7 +399,7 @@ fn port_in_use_is_reported_with_its_owner() {
 #[test]
 fn failed_restart_keeps_the_running_server() {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     let pid = scene.status("pid");
     let taken = std::net::TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -418,7 +429,7 @@ fn failed_restart_keeps_the_running_server() {
 #[test]
 fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     scene.well("stop");
     for name in ["state/server.log", "state/server.pid", ".lock"] {
         let file = scene.path("server").join(name);
@@ -446,23 +457,23 @@ fn state_dir_must_be_owned_and_its_symlinks_are_rejected() {
 fn unusable_config_directory_is_reported() {
     let scene = Scene::new();
     std::fs::write(scene.path("file"), "").unwrap();
-    let output = scene.command("file/below", "server start --port 0").output().unwrap();
+    let output = scene.command("file/below", "server start --port PORT").output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(11) && printed.contains("file/below"), "{printed}");
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     scene.well("stop");
     std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(scene.fails("start --port 0", 5).contains("chmod 600"));
+    assert!(scene.fails("start --port PORT", 5).contains("chmod 600"));
     std::fs::set_permissions(scene.path("server/identity.pem"), std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(scene.path("server/grants.toml"), "[[grant]]\ncolour = 1\n").unwrap();
-    let printed = scene.fails("start --port 0", 1);
+    let printed = scene.fails("start --port PORT", 1);
     assert!(printed.contains("grants.toml, line 2: unknown field `colour`"), "{printed}");
 }
 
 #[test]
 fn later_starts_listen_on_the_addresses_given_last() {
     let scene = Scene::new();
-    for (options, is_limited) in [("--port 0 --listen=::1", true), ("", true), ("--listen=::", false), ("", false)] {
+    for (options, is_limited) in [("--port PORT --listen=::1", true), ("", true), ("--listen=::", false), ("", false)] {
         scene.well(&format!("start {options}"));
         let status = scene.well("status");
         assert_eq!(status.contains("addresses  [::1]:"), is_limited, "{options}: {status}");
@@ -477,7 +488,7 @@ fn later_starts_listen_on_the_addresses_given_last() {
 #[test]
 fn start_fails_if_its_addresses_are_lost() {
     let scene = Scene::new();
-    scene.well("start --port 0 --listen=::1");
+    scene.well("start --port PORT --listen=::1");
     scene.well("stop");
     let path = scene.path("server/state/server.listen");
     std::fs::write(&path, "").unwrap();
@@ -491,7 +502,7 @@ fn start_fails_if_its_addresses_are_lost() {
 #[test]
 fn start_fails_if_the_server_runs_at_another_address() {
     let scene = Scene::new();
-    scene.well("start --port 0 --listen=::1");
+    scene.well("start --port PORT --listen=::1");
     let port: u16 = scene.status("port").parse().unwrap();
     scene.well(&format!("start --port {port} --listen=::1"));
     for other in [format!("--port {}", port ^ 1), "--listen=127.0.0.1".into(), "--listen=::1 --listen=::".into()] {
@@ -512,7 +523,7 @@ fn server_of_another_version_is_stopped() {
     let scene = Scene::new();
     let state = scene.path("server/state");
     std::fs::create_dir_all(&state).unwrap();
-    for verb in ["restart --port 0", "restart --now --port 0", "stop", "stop --now"] {
+    for verb in ["restart --port PORT", "restart --now --port PORT", "stop", "stop --now"] {
         let lock = std::fs::File::create(state.join("server.pid")).unwrap();
         lock.try_lock().expect("the lock is free");
         // No process has this ID: a server that answers its control socket is not killed.
@@ -551,7 +562,7 @@ fn server_of_another_version_is_stopped() {
 #[test]
 fn stop_now_kills_an_unresponsive_server() {
     let scene = Scene::new();
-    scene.well("start --port 0");
+    scene.well("start --port PORT");
     let pid = scene.status("pid");
     assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
     // A thread that has not stopped yet would still answer.
@@ -572,7 +583,7 @@ fn start_waits_for_a_draining_server() {
     let (pid, mut client) = (scene.status("pid"), scene.silent_client());
     let mut stop = scene.command("server", "server stop").stderr(Stdio::piped()).spawn().unwrap();
     until(|| scene.status("draining") == "true");
-    let mut start = scene.command("server", "server start --port 0");
+    let mut start = scene.command("server", "server start --port PORT");
     let mut start = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Both commands report what they wait for, then wait.
     for waits in [stop.stderr.as_mut().unwrap(), start.stderr.as_mut().unwrap()] {
@@ -651,7 +662,7 @@ fn control_socket_is_private_to_its_owner() {
     set(0o755);
     scene.script("openly", "#!/bin/sh\numask 0\nexec \"$@\"\n");
     let start = |more: &str| {
-        let plain = scene.command("server", &format!("server start --port 0{more}"));
+        let plain = scene.command("server", &format!("server start --port PORT{more}"));
         let mut command = Command::new(scene.path("openly"));
         command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
         command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).output().unwrap()
@@ -738,7 +749,7 @@ fn journal_is_recognized_by_device_and_inode() {
 fn server_raises_its_limit_of_open_files() {
     let scene = Scene::new();
     scene.script("few", "#!/bin/sh\nulimit -S -n 64\nulimit -H -n 1024\nexec \"$@\"\n");
-    let plain = scene.command("server", "server start --port 0");
+    let plain = scene.command("server", "server start --port PORT");
     let mut command = Command::new(scene.path("few"));
     command.arg(plain.get_program()).args(plain.get_args()).current_dir(scene.path(""));
     command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -856,7 +867,7 @@ fn systemd_is_notified_of_ready_and_stopping() {
     assert_eq!(notification(), "STOPPING=1");
     assert_eq!(server.wait().unwrap().code(), Some(0));
     // A server in the background does not notify the supervisor of the process that started it.
-    let mut command = scene.command("server", "server start --port 0");
+    let mut command = scene.command("server", "server start --port PORT");
     assert!(command.env("NOTIFY_SOCKET", scene.path("notify")).output().unwrap().status.success());
     assert_eq!(scene.status("supervised"), "false");
     scene.well("restart");
@@ -896,7 +907,7 @@ fn server_at_all_addresses_accepts_ipv4_despite_bindv6only() {
 #[test]
 fn server_without_home_uses_the_home_of_its_user() {
     let scene = Scene::new();
-    let mut start = scene.command("server", "server start --port 0");
+    let mut start = scene.command("server", "server start --port PORT");
     assert!(start.env_remove("HOME").output().unwrap().status.success());
     scene.serve("--root TOP/in");
     let mut client = scene.silent_client();
@@ -964,7 +975,7 @@ fn server_commands_run_over_a_remote_shell() {
     assert_eq!(remotely("status --json").status.code(), Some(3));
     let printed = String::from_utf8(remotely("status").stdout).unwrap();
     assert!(printed.ends_with("hint: from this machine: `sparsync server start u@host`\n"), "{printed}");
-    let started = remotely("start --port 0");
+    let started = remotely("start --port PORT");
     assert!(started.status.success(), "{started:?}");
     assert!(String::from_utf8(remotely("status").stdout).unwrap().contains(&scene.status("pid")));
     assert!(remotely("stop").status.success());
@@ -1359,7 +1370,7 @@ fn tcp_only(to: u16) -> u16 {
 #[test]
 fn the_own_key_of_a_server_gets_its_answer_over_tls() {
     let scene = Scene::new();
-    scene.well("start --port 0 --listen=::1");
+    scene.well("start --port PORT --listen=::1");
     let (port, pin) = (tcp_only(scene.status("port").parse().unwrap()), scene.status("pin"));
     for _ in 0..8 {
         assert_eq!(scene.well(&format!("pipe [::1]:{port} {pin}")), "sparsync server\n");
@@ -1436,7 +1447,7 @@ fn server_survives_the_process_limit() {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
-    as_alone("server start --port 0");
+    as_alone("server start --port PORT");
     let pid = scene.status("pid");
     scene.lead_to(&scene.status("pin"));
     let printed = scene.at("client", "grant SHA256:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0 --name x --json");
@@ -1502,7 +1513,7 @@ fn many_concurrent_clients_are_served() {
 fn memory_budget_rejects_clients_and_ends_the_largest_session() {
     const BUDGET_BYTES: u64 = 176 << 20;
     let scene = Scene::new();
-    scene.well(&format!("start --port 0 --memory={BUDGET_BYTES}"));
+    scene.well(&format!("start --port PORT --memory={BUDGET_BYTES}"));
     scene.enroll("--root TOP/in");
     // A `Setup` may be long, and is buffered until it is complete.
     let mut client = scene.silent_client();

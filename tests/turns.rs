@@ -218,7 +218,7 @@ fn takes_after(scene: &Scene, before: &dyn Fn(), kind: &str, line: &str, expecte
 /// Starts a server and its client with trees that are up to date in both directions.
 fn idle() -> Scene {
     let scene = Scene::new();
-    let start = command(&scene, "server", "server start --port 0").output().expect("a program can be started");
+    let start = command(&scene, "server", "server start --port PORT").output().expect("a program can be started");
     assert!(start.status.success(), "{start:?}");
     scene.enroll("--root TOP");
     for dir in ["src", "in"] {

@@ -1,11 +1,13 @@
 //! Runs a program as a case requires and collects its output.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -87,6 +89,26 @@ pub fn until(mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "the awaited state was not reached");
         std::thread::sleep(LOOK);
     }
+}
+
+/// Returns a port that no socket of this network namespace uses and that Linux, by its default settings, gives to no
+/// client, so that a server can listen on it again after a restart. No other call returns it.
+pub fn spare_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test programs that run at the same time begin at different ports.
+    let first = 10_240 + std::process::id() % 100 * 128;
+    // Binding a socket as a check would keep the port in children that other tests start at this moment.
+    let used = used_ports();
+    let candidates = std::iter::repeat_with(|| first as u16 + NEXT.fetch_add(1, Ordering::Relaxed));
+    candidates.take_while(|&port| port < 28_000).find(|port| !used.contains(port)).expect("thousands of ports")
+}
+
+/// Returns the local ports of all sockets, from the second column of the kernel's tables.
+fn used_ports() -> HashSet<u16> {
+    let tables = ["tcp", "tcp6", "udp", "udp6"].map(|name| std::fs::read_to_string(format!("/proc/net/{name}")));
+    let lines = tables.iter().flatten().flat_map(|table| table.lines());
+    let ports = lines.filter_map(|line| line.split_whitespace().nth(1)?.rsplit_once(':'));
+    ports.filter_map(|(_, port)| u16::from_str_radix(port, 16).ok()).collect()
 }
 
 /// Runs `program` in `cwd`, interrupts it, and waits until it ends.
