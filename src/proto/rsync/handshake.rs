@@ -1,7 +1,6 @@
 //! The start of a connection: version, capabilities, algorithm lists, checksum seed.
 
 use super::decode_error::{Result, violation};
-use super::limits::VSTRING_MAX_BYTES;
 use super::number::{ReadWire as _, WriteWire as _};
 use crate::options::Checksum;
 use crate::options::algorithm::{Algorithm, list_of};
@@ -111,7 +110,7 @@ pub fn offer<A: Algorithm>(offered: &[A]) -> String {
 
 /// Reads the algorithm list of the peer: its names, separated by blanks.
 pub fn decode_offer(input: &mut impl Read) -> Result<Vec<u8>> {
-    input.vstring(VSTRING_MAX_BYTES, "the length of an algorithm list")
+    input.vstring()
 }
 
 /// Returns the first algorithm of the client that the server has too; `None`: they have none in common. A server calls

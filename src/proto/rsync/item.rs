@@ -108,7 +108,10 @@ impl ItemHead {
         let flags = ItemFlags(input.shortint()?);
         let basis = if flags.has(ItemFlags::BASIS_TYPE_FOLLOWS) { Some(BasisType(input.byte()?)) } else { None };
         let name = match flags.has(ItemFlags::XNAME_FOLLOWS) {
-            true => Some(input.vstring(PATH_MAX_BYTES, "the length of the name of an item")?),
+            true => {
+                let len = input.vstring_len()? as i64;
+                Some(input.byte_vec(checked(len, PATH_MAX_BYTES, "the length of the name of an item")?)?)
+            }
             false => None,
         };
         Ok(ItemHead { flags, basis, name })
