@@ -8,6 +8,7 @@
 
 mod build;
 pub mod diff;
+pub mod golden;
 mod mask;
 pub mod oracle;
 mod relay;

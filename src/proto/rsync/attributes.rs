@@ -75,7 +75,7 @@ impl Acl {
         let mut parts = [None; 4];
         for (at, part) in parts.iter_mut().enumerate() {
             if bits & 1 << at != 0 {
-                *part = Some(input.varint_in(7, "the permissions of an ACL")? as u8);
+                *part = Some(input.varint_in(7, "the mode of an ACL entry")? as u8);
             }
         }
         let [user, group, mask, other] = parts;
@@ -85,7 +85,7 @@ impl Acl {
             let mut entries = Vec::new();
             for _ in 0..count {
                 let id = input.varint()?.cast_unsigned();
-                let access = input.varint_in(31, "the permissions of an ACL")? as i32;
+                let access = input.varint_in(31, "the mode of an ACL entry")? as i32;
                 let name = if access & NAME_FOLLOWS != 0 { Some(input.short_string()?) } else { None };
                 let (is_user, permissions) = (access & IS_USER != 0, (access >> 2) as u8);
                 entries.push(AclEntry { is_user, id, permissions, name });

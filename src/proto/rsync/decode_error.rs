@@ -23,17 +23,23 @@ pub type Result<T> = std::result::Result<T, DecodeError>;
 
 /// Creates a violation that ends the run with exit code 2.
 pub fn violation(cause: impl Into<String>) -> DecodeError {
-    DecodeError::Violation { exit: Exit::Protocol, cause: cause.into() }
+    violated(Exit::Protocol, cause.into())
 }
 
 /// Creates a violation of the data stream, exit code 12.
 pub fn broken_stream(cause: impl Into<String>) -> DecodeError {
-    DecodeError::Violation { exit: Exit::Stream, cause: cause.into() }
+    violated(Exit::Stream, cause.into())
 }
 
 /// Creates an error for something that one of the peers does not support, exit code 4.
 pub fn unsupported(cause: impl Into<String>) -> DecodeError {
-    DecodeError::Violation { exit: Exit::Unsupported, cause: cause.into() }
+    violated(Exit::Unsupported, cause.into())
+}
+
+fn violated(exit: Exit, cause: String) -> DecodeError {
+    #[cfg(test)]
+    crate::proto::tests::record(&format!("protocol error: {cause}"));
+    DecodeError::Violation { exit, cause }
 }
 
 /// Returns a count or length, or an error if it is negative or greater than `max`.

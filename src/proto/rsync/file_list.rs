@@ -722,7 +722,7 @@ impl ListDecoder {
         }
         entry.mtime = previous.mtime;
         if flags & MOD_NSEC != 0 && protocol >= 31 {
-            entry.mtime_nanos = input.varint_in(999_999_999, "the nanoseconds of a time")? as u32;
+            entry.mtime_nanos = input.varint_in(999_999_999, "the number of nanoseconds")? as u32;
         }
         if options.crtimes {
             let is_mtime = options.has_varint_flags() && flags & CRTIME_EQ_MTIME != 0;

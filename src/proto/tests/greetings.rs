@@ -1,10 +1,15 @@
 //! The first bytes: greetings, version negotiation, and the output of login shells and stock rsync.
 
+use super::own_messages::record_error;
 use crate::exit::Exit;
 use crate::proto::greeting::{MAGIC, VERSIONS};
 use crate::proto::limits::NOISE_MAX_BYTES;
 use crate::proto::{Greeting, Sniffed, agree, decode_greeting, encode_greeting, sniff};
 use proptest::prelude::*;
+
+/// The tests of rejected greetings.
+pub const ALL: [fn(); 3] =
+    [malformed_greetings_are_rejected, malformed_guesses_are_rejected, newest_common_version_is_chosen_or_run_fails];
 
 fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
     Greeting { oldest, newest, features: 0, key: [0; 16], program: program.into(), guess: None }
@@ -14,6 +19,7 @@ fn greeting(oldest: u16, newest: u16, program: &str) -> Greeting {
 fn malformed_greetings_are_rejected() {
     let refused = |bytes: &[u8], words: &str| {
         let error = decode_greeting(bytes).unwrap_err();
+        record_error(&error);
         assert_eq!(error.exit, Exit::Protocol);
         assert!(error.to_string().contains(words), "{error}");
     };
@@ -50,6 +56,7 @@ fn malformed_guesses_are_rejected() {
         let mut spelled = [&good, tail].concat();
         spelled[8] = (spelled.len() - 10) as u8;
         let error = decode_greeting(&spelled).unwrap_err();
+        record_error(&error);
         assert_eq!(error.exit, Exit::Protocol);
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -62,6 +69,7 @@ fn newest_common_version_is_chosen_or_run_fails() {
     assert_eq!(agree(&ours, &greeting(4, 9, "new")).unwrap(), 4);
     assert_eq!(agree(&ours, &greeting(1, 2, "older")).unwrap(), 2);
     let error = agree(&ours, &greeting(5, 7, "sparsync 9.0")).unwrap_err();
+    record_error(&error);
     assert_eq!(error.exit, Exit::Protocol);
     assert_eq!(
         String::from_utf8(error.text()).unwrap(),
@@ -69,6 +77,7 @@ fn newest_common_version_is_chosen_or_run_fails() {
          9.0) supports versions 5 to 7\nhint: upgrade sparsync here"
     );
     let error = agree(&ours, &greeting(1, 1, "sparsync 0.1\x1b[2J")).unwrap_err();
+    record_error(&error);
     let message = String::from_utf8(error.text()).unwrap();
     assert!(message.ends_with("the peer (sparsync 0.1[2J) supports version 1\nhint: upgrade sparsync there"));
 }

@@ -4,8 +4,16 @@ mod any;
 mod golden;
 mod greetings;
 mod laws;
+mod own_messages;
 mod refusals;
 mod specification;
+
+#[allow(clippy::disallowed_types, reason = "the tests of the program share this file and use no parking_lot")]
+#[path = "../../../tests/kit/golden.rs"]
+mod golden_file;
+
+pub use golden_file::compare;
+pub use own_messages::{record, section};
 
 use super::{Dialect, Encoder, Message, Native};
 use crate::error::Result;

@@ -1,6 +1,7 @@
 //! Rejected input, case by case, with the error messages.
 
 use super::golden::bytes;
+use super::own_messages::{record, record_error};
 use super::{decoded, encoded, golden};
 use crate::exit::Exit;
 use crate::flist::entry::Stat;
@@ -8,18 +9,39 @@ use crate::flist::{DirList, Entry, Extra};
 use crate::proto::bytes::put_varint;
 use crate::proto::limits::*;
 use crate::proto::{
-    Basis, DestDirState, Dialect, DirListing, Encoder, FileId, Joiner, Lane, Message, Native, Setup, SubdirFlags, unfit,
+    Basis, Class, DestDirState, Dialect, DirListing, Encoder, FileId, Joiner, Lane, Message, Native, Setup,
+    SubdirFlags, unfit,
 };
 use crate::report::Tally;
 use crate::report::tally::Kinds;
 use std::sync::Arc;
+
+/// All tests of this file.
+pub const ALL: [fn(); 16] = [
+    unmodified_messages_are_accepted,
+    invalid_entry_names_are_rejected,
+    unsorted_or_duplicate_entries_are_rejected,
+    invalid_entry_attributes_are_rejected,
+    wrong_counts_and_lengths_are_rejected,
+    invalid_paths_are_rejected,
+    invalid_entries_of_the_directory_itself_are_rejected,
+    unknown_enum_numbers_and_bits_are_rejected,
+    out_of_range_numbers_are_rejected,
+    malformed_frames_are_rejected,
+    frames_longer_than_their_limit_are_rejected,
+    mismatched_directory_fragments_are_rejected,
+    encoder_rejects_messages_that_decoders_reject,
+    oversized_entry_is_detected_before_encoding,
+    tally_sums_are_clamped_to_their_limits,
+    long_lines_are_truncated,
+];
 
 /// A frame with this kind and a body in hexadecimal digits.
 fn frame(kind: u8, body: &str) -> Vec<u8> {
     framed(kind, &bytes(body))
 }
 
-fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+pub fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind];
     put_varint(&mut frame, body.len() as u64);
     frame.extend_from_slice(body);
@@ -44,6 +66,7 @@ fn refused(name: &str, frame: &[u8], words: &str) {
         Err(error) => error,
         Ok(message) => panic!("{name}: was not refused: {message:?}"),
     };
+    record_error(&error);
     assert_eq!(error.exit, Exit::Protocol, "{name}: {error}");
     assert!(error.to_string().contains(words), "{name}: {error}");
 }
@@ -117,6 +140,7 @@ fn invalid_entry_attributes_are_rejected() {
     refused("an origin of 17 bits", &entry("2e 00 01|61 808002 808004"), "origin is 65536");
     let extra = |extra: &str| entry(&format!("ee 00 01|61 808002 {extra}"));
     refused("empty extra flags", &extra("00 00"), "extra flags are empty");
+    refused("links without an inode", &extra("08 00"), "extra flags give a link count without an inode");
     refused("unknown extra", &extra("00 08"), "extra flags has unknown bits (0x08)");
     refused("a long target", &extra(&format!("01 00 8120|{}", "74".repeat(4097))), "target is 4097 bytes long");
     refused("attributes to repeat", &extra("20 04"), "there were none before");
@@ -136,6 +160,8 @@ fn wrong_counts_and_lengths_are_rejected() {
     refused("entries", &dir("ffff03"), "entries has the count 65535, but only 0 bytes follow");
     refused("too many entries", &dir("818004"), "entries has the count 65537, at most 65536 are allowed");
     refused("entries beyond 64 bits", &dir("ffffffffffffffffff02"), "entries exceeds 64 bits");
+    let meeting = format!("{} 00 01 05|0000000000", "a9".repeat(32));
+    refused("an address", &frame(22, &meeting), "address has 5 bytes, not 4 or 16");
     refused("words", &frame(1, "00 00 ff07"), "words has the count 1023, but only 0 bytes follow");
     refused(
         "too many words",
@@ -226,6 +252,7 @@ fn unknown_enum_numbers_and_bits_are_rejected() {
     refused("changes", &frame(17, "00 00 00 00 8010"), "changes have unknown bits (0x0800)");
     refused("rule", &frame(1, "00 00 00 00 01 05"), "rule has the unknown number 5");
     refused("sides", &frame(1, "00 00 00 00 01 00 00 04"), "sides has the unknown number 4");
+    refused("kind of an id", &frame(4, "00 00 00 00 01 02 0000 0000"), "kind of an id has unknown bits (0x02)");
     refused("merge format", &frame(1, "00 00 00 00 01 02 00 04"), "merge format has the unknown number 4");
     refused("directory", &frame(3, "01 04"), "directory has the unknown number 4");
     refused("setup flags", &frame(1, "20"), "setup flags has unknown bits (0x20)");
@@ -316,6 +343,7 @@ fn frames_longer_than_their_limit_are_rejected() {
         // The reader detects it before it waits for the body.
         assert!(Native::new(1).frame_len(&head(max)).unwrap().is_some());
         let error = Native::new(1).frame_len(&head(max + 1)).unwrap_err();
+        record_error(&error);
         assert!(
             error.to_string().contains(&format!("its length is {} bytes, at most {max} are allowed", max + 1)),
             "{error}"
@@ -350,6 +378,7 @@ fn mismatched_directory_fragments_are_rejected() {
         let mut results: Vec<_> = messages.into_iter().map(|message| joiner.push(message)).collect();
         let error = results.pop().expect("a message was pushed").unwrap_err();
         assert!(results.iter().all(Result::is_ok), "{results:?}");
+        record_error(&error);
         assert_eq!(error.exit, Exit::Protocol);
         assert!(error.to_string().contains(words), "{error}");
     };
@@ -372,6 +401,7 @@ fn encoder_rejects_messages_that_decoders_reject() {
         let mut out = b"before".to_vec();
         let error = Native::new(1).encode(&message, &mut out).unwrap_err();
         assert_eq!(out, b"before", "the partial encoding is removed");
+        record_error(&error);
         assert_eq!(error.exit, Exit::Protocol);
         error.to_string()
     };
@@ -405,6 +435,16 @@ fn encoder_rejects_messages_that_decoders_reject() {
         })
         .contains("mode 0 has no known file type")
     );
+    let long = Stat { mode: 0o100644, len_bytes: FILE_MAX_BYTES + 1, ..Stat::default() };
+    assert!(
+        dir(&|listing| {
+            Arc::make_mut(&mut listing.list).push(b"x", &long);
+        })
+        .contains("length is more than FILE_MAX_BYTES")
+    );
+    let many: Vec<String> = (0..=LIST_ENTRIES_MAX).map(|n| format!("{n:06}")).collect();
+    let many: Vec<&[u8]> = many.iter().map(String::as_bytes).collect();
+    assert!(names(&many).contains("entries are 65537, too many for one list"));
     assert!(dir(&|listing| listing.notes = vec![Vec::new(); LINES_MAX + 1]).contains("notes has the count 65537"));
     let file = FileId { dir: 0, entry: 0 };
     let whole = |len| Message::Whole { file, lane: Lane::Early, data: vec![0; len], digest: [0; 20] };
@@ -416,6 +456,12 @@ fn encoder_rejects_messages_that_decoders_reject() {
     assert!(says(blocks(BASIS_MAX_BYTES + 1)).contains("blocks has"));
     encoded(&blocks(BASIS_MAX_BYTES));
     assert!(says(Message::Want { file, lane: Lane::Early, basis: Basis::None }).contains("a lane without requests"));
+    let want = |basis| says(Message::Want { file, lane: Lane::Requested, basis });
+    assert!(want(Basis::Overwritten(Vec::new())).contains("basis is only for a stock rsync"));
+    let prefix = Basis::Prefix { len_bytes: FILE_MAX_BYTES + 1, digest: None };
+    assert!(want(prefix).contains("prefix is longer than FILE_MAX_BYTES"));
+    let grant = Message::Grant { class: Class::Wants, bytes: GRANT_MAX_BYTES + 1 };
+    assert!(says(grant).contains("bytes are more than GRANT_MAX_BYTES"));
     let setup = Setup { words: vec![vec![0; WORD_MAX_BYTES + 1]], ..golden::setup() };
     assert!(says(Message::Setup(Box::new(setup))).contains("words is 262145 bytes long"));
     assert!(
@@ -430,11 +476,16 @@ fn oversized_entry_is_detected_before_encoding() {
     let with = |extra: Extra| {
         let mut entry = Entry::of(&Stat { mode: 0o100644, ..Stat::default() });
         entry.extra = Some(Box::new(extra));
-        unfit(&entry)
+        let fault = unfit(&entry);
+        fault.into_iter().for_each(record);
+        fault
     };
     let target = |len| with(Extra { target: Some(vec![b't'; len].into()), ..Extra::default() });
     assert_eq!(target(TARGET_MAX_BYTES), None);
     assert_eq!(target(TARGET_MAX_BYTES + 1), Some("the value of the symlink is too long"));
+    let acl = |len| with(Extra { acl: Some(vec![0; len].into()), ..Extra::default() });
+    assert_eq!(acl(XATTR_MAX_BYTES), None);
+    assert_eq!(acl(XATTR_MAX_BYTES + 1), Some("the ACL is too long"));
     let xattrs = |count: usize, len: usize| {
         let xattr = |at: usize| (format!("user.{at:08}").into_bytes().into(), vec![0; len].into());
         with(Extra { xattrs: Some(std::sync::Arc::new((0..count).map(xattr).collect())), ..Extra::default() })

@@ -4,3 +4,4 @@ mod captures;
 mod conversation;
 mod hostile;
 mod laws;
+mod own_messages;
