@@ -14,7 +14,7 @@ use crate::fs::fake_super::{self, FakeStat};
 use crate::fs::sys;
 use crate::fs::xattr::{self, At};
 use crate::plan::{Changes, Compared, NO_ID, keeps_time};
-use crate::report::event::{ErrorRole, Problem, Weight, errno_words};
+use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -82,7 +82,7 @@ impl<'a> AttributeTarget<'a> {
 }
 
 /// Gives an entry those attributes of the source that are preserved. `mode`: the permission bits to set. Problems are
-/// added to `problems`.
+/// added to `events`.
 ///
 /// Returns `false` if the owner could not be set; then nothing else was. If the times cannot be set, the attributes
 /// after them are not set either.
@@ -92,9 +92,9 @@ pub fn finish(
     source: &Entry,
     has: Has<'_>,
     mode: u32,
-    problems: &mut Vec<Problem>,
+    events: &mut Vec<Event>,
 ) -> bool {
-    let mut touch = Touch { context, subject, source, problems };
+    let mut touch = Touch { context, subject, source, events };
     let mode_is_right = if context.policy.preserve.fake_super {
         touch.fake(mode);
         true
@@ -117,14 +117,18 @@ struct Touch<'a, 'b> {
     context: &'a Context<'b>,
     subject: AttributeTarget<'a>,
     source: &'a Entry,
-    problems: &'a mut Vec<Problem>,
+    events: &'a mut Vec<Event>,
 }
 
 impl Touch<'_, '_> {
+    fn report(&mut self, line: Vec<u8>) {
+        self.events.push(Event::Problem(Problem::new(line, Weight::Failed)));
+    }
+
     /// `rsync: [role] WHAT: WORDS (ERRNO)`
     fn failed(&mut self, role: ErrorRole, what: &[u8], error: &io::Error) {
         let line = [b"rsync: [", role.word().as_bytes(), b"] ", what, b": ", &errno_words(error)].concat();
-        self.problems.push(Problem::new(line, Weight::Failed));
+        self.report(line);
     }
 
     fn quoted(&self, before: &str, after: &str) -> Vec<u8> {
@@ -139,7 +143,7 @@ impl Touch<'_, '_> {
             let ids = [("uid", preserve.owner, self.source.uid), ("gid", preserve.group, self.source.gid)];
             for (what, _, _) in ids.into_iter().filter(|&(_, is_kept, id)| is_kept && id == NO_ID) {
                 let line = self.quoted(&format!("{what} {NO_ID} (-1) is impossible to set on"), "");
-                self.problems.push(Problem::new(line, Weight::Failed));
+                self.report(line);
             }
         }
         let differs = |wanted: u32, has: Option<u32>| (wanted != NO_ID && Some(wanted) != has).then_some(wanted);
@@ -186,7 +190,7 @@ impl Touch<'_, '_> {
                 None => {
                     let start = b"Missing abbreviated xattr value, ".as_slice();
                     let line = [start, name, b", for ", &(self.subject.full)()].concat();
-                    self.problems.push(Problem::new(line, Weight::Failed));
+                    self.report(line);
                 }
             }
         }
@@ -293,7 +297,7 @@ impl Touch<'_, '_> {
             let line = error.text(&(self.subject.full)());
             match error.error() {
                 Some(error) => self.failed(self.subject.role, &line, &error),
-                None => self.problems.push(Problem::new(line, Weight::Failed)),
+                None => self.report(line),
             }
         }
     }

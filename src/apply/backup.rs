@@ -269,7 +269,7 @@ fn copy_across(
     let preserve = &context.options.preserve;
     let mut problems = Vec::new();
     let entry = looked_at(context, (dir, name), &stat, path, |incomplete| {
-        problems.push(unreadable_attribute(role.word(), incomplete, Weight::Failed));
+        problems.push(Event::Problem(unreadable_attribute(role.word(), incomplete, Weight::Failed)));
     });
     let is_copied = match entry.kind() {
         Kind::File | Kind::Dir => true,
@@ -311,7 +311,7 @@ fn copy_across(
             Ok(())
         })?;
     }
-    events.extend(problems.into_iter().map(Event::Problem));
+    events.append(&mut problems);
     Ok(true)
 }
 

@@ -245,11 +245,11 @@ pub struct BasisFile {
 }
 
 /// Opens the basis of a file to be requested, if it has a usable one: the file that it replaces, or a substitute.
-pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option<BasisFile> {
-    if !context.finds_differences() {
+pub fn basis_file(job: &Job<'_>, dir: &Dir, similar: Option<&Similar>) -> Option<BasisFile> {
+    if !job.context.finds_differences() {
         return None;
     }
-    let place = &context.options.place;
+    let place = &job.context.options.place;
     let of = |which| move |(fd, len_bytes)| BasisFile { fd, len_bytes, which };
     if place.inplace
         && let Some(existing) = job.dest()
@@ -260,10 +260,10 @@ pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir, similar: Opti
         };
     }
     let kept = place.partial_dir.as_deref().and_then(|name| {
-        let dir = crate::apply::partial::open_partial(context, dir, name).ok()?;
+        let dir = crate::apply::partial::open_partial(job.context, dir, name).ok()?;
         open_basis(&dir, job.name())
     });
-    let left_over = left_over(context, job, dir);
+    let left_over = left_over(job, dir);
     let source_bytes = job.source().len_bytes;
     // A small part of the new file is worth less than a complete old one.
     let is_most = |(_, len_bytes): &(OwnedFd, u64)| *len_bytes >= source_bytes - source_bytes / 4;
@@ -282,8 +282,8 @@ pub fn basis_file(context: &Context<'_>, job: &Job<'_>, dir: &Dir, similar: Opti
 }
 
 /// Opens what a crash left of the file, if the run resumes from it.
-fn left_over(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
-    if !context.resumes(job.source().len_bytes) {
+fn left_over(job: &Job<'_>, dir: &Dir) -> Option<(OwnedFd, u64)> {
+    if !job.context.resumes(job.source().len_bytes) {
         return None;
     }
     usable(open_left_over(dir, job.name())?)
@@ -307,13 +307,13 @@ fn usable(fd: OwnedFd) -> Option<(OwnedFd, u64)> {
 }
 
 /// Returns the basis that is sent to the peer.
-pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
+pub fn basis(job: &Job<'_>, similar: Option<&Similar>, wire: &dyn Wire) -> Basis {
     let Some(dir) = &job.spot.dir else { return Basis::None };
-    if let (Some(append), Some(existing)) = (context.options.place.append, job.dest()) {
+    if let (Some(append), Some(existing)) = (job.context.options.place.append, job.dest()) {
         let len_bytes = existing.len_bytes;
         let digest = || {
             let fd = sys::open_read(dir.fd(), job.name(), false, false).ok()?;
-            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| context.is_over()).ok()
+            digest_of_beginning(fd.as_fd(), len_bytes, wire.compared_by(), &|| job.context.is_over()).ok()
         };
         return match append {
             // A stock rsync includes the beginning in the digest of the file.
@@ -324,8 +324,8 @@ pub fn basis(context: &Context<'_>, job: &Job<'_>, similar: Option<&Similar>, wi
             Append::Verify => digest().map_or(Basis::None, |digest| Basis::Prefix { len_bytes, digest: Some(digest) }),
         };
     }
-    let Some(BasisFile { fd, len_bytes, which }) = basis_file(context, job, dir, similar) else { return Basis::None };
-    let blocks = blocks_of(context, fd.as_fd(), len_bytes, wire, false);
+    let Some(BasisFile { fd, len_bytes, which }) = basis_file(job, dir, similar) else { return Basis::None };
+    let blocks = blocks_of(job.context, fd.as_fd(), len_bytes, wire, false);
     match (blocks, which) {
         // If the basis cannot be read or has become shorter, the whole file is requested.
         (Err(_), _) => Basis::None,

@@ -12,51 +12,49 @@ use crate::report::event::{ErrorRole, Event, Problem, Weight, errno_words};
 use std::io;
 
 /// Returns the staging directory of a file, if it has to wait.
-pub(super) fn staging_dir(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
-    let place = &context.options.place;
+pub(super) fn staging_dir(job: &Job<'_>, dir: &Dir) -> Result<Option<Dir>, Problem> {
+    let place = &job.context.options.place;
     if !place.delay_updates {
         return Ok(None);
     }
-    let name = context.staging_name();
+    let name = job.context.staging_name();
     if path::climbs(name) {
         // Files of the same name from several directories would be mixed up there.
         let waiting = path::join(&path::join(job.spot.path.as_bytes(), name), job.name());
-        let names = [&job.temp_full(context), &b"\" -> \""[..], &waiting].concat();
+        let names = [&job.temp_full(), &b"\" -> \""[..], &waiting].concat();
         return Err(Problem::about(ErrorRole::Receiver, "rename", &names, &errno::invalid()));
     }
-    open_or_make(context, dir, name).map(Some).map_err(|error| match error.kind() {
+    open_or_make(job.context, dir, name).map(Some).map_err(|error| match error.kind() {
         // rsync creates the temporary file first, which would fail as well.
-        io::ErrorKind::PermissionDenied => {
-            Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error)
-        }
+        io::ErrorKind::PermissionDenied => Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(), &error),
         io::ErrorKind::NotFound => {
             let line = [b"Unable to create partial-dir for ", job.path.as_bytes(), b" -- discarding completed file."];
             Problem::new(line.concat(), Weight::Warning)
         }
         _ => {
-            let full = context.full(&path::join(job.spot.path.as_bytes(), name));
+            let full = job.context.full(&path::join(job.spot.path.as_bytes(), name));
             Problem::failed(ErrorRole::Receiver, "mkdir", &full, &error)
         }
     })
 }
 
 /// Records a complete file in the staging directory.
-pub(super) fn delay(context: &Context<'_>, job: &Job<'_>) {
+pub(super) fn delay(job: &Job<'_>) {
     let delayed = DelayedFile {
         path: job.path.clone(),
         last: job.spot.last.clone(),
-        replaces: job.replaces() || context.options.place.inplace,
-        leaving: leaving(context, job).map(SourceRemoval::parked),
+        replaces: job.replaces() || job.context.options.place.inplace,
+        leaving: leaving(job).map(SourceRemoval::parked),
     };
-    context.delayed.lock().push(delayed);
+    job.context.delayed.lock().push(delayed);
 }
 
 /// Stages another name of a file that waits for its final name.
-pub(super) fn stage_link(context: &Context<'_>, job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
-    let from = open_or_make(context, leader.0, context.staging_name())?;
-    let to = open_or_make(context, dir, context.staging_name())?;
+pub(super) fn stage_link(job: &Job<'_>, dir: &Dir, leader: (&Dir, &[u8])) -> io::Result<()> {
+    let from = open_or_make(job.context, leader.0, job.context.staging_name())?;
+    let to = open_or_make(job.context, dir, job.context.staging_name())?;
     write::link(&from, leader.1, &to, job.name(), true)?;
-    delay(context, job);
+    delay(job);
     Ok(())
 }
 

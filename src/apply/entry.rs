@@ -1,9 +1,9 @@
 //! Carries out the step of one entry that is not a directory.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{AttributeTarget, Has};
+use crate::apply::attributes::Has;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, backup, file, remove_source};
+use crate::apply::{Context, Outcome, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};
@@ -15,34 +15,29 @@ use std::os::fd::AsFd;
 
 /// Carries out one step, and then removes the source if the options require it. Returns whether the destination has the
 /// entry now.
-pub fn perform(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
-    checked(context, out);
-    let exists = carry_out(context, applier, job, out);
+pub fn perform(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    checked(job.context, out);
+    let exists = carry_out(job, out);
     if exists {
-        remove_source::remove_sent_source(context, job, out);
+        remove_source::remove_sent_source(job, out);
     }
     exists
 }
 
 /// Carries out one step. Returns whether the destination has the entry now.
-pub(super) fn carry_out(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    out: &mut Outcome<'_>,
-) -> bool {
+pub(super) fn carry_out(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
     match job.step.decision.action {
         Action::Refuse(reason) => {
-            refuse(context, job, reason, out);
+            refuse(job, reason, out);
             false
         }
-        Action::Keep => keep(context, job, out),
-        Action::Adjust(changes) => adjust(context, job, changes, out),
-        Action::Create(changes) => create(context, job, changes, out),
-        Action::Transfer(changes) => file::transfer(context, applier, job, changes, out),
-        Action::Copy(changes) => copy(context, applier, job, changes, out),
-        Action::Link => link(context, applier, job, out),
-        Action::Elsewhere => vacate(context, job, out),
+        Action::Keep => keep(job, out),
+        Action::Adjust(changes) => adjust(job, changes, out),
+        Action::Create(changes) => create(job, changes, out),
+        Action::Transfer(changes) => file::transfer(job, changes, out),
+        Action::Copy(changes) => copy(job, changes, out),
+        Action::Link => link(job, out),
+        Action::Elsewhere => vacate(job, out),
         Action::AskDigest => unreachable!("the scanner answers AskDigest before a step is made"),
     }
 }
@@ -57,8 +52,8 @@ pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
 /// Follows an error about a directory that is left alone.
 pub(super) const SKIPPED_CONTENT: &str = "*** Skipping any contents from this failed directory ***";
 
-pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
-    let info = &context.options.output.info;
+pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
+    let info = &job.context.options.output.info;
     // Reasons that concern the destination use the name there.
     let name = match reason {
         Reason::NotExisting | Reason::Exists | Reason::Newer => job.path.as_bytes(),
@@ -88,13 +83,13 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
             let what = if job.source().is_dir() { "directory" } else { "file" };
             quoted(&format!("not creating new {what} \""), "\"")
         }
-        Reason::Exists if info.skip >= 2 => quoted("", &format!(" exists ({})", difference(context, job))),
+        Reason::Exists if info.skip >= 2 => quoted("", &format!(" exists ({})", difference(job))),
         Reason::Exists if info.skip >= 1 => quoted("", " exists"),
         Reason::Newer if info.skip >= 1 => quoted("", " is newer"),
         Reason::TooLarge if info.skip >= 1 => quoted("", " is over max-size"),
         Reason::TooSmall if info.skip >= 1 => quoted("", " is under min-size"),
         Reason::NonRegular if info.nonreg >= 1 => quoted("skipping non-regular file \"", "\""),
-        Reason::UnsafeLink if context.options.output.unsafe_links => {
+        Reason::UnsafeLink if job.context.options.output.unsafe_links => {
             [b"ignoring unsafe symlink \"", name, b"\" -> \"", job.source().target(), b"\""].concat()
         }
         _ => return,
@@ -103,14 +98,14 @@ pub(super) fn refuse(context: &Context<'_>, job: &Job<'_>, reason: Reason, out: 
 }
 
 /// Returns how an existing entry differs, in rsync's words.
-fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
+fn difference(job: &Job<'_>) -> &'static str {
     let compare = |existing: &Entry| {
         let dir = job.spot.dir.as_ref()?;
         (existing.len_bytes == job.source().len_bytes)
-            .then(|| (context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
+            .then(|| (job.context.compare)(job.original(), (dir, job.name())).unwrap_or(false))
     };
     let Some(existing) = job.dest() else { return "type change" };
-    let decide = |same| plan::decide(job.source(), Some(existing), same, Subject::Included, context.policy).action;
+    let decide = |same| plan::decide(job.source(), Some(existing), same, Subject::Included, job.context.policy).action;
     let mut action = decide(None);
     if action == Action::AskDigest {
         action = decide(Some(compare(existing).unwrap_or(false)));
@@ -125,7 +120,7 @@ fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
         | Action::Link
         | Action::Copy(_)
         | Action::Elsewhere => {
-            if context.policy.check.mode == CheckMode::Digest {
+            if job.context.policy.check.mode == CheckMode::Digest {
                 "sum change"
             } else {
                 "file change"
@@ -134,52 +129,45 @@ fn difference(context: &Context<'_>, job: &Job<'_>) -> &'static str {
     }
 }
 
-fn keep(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
-    if context.wants.unchanged {
-        out.events.push(Event::Item(job.item(context, Update::Attrs, Changes::NONE)));
+fn keep(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if job.context.wants.unchanged {
+        out.events.push(Event::Item(job.item(Update::Attrs, Changes::NONE)));
     }
     true
 }
 
-fn adjust(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+fn adjust(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let have = job.dest().expect("attributes are adjusted where there is an entry of the same kind");
-    if context.wants.items {
-        let shown = if context.is_dry() { changes } else { reported_changes(context, job, have, changes) };
-        out.events.push(Event::Item(job.item(context, Update::Attrs, shown)));
+    if job.context.wants.items {
+        let shown = if job.context.is_dry() { changes } else { reported_changes(job, have, changes) };
+        out.events.push(Event::Item(job.item(Update::Attrs, shown)));
     }
-    if context.is_dry() {
+    if job.context.is_dry() {
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
-    set_attributes(context, job, dir, Has::of(have, changes), out);
+    set_attributes(job, dir, Has::of(have, changes), out);
     true
 }
 
 /// Gives an entry the attributes of the source, and reports what failed.
-fn set_attributes(context: &Context<'_>, job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>) {
-    if !job.await_xattrs(context, out) {
+fn set_attributes(job: &Job<'_>, dir: &Dir, has: Has<'_>, out: &mut Outcome<'_>) {
+    if !job.await_xattrs(out) {
         return;
     }
     let has = Has { local: job.local_values(), ..has };
-    let subject = AttributeTarget {
-        fd: dir.fd(),
-        name: job.name(),
-        full: &|| context.full(job.path.as_bytes()),
-        path: job.path.as_bytes(),
-        role: ErrorRole::Generator,
-    };
-    let mut problems = Vec::new();
-    attributes::finish(context, subject, job.source(), has, job.wanted_mode(context), &mut problems);
-    out.events.extend(problems.into_iter().map(Event::Problem));
+    let full = || job.full();
+    let target = job.target((dir.fd(), job.name()), &full, ErrorRole::Generator);
+    attributes::finish(job.context, target, job.source(), has, job.wanted_mode(), &mut out.events);
 }
 
 /// Returns the attribute changes that a real run reports. rsync examines a file again after setting owner or ACL and
 /// compares with that: a new owner clears the set-ID bits, an ACL sets the other bits; see `tests/attrs.rs`.
-fn reported_changes(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
+fn reported_changes(job: &Job<'_>, have: &Entry, changes: Changes) -> Changes {
     if job.source().kind() != Kind::File {
         return changes;
     }
-    let wanted = job.wanted_mode(context);
+    let wanted = job.wanted_mode();
     let mut mode = have.mode & 0o7777;
     let mut reported = changes;
     if changes.any(Changes::OWNER | Changes::GROUP) && mode & 0o6000 != 0 {
@@ -189,45 +177,45 @@ fn reported_changes(context: &Context<'_>, job: &Job<'_>, have: &Entry, changes:
     if changes.has(Changes::ACL) {
         mode = mode & 0o7000 | wanted & 0o777;
     }
-    match context.policy.preserve.perms {
+    match job.context.policy.preserve.perms {
         true => reported.without(Changes::PERMS).with(Changes::PERMS, mode != wanted & 0o7777),
         false => reported,
     }
 }
 
 /// Creates a symlink, a device, a fifo or a socket.
-fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+fn create(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     let report_creation = |out: &mut Outcome| {
         if changes.has(Changes::NEW) {
             out.tally.created.add(job.source().kind());
         }
-        if context.wants.line_for(changes) {
-            out.events.push(Event::Item(job.item(context, Update::Local, changes)));
+        if job.context.wants.line_for(changes) {
+            out.events.push(Event::Item(job.item(Update::Local, changes)));
         }
     };
-    if context.is_dry() {
+    if job.context.is_dry() {
         if let (true, Some(dir)) = (job.replaces(), &job.spot.dir) {
-            backup::report_backup(context, dir, &job.path, &mut out.events);
+            backup::report_backup(job.context, dir, &job.path, &mut out.events);
         }
         report_creation(out);
         return false;
     }
     let Some(dir) = &job.spot.dir else { return false };
-    if backup::may_replace(context, job.replaces(), &job.path)
-        && let Err(problem) = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events)
+    if backup::may_replace(job.context, job.replaces(), &job.path)
+        && let Err(problem) = backup::back_up(job.context, ErrorRole::Generator, dir, &job.path, &mut out.events)
     {
         out.events.push(Event::Problem(problem));
         return false;
     }
-    match make_node(context, job, dir) {
+    match make_node(job, dir) {
         Ok(()) => {
             job.spot.last.touch();
             report_creation(out);
-            set_attributes(context, job, dir, Has::default(), out);
+            set_attributes(job, dir, Has::default(), out);
             true
         }
         Err(error) => {
-            let full = context.full(job.path.as_bytes());
+            let full = job.full();
             let problem = if job.source().kind() == Kind::Symlink {
                 let (target, words) = (job.source().target(), crate::report::event::errno_words(&error));
                 let start = b"rsync: [generator] symlink \"";
@@ -243,10 +231,10 @@ fn create(context: &Context<'_>, job: &Job<'_>, changes: Changes, out: &mut Outc
 }
 
 /// Creates the node: directly if its name is free, otherwise under another name and then over the old entry.
-fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> {
+fn make_node(job: &Job<'_>, dir: &Dir) -> io::Result<()> {
     let source = job.source();
     let make = |name: &[u8]| -> io::Result<()> {
-        if context.policy.preserve.fake_super {
+        if job.context.policy.preserve.fake_super {
             let fd = sys::create(dir.fd(), name, 0o600)?;
             if source.kind() == Kind::Symlink {
                 sys::write_all(fd.as_fd(), source.target())?;
@@ -258,13 +246,13 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
             _ => sys::mknod(
                 dir.fd(),
                 name,
-                source.mode & !context.process.umask,
+                source.mode & !job.context.process.umask,
                 source.extra.as_ref().map_or(0, |extra| extra.rdev),
             ),
         }
     };
     // One call creates the real node. Its replacement under --fake-super could be seen incomplete.
-    if !job.replaces() && !context.policy.preserve.fake_super {
+    if !job.replaces() && !job.context.policy.preserve.fake_super {
         match make(job.name()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
@@ -275,66 +263,60 @@ fn make_node(context: &Context<'_>, job: &Job<'_>, dir: &Dir) -> io::Result<()> 
 
 /// Copies an entry of an alternate tree under `--copy-dest`, or because it could not be linked. If it is gone, the
 /// source is used.
-fn copy(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    changes: Changes,
-    out: &mut Outcome<'_>,
-) -> bool {
+fn copy(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
     if job.source().kind() != Kind::File {
-        return create(context, job, changes, out);
+        return create(job, changes, out);
     }
-    let copied = job.hit().and_then(|hit| file::copy_from(context, applier, job, &hit.dir, changes, out));
-    copied.unwrap_or_else(|| file::transfer(context, applier, job, Changes::NEW, out))
+    let copied = job.hit().and_then(|hit| file::copy_from(job, &hit.dir, changes, out));
+    copied.unwrap_or_else(|| file::transfer(job, Changes::NEW, out))
 }
 
 /// Links an entry of an alternate tree, or copies it if it cannot be linked.
-fn link(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
-    if !context.is_dry() {
+fn link(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    if !job.context.is_dry() {
         let Some(dir) = &job.spot.dir else { return false };
-        let Some(hit) = job.hit() else { return copy(context, applier, job, Changes::NEW, out) };
+        let Some(hit) = job.hit() else { return copy(job, Changes::NEW, out) };
         job.spot.last.touch();
-        if !back_up_other_data(context, job, dir, out) {
+        if !back_up_other_data(job, dir, out) {
             return false;
         }
         match write::link(&hit.dir, job.name(), dir, job.name(), job.replaces()) {
             Ok(()) => {}
-            Err(error) if errno::cannot_link(&error) => return copy(context, applier, job, Changes::NONE, out),
+            Err(error) if errno::cannot_link(&error) => return copy(job, Changes::NONE, out),
             Err(error) => {
-                let full = context.full(job.path.as_bytes());
+                let full = job.full();
                 out.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "link", &full, &error)));
                 return false;
             }
         }
     }
-    if context.wants.unchanged {
-        out.events.push(Event::Item(job.item(context, Update::HardLink, Changes::NONE)));
+    if job.context.wants.unchanged {
+        out.events.push(Event::Item(job.item(Update::HardLink, Changes::NONE)));
     }
     true
 }
 
 /// Backs up what an alternate tree's entry replaces, unless its data is the same. `false`: this failed and was
 /// reported. rsync makes no backup here, and the old file is lost in spite of `--backup`.
-fn back_up_other_data(context: &Context<'_>, job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
-    let action = plan::decide(job.source(), job.any_dest(), None, Subject::Included, context.policy).action;
+fn back_up_other_data(job: &Job<'_>, dir: &Dir, out: &mut Outcome<'_>) -> bool {
+    let action = plan::decide(job.source(), job.any_dest(), None, Subject::Included, job.context.policy).action;
     let is_kept = match job.replaces() {
         true => matches!(action, Action::Keep | Action::Adjust(_)),
-        false => !backup::is_backup(context, &job.path),
+        false => !backup::is_backup(job.context, &job.path),
     };
     if is_kept {
         return true;
     }
-    let backed_up = backup::back_up(context, ErrorRole::Generator, dir, &job.path, &mut out.events);
+    let backed_up = backup::back_up(job.context, ErrorRole::Generator, dir, &job.path, &mut out.events);
     backed_up.map_err(|problem| out.events.push(Event::Problem(problem))).is_ok()
 }
 
 /// Removes an entry that the destination does not need because an alternate tree has it.
-fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
-    let full = || context.full(job.path.as_bytes());
-    if let (true, false, Some(dir)) = (job.replaces(), context.is_dry(), &job.spot.dir) {
+fn vacate(job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
+    let full = || job.full();
+    if let (true, false, Some(dir)) = (job.replaces(), job.context.is_dry(), &job.spot.dir) {
         job.spot.last.touch();
-        if !back_up_other_data(context, job, dir, out) {
+        if !back_up_other_data(job, dir, out) {
             return false;
         }
         match sys::unlink(dir.fd(), job.name()) {
@@ -345,5 +327,5 @@ fn vacate(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) -> bool {
             _ => {}
         }
     }
-    keep(context, job, out)
+    keep(job, out)
 }

@@ -9,7 +9,7 @@ use self::failure::{Failure, cannot_open};
 use crate::apply::content::{Content, ContentCounts, NewContent};
 use crate::apply::delayed::staging_dir;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Similar, backup};
+use crate::apply::{Outcome, Similar, backup};
 use crate::flist::Kind;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -18,30 +18,24 @@ use crate::report::event::{Event, Item, Problem, Update, Weight};
 use std::os::fd::AsFd;
 
 /// Transfers a file's content to its place. Returns whether the destination has the file now.
-pub fn transfer(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    changes: Changes,
-    out: &mut Outcome<'_>,
-) -> bool {
-    let is_announced = context.is_reported_by_peer() && !context.is_dry();
-    let (changes, warning) = changes_of_transfer(context, job, changes);
+pub fn transfer(job: &Job<'_>, changes: Changes, out: &mut Outcome<'_>) -> bool {
+    let is_announced = job.context.is_reported_by_peer() && !job.context.is_dry();
+    let (changes, warning) = changes_of_transfer(job, changes);
     out.events.extend(warning.filter(|_| !is_announced));
-    let similar = context.chosen.take(&job.path);
-    out.events.extend(similar.as_ref().and_then(|similar| similar.line(context, job)).map(Event::Note));
-    if context.is_dry() {
+    let similar = job.context.chosen.take(&job.path);
+    out.events.extend(similar.as_ref().and_then(|similar| similar.line(job)).map(Event::Note));
+    if job.context.is_dry() {
         count(out, job, changes, 0);
         if let (InTheWay::Other, Some(dir)) = (job.step.decision.in_the_way, &job.spot.dir) {
-            backup::report_backup(context, dir, &job.path, &mut out.events);
+            backup::report_backup(job.context, dir, &job.path, &mut out.events);
         }
-        if context.wants.items {
-            out.events.push(Event::Item(job.transfer_item(context, changes)));
+        if job.context.wants.items {
+            out.events.push(Event::Item(job.transfer_item(changes)));
         }
         return false;
     }
-    out.mark = context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
-    let brought = bring(context, applier, job, changes, similar.as_ref(), out);
+    out.mark = job.context.gauge.map(|gauge| gauge.begin(job.source().len_bytes, || job.path.as_bytes().to_vec()));
+    let brought = bring(job, changes, similar.as_ref(), out);
     // Counts what remains of the file.
     out.mark = None;
     match brought {
@@ -54,17 +48,17 @@ pub fn transfer(
 }
 
 /// Returns how a file is reported that is about to be requested from a peer that reports all items, and a warning.
-pub fn announced(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
-    let (changes, warning) = changes_of_transfer(context, job, changes);
-    (job.transfer_item(context, changes), warning)
+pub fn announced(job: &Job<'_>, changes: Changes) -> (Box<Item>, Option<Event>) {
+    let (changes, warning) = changes_of_transfer(job, changes);
+    (job.transfer_item(changes), warning)
 }
 
 /// Returns the changes that are reported for a file that is transferred. Without a readable basis it counts as new, with
 /// a warning.
-fn changes_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -> (Changes, Option<Event>) {
-    let needs_basis = !context.is_dry() && context.finds_differences();
-    let Some(error) = needs_basis.then(|| job.cannot_read_dest(context)).flatten() else { return (changes, None) };
-    let full = context.full(job.path.as_bytes());
+fn changes_of_transfer(job: &Job<'_>, changes: Changes) -> (Changes, Option<Event>) {
+    let needs_basis = !job.context.is_dry() && job.context.finds_differences();
+    let Some(error) = needs_basis.then(|| job.cannot_read_dest()).flatten() else { return (changes, None) };
+    let full = job.full();
     let words = crate::report::event::errno_words(&error);
     let start = b"rsync: [generator] failed to open \"";
     let line = [start.as_slice(), &full, b"\", continuing: ", &words].concat();
@@ -72,44 +66,37 @@ fn changes_of_transfer(context: &Context<'_>, job: &Job<'_>, changes: Changes) -
 }
 
 /// Transfers the content, and reports and counts it.
-fn bring(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    changes: Changes,
-    similar: Option<&Similar>,
-    out: &mut Outcome<'_>,
-) -> Result<(), Failure> {
-    let opened = open_content(context, job);
-    let mut content = opened.inspect_err(|failure| count_unsent(context, job, changes, failure, out))?;
+fn bring(job: &Job<'_>, changes: Changes, similar: Option<&Similar>, out: &mut Outcome<'_>) -> Result<(), Failure> {
+    let opened = open_content(job);
+    let mut content = opened.inspect_err(|failure| count_unsent(job, changes, failure, out))?;
     out.begun.clear();
-    let mut item = context.wants.items.then(|| job.transfer_item(context, changes));
-    if context.wants.begin {
+    let mut item = job.context.wants.items.then(|| job.transfer_item(changes));
+    if job.context.wants.begin {
         let name = item.as_ref().map(|item| item.name.clone());
         out.begun.extend(name.map(Event::Begin));
     }
-    if !context.wants.after_transfer {
-        let shown = item.take().filter(|_| !context.is_reported_by_peer());
+    if !job.context.wants.after_transfer {
+        let shown = item.take().filter(|_| !job.context.is_reported_by_peer());
         out.begun.extend(shown.map(Event::Item));
     }
-    if !context.reports_when_open {
+    if !job.context.reports_when_open {
         out.report_begun(job.source().len_bytes);
     }
-    let content_counts = place_content(context, applier, job, NewContent { content: &mut content, similar }, out)?;
+    let content_counts = place_content(job, NewContent { content: &mut content, similar }, out)?;
     let len_bytes = job.source().len_bytes;
     count(out, job, changes, content_counts.literal_bytes);
     out.tally.matched_bytes += content_counts.matched_bytes;
-    if context.wants.progress {
+    if job.context.wants.progress {
         out.events.push(Event::Progress { done_bytes: len_bytes, len_bytes });
     }
     if let Some(mut item) = item {
-        let is_received = context.reports_when_open || context.is_reported_by_peer();
+        let is_received = job.context.reports_when_open || job.context.is_reported_by_peer();
         // The peer got it before the transfer.
-        item.file = item.file.filter(|_| !context.reports_when_open);
+        item.file = item.file.filter(|_| !job.context.reports_when_open);
         let counted = if let Content::Stream { incoming, .. } = &content { incoming.moved_bytes() } else { None };
         item.moved_bytes = counted.unwrap_or_else(|| moved_bytes(content_counts.literal_bytes, is_received));
-        if context.wants.digest {
-            item.digest = digest_of(context, &content, job);
+        if job.context.wants.digest {
+            item.digest = digest_of(&content, job);
         }
         out.events.push(Event::Item(item));
     }
@@ -126,15 +113,15 @@ fn count(out: &mut Outcome<'_>, job: &Job<'_>, changes: Changes, literal_bytes: 
 
 /// Counts a file that the source cannot provide, if the client is the sender: rsync's sender counts the files that it
 /// begins to send.
-fn count_unsent(context: &Context<'_>, job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
-    if !context.reports_when_open && matches!(failure, Failure::Reported(_)) {
+fn count_unsent(job: &Job<'_>, changes: Changes, failure: &Failure, out: &mut Outcome<'_>) {
+    if !job.context.reports_when_open && matches!(failure, Failure::Reported(_)) {
         count(out, job, changes, 0);
     }
 }
 
 /// Opens the content to be copied, on this machine or at a peer.
-fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>, Failure> {
-    if let (Some(wire), Some(file)) = (context.wire, job.file_id()) {
+fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
+    if let (Some(wire), Some(file)) = (job.context.wire, job.file_id()) {
         let is_unrequested = job.plan.listing.with_data;
         let mut incoming = wire.open(file, is_unrequested).map_err(Failure::Fatal)?;
         return match incoming.refusal().map_err(Failure::Fatal)? {
@@ -143,8 +130,8 @@ fn open_content<'c>(context: &Context<'c>, job: &Job<'_>) -> Result<Content<'c>,
         };
     }
     let Some(place) = job.place() else { return Err(Failure::Stopped) };
-    let noatime = context.options.select.open_noatime;
-    let follow = context.options.select.opens_link_targets();
+    let noatime = job.context.options.select.open_noatime;
+    let follow = job.context.options.select.opens_link_targets();
     let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), job.source_name(), follow, noatime));
     opened.map(Content::File).map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }
@@ -157,45 +144,36 @@ fn moved_bytes(literal_bytes: u64, is_received: bool) -> u64 {
 }
 
 /// Returns the digest that `%C` shows, or `None` if the file cannot be read again.
-fn digest_of(context: &Context<'_>, content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+fn digest_of(content: &Content<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
     let placed;
     let file = match content {
         Content::File(fd) => fd.as_fd(),
         Content::Stream { .. } => {
             let dir = job.spot.dir.as_ref()?;
-            let staging = staging_dir(context, job, dir).ok()?;
+            let staging = staging_dir(job, dir).ok()?;
             placed = sys::open_read(staging.as_ref().unwrap_or(dir).fd(), job.name(), false, false).ok()?;
             placed.as_fd()
         }
     };
     sys::seek_to(file, 0).ok()?;
-    context.shown_digest(file, job.source().len_bytes)
+    job.context.shown_digest(file, job.source().len_bytes)
 }
 
 /// Creates the file from an alternate tree's file, with the source's attributes. Returns whether the destination has it
 /// now, or `None` if the alternate's file could not be read.
-pub fn copy_from(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    holder: &Dir,
-    changes: Changes,
-    out: &mut Outcome<'_>,
-) -> Option<bool> {
-    let item = context.wants.line_for(changes).then(|| Event::Item(job.item(context, Update::Local, changes)));
+pub fn copy_from(job: &Job<'_>, holder: &Dir, changes: Changes, out: &mut Outcome<'_>) -> Option<bool> {
+    let item = job.context.wants.line_for(changes).then(|| Event::Item(job.item(Update::Local, changes)));
     // Values of attributes come with the item.
-    let is_first = job.source().has_abbreviated() && context.is_reported_by_peer() && !context.is_dry();
+    let is_first = job.source().has_abbreviated() && job.context.is_reported_by_peer() && !job.context.is_dry();
     let (first, last) = if is_first { (item, None) } else { (None, item) };
-    if !context.is_dry() {
+    if !job.context.is_dry() {
         let from = sys::open_read(holder.fd(), job.name(), false, false).ok()?;
         out.events.extend(first);
-        if !job.await_xattrs(context, out) {
+        if !job.await_xattrs(out) {
             return Some(false);
         }
         let mut content = Content::File(from);
-        let placed = quietly(out, |out| {
-            place_content(context, applier, job, NewContent { content: &mut content, similar: None }, out)
-        });
+        let placed = quietly(out, |out| place_content(job, NewContent { content: &mut content, similar: None }, out));
         if let Err(failure) = placed {
             failure.report(out);
             return Some(false);
@@ -214,18 +192,12 @@ fn quietly<'a, T>(out: &mut Outcome<'a>, work: impl FnOnce(&mut Outcome<'a>) -> 
 }
 
 /// Copies the content and sets name and attributes, in the way that the options require.
-fn place_content(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    new: NewContent<'_, '_>,
-    out: &mut Outcome<'_>,
-) -> Result<ContentCounts, Failure> {
+fn place_content(job: &Job<'_>, new: NewContent<'_, '_>, out: &mut Outcome<'_>) -> Result<ContentCounts, Failure> {
     match &job.spot.dir {
         None => Err(Failure::Stopped),
-        Some(dir) if context.options.place.inplace && job.dest().is_some() => {
-            in_place::overwrite(context, applier, job, dir, new.content, out)
+        Some(dir) if job.context.options.place.inplace && job.dest().is_some() => {
+            in_place::overwrite(job, dir, new.content, out)
         }
-        Some(dir) => temp_rename::replace(context, applier, job, dir, new, out),
+        Some(dir) => temp_rename::replace(job, dir, new, out),
     }
 }

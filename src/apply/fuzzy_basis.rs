@@ -38,9 +38,9 @@ impl Chosen {
 
 impl Similar {
     /// Returns the line that prints the choice, if it is printed.
-    pub fn line(&self, context: &Context<'_>, job: &Job<'_>) -> Option<Vec<u8>> {
+    pub fn line(&self, job: &Job<'_>) -> Option<Vec<u8>> {
         let line = [b"fuzzy basis selected for ", job.path.as_bytes(), b": ", &self.shown].concat();
-        is_printed(context).then_some(line)
+        is_printed(job.context).then_some(line)
     }
 
     /// Returns its directory and its name for a stock rsync.
@@ -75,21 +75,21 @@ struct Around {
 
 impl FuzzySearch {
     /// Chooses a basis for a file that the destination lacks, if the options require one and it is used or printed.
-    pub fn choose(&mut self, context: &Context<'_>, job: &Job<'_>) -> Option<Similar> {
-        let is_used = context.wire.is_some() && !context.is_dry() && context.finds_differences();
-        let is_requested = context.options.delta.fuzzy > 0 && (is_used || is_printed(context));
+    pub fn choose(&mut self, job: &Job<'_>) -> Option<Similar> {
+        let is_used = job.context.wire.is_some() && !job.context.is_dry() && job.context.finds_differences();
+        let is_requested = job.context.options.delta.fuzzy > 0 && (is_used || is_printed(job.context));
         let is_new = matches!(job.step.decision.action, Action::Transfer(changes) if changes.has(Changes::NEW));
         // The basis of a file that grows is always its own beginning.
-        if !is_requested || !is_new || context.options.place.append.is_some() || has_partial(context, job) {
+        if !is_requested || !is_new || job.context.options.place.append.is_some() || has_partial(job) {
             return None;
         }
         let dir = job.spot.dir.as_ref()?;
         if self.last.as_ref().is_none_or(|(path, _)| *path != job.spot.path) {
-            self.last = Some((job.spot.path.clone(), Around::of(context, &job.spot.path, dir)));
+            self.last = Some((job.spot.path.clone(), Around::of(job.context, &job.spot.path, dir)));
         }
         let (_, around) = self.last.as_mut()?;
         let Entry { len_bytes, mtime, .. } = *job.source();
-        let window_secs = context.policy.check.window_secs;
+        let window_secs = job.context.policy.check.window_secs;
         let at = around.candidates.choose(job.name(), len_bytes, mtime, window_secs)?;
         let name: Box<[u8]> = around.candidates.name(at).into();
         let (dir, prefix, which) = &around.holders[around.dirs[at] as usize];
@@ -104,9 +104,9 @@ fn is_printed(context: &Context<'_>) -> bool {
 }
 
 /// Returns whether an earlier run has left a part of this file.
-fn has_partial(context: &Context<'_>, job: &Job<'_>) -> bool {
-    let (Some(name), Some(dir)) = (&context.options.place.partial_dir, &job.spot.dir) else { return false };
-    open_partial(context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
+fn has_partial(job: &Job<'_>) -> bool {
+    let (Some(name), Some(dir)) = (&job.context.options.place.partial_dir, &job.spot.dir) else { return false };
+    open_partial(job.context, dir, name).is_ok_and(|dir| open_basis(&dir, job.name()).is_some())
 }
 
 impl Around {

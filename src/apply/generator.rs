@@ -70,7 +70,7 @@ pub struct Generator<'a> {
     deletions: Deletions<'a>,
     dirs: DirMaker<'a>,
     shared: SharedFiles,
-    links: LinkGroups,
+    links: LinkGroups<'a>,
     out: Outbox<'a>,
     /// How many directories, each in the one before, may be open at once. 0: this process may have so few files open
     /// that each directory must be done before the next one is opened.
@@ -143,7 +143,7 @@ impl<'a> Generator<'a> {
             deletions: Deletions::new(context, plans.walk()),
             dirs: DirMaker::new(context),
             shared: SharedFiles::default(),
-            links: LinkGroups::new(context.policy.preserve.hard_links, context.is_dry()),
+            links: LinkGroups::new(context),
             out: Outbox::new(context, appliers),
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
@@ -165,7 +165,7 @@ impl<'a> Generator<'a> {
     ) -> Result<(), Error> {
         if whole_list_first {
             self.hold_all()?;
-        } else if self.links.are_kept() {
+        } else if self.context.policy.preserve.hard_links {
             self.look_ahead(PlanPool::hold_first)?;
         }
         self.out.head.extend(opening);
@@ -512,7 +512,7 @@ impl<'a> Generator<'a> {
 
     /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
     fn done_early(&mut self, member: Member) -> Result<Vec<Event>, Error> {
-        let step = member.job().step;
+        let step = member.job(self.context).step;
         let has_other_names = member.plan().dest.entries[step.dest as usize].inode.is_some();
         if has_other_names {
             // An earlier step may change another name of the file.
@@ -524,13 +524,14 @@ impl<'a> Generator<'a> {
             Ok(member) => member,
             Err(problem) => return Ok(vec![Event::Problem(problem)]),
         };
-        self.done_now(&member.job())
+        self.done_now(&member.job(self.context))
     }
 
     /// Carries out a step that needs no content on this thread. Returns its events.
     fn done_now(&mut self, job: &Job<'_>) -> Result<Vec<Event>, Error> {
-        let mut out = Outcome::default();
-        entry::perform(self.context, &mut ApplierState::default(), job, &mut out);
+        let mut applier = ApplierState::default();
+        let mut out = Outcome::new(&mut applier, None);
+        entry::perform(job, &mut out);
         self.out.tally.merge(&out.tally);
         out.fatal.map_or(Ok(out.events), Err)
     }
@@ -538,7 +539,7 @@ impl<'a> Generator<'a> {
     /// Processes a subdirectory. Returns its frame if its content takes part.
     fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>, Error> {
         let sub = self.decided_now(parent, spot, sub);
-        let job = Job::new(parent, sub.step, spot);
+        let job = Job::new(self.context, parent, sub.step, spot);
         if sub.is_left() {
             let events = self.done_now(&job)?;
             self.out.head.extend(events);
@@ -554,7 +555,7 @@ impl<'a> Generator<'a> {
             self.out.tally.created.add(Kind::Dir);
         }
         let is_reported = !is_bare && self.context.wants.line_for(changes);
-        let mut item = is_reported.then(|| Event::Item(job.item(self.context, update, changes)));
+        let mut item = is_reported.then(|| Event::Item(job.item(update, changes)));
         if sub.step.decision.in_the_way == InTheWay::Other && !self.dirs.clear_for(&job, &mut self.out.head) {
             return Ok(None);
         }

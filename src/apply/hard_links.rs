@@ -34,8 +34,8 @@ pub struct Leader {
 
 impl Leader {
     /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
-    pub fn new(job: &Job<'_>, spot: Arc<Spot>, is_dry: bool) -> Leader {
-        let dest_inode = dest_inode(job).filter(|_| is_dry);
+    pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
+        let dest_inode = dest_inode(job).filter(|_| job.context.is_dry());
         Leader { spot: Mutex::new(Some(spot)), dest_inode, hit_inode: hit_inode(job), ..Leader::of(job.path.clone()) }
     }
 
@@ -89,10 +89,10 @@ pub struct PlacedLeader {
 }
 
 /// Carries out the step of the leading name.
-pub fn lead(context: &Context<'_>, applier: &mut ApplierState, job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
-    let exists = perform(context, applier, job, out);
+pub fn lead(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    let exists = perform(job, out);
     leader.is_stale.store(!exists && matches!(job.step.decision.action, Action::Transfer(_)), Ordering::Relaxed);
-    let is_delayed = context.options.place.delay_updates && delayed::is_delayed(context, &job.path);
+    let is_delayed = job.context.options.place.delay_updates && delayed::is_delayed(job.context, &job.path);
     leader.is_delayed.store(is_delayed, Ordering::Relaxed);
     leader.leave();
 }
@@ -114,37 +114,30 @@ fn inode(dir: &Dir, name: &[u8]) -> io::Result<Option<(u64, u64)>> {
 }
 
 /// Makes an entry a hard link to one that was placed before.
-pub fn follow(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
-    job: &Job<'_>,
-    leader: &Leader,
-    out: &mut Outcome<'_>,
-) {
-    checked(context, out);
+pub fn follow(job: &Job<'_>, leader: &Leader, out: &mut Outcome<'_>) {
+    checked(job.context, out);
     // Names that are hard links of each other in an alternate tree count as linked here.
     let joined_elsewhere = job.any_dest().is_none() && leader.hit_inode.is_some() && hit_inode(job) == leader.hit_inode;
-    let follower = Follower { context, job, leader, joined_elsewhere };
+    let follower = Follower { job, leader, joined_elsewhere };
     let has_it = match follower.changes() {
         Err(reason) => {
-            refuse(context, job, reason, out);
+            refuse(job, reason, out);
             false
         }
-        Ok(changes) if context.is_dry() => {
+        Ok(changes) if job.context.is_dry() => {
             let is_linked = dest_inode(job).is_some_and(|inode| Some(inode) == leader.dest_inode);
             follower.report(changes, is_linked, out);
             false
         }
-        Ok(changes) => follower.act(changes, applier, out),
+        Ok(changes) => follower.act(changes, out),
     };
     if has_it {
-        remove_source::remove_sent_source(context, job, out);
+        remove_source::remove_sent_source(job, out);
     }
 }
 
 /// A name that becomes a hard link to its leader.
 struct Follower<'f> {
-    context: &'f Context<'f>,
     job: &'f Job<'f>,
     leader: &'f Leader,
     /// An alternate tree has both names as one file.
@@ -154,14 +147,15 @@ struct Follower<'f> {
 impl Follower<'_> {
     /// Returns the changes to report. `Err`: the entry is left alone.
     fn changes(&self) -> Result<Changes, Reason> {
-        let Follower { context, job, .. } = self;
-        let alternates = context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+        let job = self.job;
+        let alternates = job.context.options.delta.alt_dest.as_ref().map(|alt| alt.kind);
         Ok(match job.step.decision.action {
             Action::Refuse(reason) => return Err(reason),
             _ if self.joined_elsewhere => Changes::NONE,
             Action::Copy(changes) if alternates == Some(AltKind::Copy) => changes,
             // Otherwise the alternate tree's entry does not count for a follower.
-            _ => match plan::decide(job.source(), job.any_dest(), Some(true), Subject::Included, context.policy).action
+            _ => match plan::decide(job.source(), job.any_dest(), Some(true), Subject::Included, job.context.policy)
+                .action
             {
                 // Its own content is not compared.
                 Action::Transfer(changes) | Action::Create(changes) => changes.without(Changes::CHECKSUM),
@@ -174,7 +168,8 @@ impl Follower<'_> {
 
     /// Reports the link. `is_linked`: the names were linked before.
     fn report(&self, changes: Changes, is_linked: bool, out: &mut Outcome<'_>) {
-        let Follower { context, job, leader, joined_elsewhere } = self;
+        let Follower { job, leader, joined_elsewhere } = self;
+        let context = job.context;
         if (is_linked || *joined_elsewhere) && changes.is_none() && !context.wants.unchanged {
             return;
         }
@@ -184,7 +179,7 @@ impl Follower<'_> {
             out.tally.created.add(job.source().kind());
         }
         if context.wants.items {
-            let mut item = job.item(context, Update::HardLink, changes);
+            let mut item = job.item(Update::HardLink, changes);
             item.linked_to = (!is_linked).then(|| leader.path.as_bytes().to_vec());
             out.events.push(Event::Item(item));
         }
@@ -192,17 +187,18 @@ impl Follower<'_> {
 
     /// Returns the message of rsync's generator for a link that failed.
     fn failed(&self, error: &io::Error) -> Event {
-        let (full, leader) = (self.context.full(self.job.path.as_bytes()), self.leader.path.as_bytes());
+        let (full, leader) = (self.job.full(), self.leader.path.as_bytes());
         let words = crate::report::event::errno_words(error);
         let line = [b"rsync: [generator] link \"", &full[..], b"\" => ", leader, b" failed: ", &words].concat();
         Event::Problem(Problem::new(line, Weight::Failed))
     }
 
     /// Links the name. Returns whether the destination has the entry now.
-    fn act(&self, changes: Changes, applier: &mut ApplierState, out: &mut Outcome<'_>) -> bool {
-        let Follower { context, job, leader, .. } = self;
+    fn act(&self, changes: Changes, out: &mut Outcome<'_>) -> bool {
+        let Follower { job, leader, .. } = self;
+        let context = job.context;
         let Some(dir) = &job.spot.dir else { return false };
-        let leader_dir = match leader.dir(context, applier) {
+        let leader_dir = match leader.dir(context, out.applier) {
             Ok(Some(leader_dir)) => leader_dir,
             Ok(None) => return false,
             Err(error) => {
@@ -213,7 +209,7 @@ impl Follower<'_> {
         let of_leader = (&leader_dir, leader.path.name());
         if leader.is_delayed.load(Ordering::Relaxed) {
             job.spot.last.touch();
-            self.linked(delayed::stage_link(context, job, dir, of_leader), changes, out);
+            self.linked(delayed::stage_link(job, dir, of_leader), changes, out);
             // Its source is removed once it has its final name.
             return false;
         }
@@ -225,7 +221,7 @@ impl Follower<'_> {
             (Ok(None), Ok(_)) if context.is_peer_silent() => return false,
             (Ok(None), Ok(_)) => {
                 context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-                return carry_out(context, applier, job, out);
+                return carry_out(job, out);
             }
             (Ok(leader), Ok(own)) if leader == own => {
                 self.report(Changes::NONE, true, out);

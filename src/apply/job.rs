@@ -1,6 +1,7 @@
 //! One entry in progress, with everything that is known about it.
 
 use crate::apply::abbreviated::LocalValues;
+use crate::apply::attributes::AttributeTarget;
 use crate::apply::{Context, Outcome, Spot, Wire};
 use crate::digest::{self, Comparison};
 use crate::flist::{Entry, Kind};
@@ -10,14 +11,15 @@ use crate::fs::xattr::At;
 use crate::options::CheckMode;
 use crate::plan::{Action, Changes, InTheWay, chmod};
 use crate::proto::FileId;
-use crate::report::event::{Item, Update};
+use crate::report::event::{ErrorRole, Item, Update};
 use crate::walk::alternate::Hit;
 use crate::walk::{ComparedSource, DirPlan, NONE, SourceDir, Step};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// One entry in progress, with everything that is known about it.
 pub struct Job<'a> {
+    pub context: &'a Context<'a>,
     /// Its directory's plan.
     pub plan: &'a DirPlan,
     pub step: Step,
@@ -31,9 +33,9 @@ pub struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Creates the job for a step of a plan.
-    pub fn new(plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
+    pub fn new(context: &'a Context<'a>, plan: &'a DirPlan, step: Step, spot: &'a Spot) -> Job<'a> {
         let path = spot.path.join(plan.name_of(&step));
-        Job { plan, step, spot, path, existing_now: None }
+        Job { context, plan, step, spot, path, existing_now: None }
     }
 
     /// Returns the entry of the source.
@@ -97,27 +99,44 @@ impl<'a> Job<'a> {
         self.plan.listing.renamed_from.as_deref().unwrap_or(self.path.as_bytes())
     }
 
+    /// Returns it as a target of attributes, given its file and an empty name, or its directory and its name. `full`:
+    /// its path for messages.
+    pub fn target<'t>(
+        &'t self,
+        (fd, name): (BorrowedFd<'t>, &'t [u8]),
+        full: &'t dyn Fn() -> Vec<u8>,
+        role: ErrorRole,
+    ) -> AttributeTarget<'t> {
+        AttributeTarget { fd, name, full, path: self.path.as_bytes(), role }
+    }
+
+    /// Returns its absolute path at the destination, for messages.
+    pub fn full(&self) -> Vec<u8> {
+        self.context.full(self.path.as_bytes())
+    }
+
     /// Returns the absolute path of its temporary file, for messages.
-    pub fn temp_full(&self, context: &Context<'_>) -> Vec<u8> {
-        context.full(self.spot.path.join(&temp_name(self.name())).as_bytes())
+    pub fn temp_full(&self) -> Vec<u8> {
+        self.context.full(self.spot.path.join(&temp_name(self.name())).as_bytes())
     }
 
     /// Returns the permission bits that it must have at the destination.
-    pub fn wanted_mode(&self, context: &Context<'_>) -> u32 {
+    pub fn wanted_mode(&self) -> u32 {
         // A file transferred as an update of an alternate tree's file takes over that file's mode.
         let updated = || self.hit().filter(|_| self.is_transferred()).map(|hit| hit.mode);
         // rsync's receiver treats a file that it cannot read as missing.
-        let counts = || context.policy.preserve.perms || self.cannot_read_dest(context).is_none();
+        let counts = || self.context.policy.preserve.perms || self.cannot_read_dest().is_none();
         let existing = self.dest().filter(|_| counts()).map(|entry| entry.mode).or_else(updated);
         let parent = chmod::Parent { default_acl_mode: self.spot.default_acl_mode(), setgid: false };
-        chmod::dest_mode(self.source().mode, existing, &context.mode_rule(), parent)
+        chmod::dest_mode(self.source().mode, existing, &self.context.mode_rule(), parent)
     }
 
     /// Returns the error if the file to be replaced cannot be read.
-    pub fn cannot_read_dest(&self, context: &Context<'_>) -> Option<io::Error> {
+    pub fn cannot_read_dest(&self) -> Option<io::Error> {
         const READABLE: u32 = 0o444;
         // If all may read it, it need not be tried.
-        self.dest().filter(|entry| self.is_transferred() && !context.is_super && entry.mode & READABLE != READABLE)?;
+        self.dest()
+            .filter(|entry| self.is_transferred() && !self.context.is_super && entry.mode & READABLE != READABLE)?;
         let opened = sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false);
         opened.err().filter(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
@@ -128,11 +147,11 @@ impl<'a> Job<'a> {
 
     /// Reports events at once and waits for values of extended attributes that were requested with the item of the
     /// entry. `false`: the run ends.
-    pub fn await_xattrs(&self, context: &Context<'_>, out: &mut Outcome<'_>) -> bool {
-        if let Some(live) = out.live.filter(|_| self.source().has_abbreviated() && context.is_reported_by_peer()) {
+    pub fn await_xattrs(&self, out: &mut Outcome<'_>) -> bool {
+        if let Some(live) = out.live.filter(|_| self.source().has_abbreviated() && self.context.is_reported_by_peer()) {
             live(&mut out.events);
         }
-        match context.await_xattrs(self.file_id(), self.source()) {
+        match self.context.await_xattrs(self.file_id(), self.source()) {
             Ok(()) => true,
             Err(error) => {
                 out.fatal = Some(error);
@@ -142,45 +161,45 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the item that reports it.
-    pub fn item(&self, context: &Context<'_>, update: Update, changes: Changes) -> Box<Item> {
+    pub fn item(&self, update: Update, changes: Changes) -> Box<Item> {
         let sender_path = || match self.plan.shown(self.source(), self.source_name()) {
             Some(path) => path,
             None => self.reported_path().to_vec(),
         };
-        let sender_path = if context.wants.paths { sender_path() } else { Vec::new() };
+        let sender_path = if self.context.wants.paths { sender_path() } else { Vec::new() };
         let mut item = item_of(self.source(), self.reported_path(), sender_path, update, changes);
         item.file = self.file_id();
-        let lists_digests = context.options.check.mode == CheckMode::Digest;
-        if lists_digests && context.wants.digest && item.kind == Kind::File {
-            item.digest = self.listed_digest(context);
+        let lists_digests = self.context.options.check.mode == CheckMode::Digest;
+        if lists_digests && self.context.wants.digest && item.kind == Kind::File {
+            item.digest = self.listed_digest();
         }
         item
     }
 
     /// Returns the item of a file whose content is transferred.
-    pub fn transfer_item(&self, context: &Context<'_>, changes: Changes) -> Box<Item> {
-        let mut item = self.item(context, Update::Received, changes);
+    pub fn transfer_item(&self, changes: Changes) -> Box<Item> {
+        let mut item = self.item(Update::Received, changes);
         item.transfer = true;
         item
     }
 
     /// Returns the digest that rsync's list has of the file under `-c`. The file of another sparsync is not here, so its
     /// copy is used if that is equal.
-    fn listed_digest(&self, context: &Context<'_>) -> Option<Vec<u8>> {
-        if let Some(Comparison::Negotiated(sum)) = context.wire.map(Wire::compared_by) {
+    fn listed_digest(&self) -> Option<Vec<u8>> {
+        if let Some(Comparison::Negotiated(sum)) = self.context.wire.map(Wire::compared_by) {
             return self.source().extra.as_ref()?.digest.map(|digest| digest::shown_of(*sum, &digest));
         }
-        let select = &context.options.select;
+        let select = &self.context.options.select;
         let follow = select.opens_link_targets();
         let opened = match self.place() {
             Some(place) => sys::open_read(place.dir().ok()?.fd(), self.source_name(), follow, select.open_noatime),
-            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !context.is_dry() => {
+            None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !self.context.is_dry() => {
                 sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
             }
             None => return None,
         };
         let file = opened.ok()?;
-        context.shown_digest(file.as_fd(), self.source().len_bytes)
+        self.context.shown_digest(file.as_fd(), self.source().len_bytes)
     }
 }
 

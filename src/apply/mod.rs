@@ -452,9 +452,10 @@ impl ApplierState {
 /// Reports events immediately if it is their turn, and then empties the list. Returns `false` if it is not.
 pub type Live<'a> = &'a dyn Fn(&mut Vec<Event>) -> bool;
 
-/// The result of a piece of work. Events are reported in list order; counts are added in any order.
-#[derive(Default)]
+/// A piece of work in progress, and its result. Events are reported in list order; counts are added in any order.
 pub struct Outcome<'a> {
+    /// The state of the thread that does it.
+    pub applier: &'a mut ApplierState,
     /// The events, in order.
     pub events: Vec<Event>,
     /// The counts.
@@ -476,7 +477,14 @@ pub struct Outcome<'a> {
 /// Files from this length on are reported before their data moves, if it is their turn.
 const LIVE_BYTES: u64 = 1 << 20;
 
-impl Outcome<'_> {
+impl<'a> Outcome<'a> {
+    /// Creates the outcome of work that has not begun.
+    pub fn new(applier: &'a mut ApplierState, live: Option<Live<'a>>) -> Outcome<'a> {
+        let (events, tally, begun) = Default::default();
+        let (is_to_repeat, is_repeated) = (false, false);
+        Outcome { applier, events, tally, fatal: None, live, begun, mark: None, is_to_repeat, is_repeated }
+    }
+
     /// Reports that a file of this length is in progress.
     fn report_begun(&mut self, len_bytes: u64) {
         self.events.append(&mut self.begun);

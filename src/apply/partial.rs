@@ -46,16 +46,16 @@ fn must_be_seen(dir: &Dir, name: &[u8]) -> io::Result<()> {
 }
 
 /// Keeps an interrupted file if the options require it. Returns an error if it could not be renamed.
-pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
-    let place = &context.options.place;
-    let loss = context.wire.and_then(Wire::loss);
-    if loss == Some(Loss::Repeated) && context.resumes(job.source().len_bytes) {
+pub(super) fn keep(job: &Job<'_>, dir: &Dir, pending: Pending) -> io::Result<()> {
+    let place = &job.context.options.place;
+    let loss = job.context.wire.and_then(Wire::loss);
+    if loss == Some(Loss::Repeated) && job.context.resumes(job.source().len_bytes) {
         pending.leave(dir, job.name());
         return Ok(());
     }
     match (&place.partial_dir, loss) {
-        (Some(name), Some(_)) if place.partial => keep_after_loss(context, job, dir, name, pending),
-        (Some(name), None) if place.partial => match open_or_make(context, dir, name) {
+        (Some(name), Some(_)) if place.partial => keep_after_loss(job, dir, name, pending),
+        (Some(name), None) if place.partial => match open_or_make(job.context, dir, name) {
             Ok(partial_dir) => pending.place(&partial_dir, job.name()),
             // Like rsync, which does not report it.
             Err(_) => Ok(()),
@@ -82,17 +82,17 @@ pub(super) fn keep(context: &Context<'_>, job: &Job<'_>, dir: &Dir, pending: Pen
 }
 
 /// Keeps a part in `--partial-dir`, unless another run has finished the file since the connection was lost.
-fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
+fn keep_after_loss(job: &Job<'_>, dir: &Dir, name: &[u8], pending: Pending) -> io::Result<()> {
     let born = pending.birth();
     if is_superseded(born, dir, job.name()) {
         pending.discard();
-    } else if let Ok(partial_dir) = open_or_make(context, dir, name) {
+    } else if let Ok(partial_dir) = open_or_make(job.context, dir, name) {
         pending.place(&partial_dir, job.name())?;
     }
     // A run that finishes the file looks here only afterwards, so one of the two runs removes the part.
     if is_superseded(born, dir, job.name()) {
         remove_unseen(dir, || {
-            forget(context, job, dir);
+            forget(job, dir);
             if !name.starts_with(b"/") {
                 // Left over if nothing was kept in it.
                 let _ = sys::rmdir(dir.fd(), name);
@@ -103,9 +103,9 @@ fn keep_after_loss(context: &Context<'_>, job: &Job<'_>, dir: &Dir, name: &[u8],
 }
 
 /// Removes the part that an earlier run kept of a file that is complete now.
-pub(super) fn forget(context: &Context<'_>, job: &Job<'_>, dir: &Dir) {
-    if let Some(holder) = &context.options.place.partial_dir {
-        forget_all(context, dir, holder, |_| vec![job.name().to_vec()]);
+pub(super) fn forget(job: &Job<'_>, dir: &Dir) {
+    if let Some(holder) = &job.context.options.place.partial_dir {
+        forget_all(job.context, dir, holder, |_| vec![job.name().to_vec()]);
     }
 }
 

@@ -95,9 +95,9 @@ impl SourceFile {
 }
 
 /// Returns what `--remove-source-files` removes for an entry.
-pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemoval> {
+pub(super) fn leaving(job: &Job<'_>) -> Option<SourceRemoval> {
     let source = job.source();
-    let is_requested = match (context.options.select.remove_source, job.step.decision.action) {
+    let is_requested = match (job.context.options.select.remove_source, job.step.decision.action) {
         (RemoveSource::No, _) => false,
         (RemoveSource::All, _) => true,
         (RemoveSource::Sent, Action::Transfer(_)) => true,
@@ -105,7 +105,7 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
         (RemoveSource::Sent, Action::Keep | Action::Adjust(_) | Action::AskDigest | Action::Refuse(_)) => false,
         (RemoveSource::Sent, Action::Link | Action::Copy(_) | Action::Elsewhere) => false,
     };
-    if !is_requested || context.is_dry() {
+    if !is_requested || job.context.is_dry() {
         return None;
     }
     if let Some(file) = job.file_id() {
@@ -119,21 +119,21 @@ pub(super) fn leaving(context: &Context<'_>, job: &Job<'_>) -> Option<SourceRemo
         path: job.path.clone(),
         kind: source.kind(),
         was: (source.len_bytes, source.mtime),
-        lacks_fraction: context.options.connect.lacks_fractions(),
-        followed: context.options.select.copy_links,
+        lacks_fraction: job.context.options.connect.lacks_fractions(),
+        followed: job.context.options.select.copy_links,
     }))
 }
 
 /// Removes the source of an entry that arrived, if the options require it and the entry has its final name.
-pub fn remove_sent_source(context: &Context<'_>, job: &Job<'_>, out: &mut Outcome<'_>) {
+pub fn remove_sent_source(job: &Job<'_>, out: &mut Outcome<'_>) {
     let may_wait = matches!(job.step.decision.action, Action::Transfer(_) | Action::Copy(_) | Action::Link);
-    let waits = context.options.place.delay_updates && may_wait && is_delayed(context, &job.path);
+    let waits = job.context.options.place.delay_updates && may_wait && is_delayed(job.context, &job.path);
     // Where the remaining copy is.
     let dir = match job.step.decision.action {
         Action::Elsewhere => job.hit().map(|hit| &hit.dir),
         _ => job.spot.dir.as_ref(),
     };
-    if !waits && let (Some(leaving), Some(dir)) = (leaving(context, job), dir) {
-        leaving.go(context, (dir, job.name()), &mut out.events);
+    if !waits && let (Some(leaving), Some(dir)) = (leaving(job), dir) {
+        leaving.go(job.context, (dir, job.name()), &mut out.events);
     }
 }

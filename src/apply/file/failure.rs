@@ -1,7 +1,7 @@
 //! How the transfer of a file fails, and the messages for that.
 
+use crate::apply::Outcome;
 use crate::apply::job::Job;
-use crate::apply::{Context, Outcome};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
@@ -38,8 +38,8 @@ impl From<Problem> for Failure {
 }
 
 /// The file could not be renamed to its final name.
-pub(super) fn rename_failed(context: &Context<'_>, job: &Job<'_>, error: &io::Error) -> Failure {
-    let paths = [&job.temp_full(context), &b"\" -> \""[..], job.path.as_bytes()].concat();
+pub(super) fn rename_failed(job: &Job<'_>, error: &io::Error) -> Failure {
+    let paths = [&job.temp_full(), &b"\" -> \""[..], job.path.as_bytes()].concat();
     Problem::about(ErrorRole::Receiver, "rename", &paths, error).into()
 }
 
@@ -49,8 +49,8 @@ pub(super) fn no_backup(problem: Problem) -> Failure {
 }
 
 /// The file cannot be written to its medium, which ends the run.
-pub(super) fn io_failed(context: &Context<'_>, job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
-    let full = context.full(job.path.as_bytes());
+pub(super) fn io_failed(job: &Job<'_>, what: &str, error: &io::Error) -> Failure {
+    let full = job.full();
     let problem = Problem::about(ErrorRole::Receiver, &format!("{what} failed on"), &full, error);
     Failure::Fatal(Error::new(Exit::FileIo, problem.line).by("receiver"))
 }

@@ -1,12 +1,12 @@
 //! `--inplace` and `--append` write into the destination's own file, `--write-devices` into a device.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{AttributeTarget, Has};
+use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, BlockSums, Context, Outcome, backup};
+use crate::apply::{BlockSums, Context, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -21,25 +21,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Writes into the destination's own file.
 pub(super) fn overwrite(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
     job: &Job<'_>,
     dir: &Dir,
     content: &mut Content<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let existing = job.dest().expect("checked before");
-    let full = || context.full(job.path.as_bytes());
+    let full = || job.full();
     // rsync treats a file that it cannot read as missing, and makes no backup of it.
-    let counts = !context.finds_differences() || job.cannot_read_dest(context).is_none();
+    let counts = !job.context.finds_differences() || job.cannot_read_dest().is_none();
     let mut copy = None;
-    if context.options.place.backup.is_some() && counts && !out.is_repeated {
+    if job.context.options.place.backup.is_some() && counts && !out.is_repeated {
         // The file itself must stay, so its content is copied. A second attempt finds what the first one wrote.
-        let (to, name) = backup::copy_away(context, dir, &job.path, &mut out.events).map_err(no_backup)?;
+        let (to, name) = backup::copy_away(job.context, dir, &job.path, &mut out.events).map_err(no_backup)?;
         // The sender may refer to blocks that are overwritten here.
         copy = is_stock(content).then(|| open_basis(&to, &name)).flatten();
     }
-    let mode = job.wanted_mode(context);
+    let mode = job.wanted_mode();
     let failed =
         |what: &str, error: &io::Error| Failure::from(Problem::failed(ErrorRole::Receiver, what, &full(), error));
     let (to, opened_up) = open_for_writing(dir, job.name(), existing).map_err(|error| failed("open", &error))?;
@@ -50,8 +48,8 @@ pub(super) fn overwrite(
         return Err(failed("open", &errno::denied()));
     }
     out.report_begun(job.source().len_bytes);
-    let start = match context.options.place.append {
-        Some(append) => appended_from(context, job, append, to.as_fd(), content, out)?,
+    let start = match job.context.options.place.append {
+        Some(append) => appended_from(job, append, to.as_fd(), content, out)?,
         None => 0,
     };
     if let (Content::File(from), 1..) = (&content, start) {
@@ -61,9 +59,9 @@ pub(super) fn overwrite(
     let mut content_counts = ContentCounts { end_bytes: start, ..ContentCounts::default() };
     if start < job.source().len_bytes || start == 0 || matches!(content, Content::Stream { .. }) {
         // A device without a length cannot be read as a basis.
-        let appends = context.options.place.append.is_some() && start == existing.len_bytes;
+        let appends = job.context.options.place.append.is_some() && start == existing.len_bytes;
         let is_basis = !(appends || is_device && existing.len_bytes == 0);
-        let verified_bytes = if is_verified_at_end(context, content) { start } else { 0 };
+        let verified_bytes = if is_verified_at_end(job.context, content) { start } else { 0 };
         let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
         let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
         let target = ContentTarget {
@@ -72,19 +70,19 @@ pub(super) fn overwrite(
             verified_bytes,
             basis,
             in_place: true,
-            sparse: context.options.place.sparse && !is_device,
+            sparse: job.context.options.place.sparse && !is_device,
             fresh: false,
             is_device,
             max_bytes: content_max_bytes(job.source().len_bytes),
-            threads: context.process.threads,
+            threads: job.context.process.threads,
         };
-        content_counts = fill(context, applier, job, content, target, out)?;
+        content_counts = fill(job, content, target, out)?;
     }
     let end = content_counts.end_bytes;
     // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
     let is_longer = || was.len_bytes > end || sys::fstat(to.as_fd()).map_or(true, |stat| stat.len_bytes > end);
     // If nothing had to be written, this sets the time to now, as a write would.
-    let is_unwritten = content_counts.literal_bytes == 0 && !keeps_time(Kind::File, &context.policy.preserve);
+    let is_unwritten = content_counts.literal_bytes == 0 && !keeps_time(Kind::File, &job.context.policy.preserve);
     if !is_device
         && (is_unwritten || is_longer())
         && let Err(error) = sys::truncate(to.as_fd(), end)
@@ -92,30 +90,21 @@ pub(super) fn overwrite(
         return Err(failed("ftruncate", &error));
     }
     // Before the file gets the source's time, which makes the next run treat it as unchanged.
-    sys::settle(to.as_fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+    sys::settle(to.as_fd()).map_err(|error| io_failed(job, "close", &error))?;
     // Write errors of a block device would not be reported later. Other devices cannot be synced.
-    if is_medium(&was) || (context.options.place.fsync && !is_device) {
-        sys::fsync(to.as_fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
+    if is_medium(&was) || (job.context.options.place.fsync && !is_device) {
+        sys::fsync(to.as_fd()).map_err(|error| io_failed(job, "fsync", &error))?;
     }
-    let mut problems = Vec::new();
-    let subject = AttributeTarget {
-        fd: to.as_fd(),
-        name: b"",
-        full: &full,
-        path: job.path.as_bytes(),
-        role: ErrorRole::Receiver,
-    };
+    let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
     let mut has = Has::of(existing, Changes::TIME | Changes::ATIME);
     has.mode = has.mode.filter(|_| !opened_up);
     has.local = job.local_values();
-    attributes::finish(context, subject, job.source(), has, mode, &mut problems);
-    out.events.extend(problems.into_iter().map(Event::Problem));
+    attributes::finish(job.context, target, job.source(), has, mode, &mut out.events);
     Ok(content_counts)
 }
 
 /// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.
 fn appended_from(
-    context: &Context<'_>,
     job: &Job<'_>,
     append: Append,
     existing: BorrowedFd<'_>,
@@ -126,24 +115,24 @@ fn appended_from(
     let begins_otherwise = match content {
         Content::File(from) => {
             append == Append::Verify
-                && !same_bytes(from.as_fd(), existing, start, context.process.stop).unwrap_or(false)
+                && !same_bytes(from.as_fd(), existing, start, job.context.process.stop).unwrap_or(false)
         }
         Content::Stream { incoming, .. } => incoming.begins_otherwise().map_err(Failure::Fatal)?,
     };
     if !begins_otherwise {
         return Ok(start);
     }
-    if context.stopped() {
+    if job.context.stopped() {
         return Err(Failure::Stopped);
     }
-    if context.reports_retries() {
+    if job.context.reports_retries() {
         let words = b" failed verification -- update retained (will try again).";
         let line = [b"WARNING: ", job.path.as_bytes(), words].concat();
         out.events.push(Event::Problem(Problem::new(line, Weight::Warning)));
     }
-    record_retry(context, job).map_err(Failure::Fatal)?;
+    record_retry(job).map_err(Failure::Fatal)?;
     if let Content::Stream { wire, file, incoming } = content {
-        let basis = basis_of_retry(context, existing, *wire);
+        let basis = basis_of_retry(job.context, existing, *wire);
         *incoming = wire.again(*file, basis).map_err(Failure::Fatal)?;
     }
     Ok(0)

@@ -2,13 +2,13 @@
 //! file under its final name.
 
 use crate::apply::attributes;
-use crate::apply::attributes::{AttributeTarget, Has};
+use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, TempDir, backup, partial, refusal};
+use crate::apply::{Outcome, TempDir, backup, partial, refusal};
 use crate::fs::errno;
 use crate::fs::root::Dir;
 use crate::fs::sys;
@@ -21,34 +21,31 @@ use std::os::fd::AsFd;
 
 /// Writes a file and sets its name and attributes.
 pub(super) fn replace(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
     job: &Job<'_>,
     dir: &Dir,
     NewContent { content, similar }: NewContent<'_, '_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
-    let place = &context.options.place;
-    let mode = job.wanted_mode(context);
+    let place = &job.context.options.place;
+    let mode = job.wanted_mode();
     let stays = place.inplace || place.append.is_some();
-    let temp_dir = if stays { None } else { temp_dir(context, job, out)? };
-    let staging = staging_dir(context, job, dir)?;
+    let temp_dir = if stays { None } else { temp_dir(job, out)? };
+    let staging = staging_dir(job, dir)?;
     let staged = staging.as_ref().or(temp_dir.filter(|temp_dir| is_near(temp_dir, dir)));
     // Opened before its successor replaces what a crash left.
     let basis = match content {
-        Content::Stream { .. } => basis_file(context, job, dir, similar),
+        Content::Stream { .. } => basis_file(job, dir, similar),
         Content::File(_) => None,
     };
-    let is_named = job.replaces() || context.resumes(job.source().len_bytes);
+    let is_named = job.replaces() || job.context.resumes(job.source().len_bytes);
     let in_place = (place.inplace && !job.replaces()).then(|| Pending::begin_in_place(dir, job.name(), mode));
     let pending = match in_place {
         Some(Ok(pending)) => Ok(pending),
         Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Pending::begin(dir, job.name(), mode & 0o777, is_named, staged),
     };
-    let pending = pending.map_err(|error| {
-        Failure::from(Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(context), &error))
-    })?;
+    let pending = pending
+        .map_err(|error| Failure::from(Problem::failed(ErrorRole::Receiver, "mkstemp", &job.temp_full(), &error)))?;
     out.report_begun(job.source().len_bytes);
     job.spot.last.touch();
     if place.preallocate && job.source().len_bytes > 0 {
@@ -61,7 +58,7 @@ pub(super) fn replace(
             }
             Ok(()) => {}
             Err(error) => {
-                let full = context.full(job.path.as_bytes());
+                let full = job.full();
                 let problem = Problem::about(ErrorRole::Receiver, "do_fallocate", &full, &error);
                 out.events.push(Event::Problem(problem.weighing(Weight::Warning)));
             }
@@ -77,18 +74,18 @@ pub(super) fn replace(
         fresh: true,
         is_device: false,
         max_bytes: content_max_bytes(job.source().len_bytes),
-        threads: context.process.threads,
+        threads: job.context.process.threads,
     };
-    match fill(context, applier, job, content, target, out) {
+    match fill(job, content, target, out) {
         Ok(content_counts) => {
-            finish(context, job, &pending, mode, out)?;
-            give_name(context, job, dir, pending, staging.as_ref(), out)?;
+            finish(job, &pending, mode, out)?;
+            give_name(job, dir, pending, staging.as_ref(), out)?;
             Ok(content_counts)
         }
         Err(failure) => {
-            if let Err(error) = partial::keep(context, job, dir, pending) {
+            if let Err(error) = partial::keep(job, dir, pending) {
                 // The part that should have been kept is lost.
-                rename_failed(context, job, &error).report(out);
+                rename_failed(job, &error).report(out);
             }
             Err(failure)
         }
@@ -96,10 +93,10 @@ pub(super) fn replace(
 }
 
 /// Returns the directory of `--temp-dir`. If it must not be used, the file fails.
-fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
-    let Some(given) = context.options.place.temp_dir.as_deref() else { return Ok(None) };
-    let error = match context.temp_dir {
-        _ if crate::path::climbs(given) && !context.options.place.temp_dir_climbs => errno::invalid(),
+fn temp_dir<'c>(job: &Job<'c>, out: &mut Outcome<'_>) -> Result<Option<&'c Dir>, Failure> {
+    let Some(given) = job.context.options.place.temp_dir.as_deref() else { return Ok(None) };
+    let error = match job.context.temp_dir {
+        _ if crate::path::climbs(given) && !job.context.options.place.temp_dir_climbs => errno::invalid(),
         None => return Ok(None),
         Some(TempDir::Open(temp_dir)) => return Ok(Some(temp_dir)),
         Some(TempDir::Refused) => {
@@ -109,8 +106,8 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
         Some(TempDir::Outside) => errno::outside(),
     };
     let temp = crate::path::join(given, &[job.name(), b".XXXXXX"].concat());
-    let shown = if temp.starts_with(b"/") { temp } else { context.full(&temp) };
-    if matches!(context.temp_dir, Some(TempDir::Outside)) {
+    let shown = if temp.starts_with(b"/") { temp } else { job.context.full(&temp) };
+    if matches!(job.context.temp_dir, Some(TempDir::Outside)) {
         // rsync writes the file there, and cannot move it.
         out.events.push(Event::Problem(Problem::failed(ErrorRole::Receiver, "stat", &shown, &error)));
         let names = [&shown[..], b"\" -> \"", job.path.as_bytes()].concat();
@@ -120,73 +117,58 @@ fn temp_dir<'c>(context: &Context<'c>, job: &Job<'_>, out: &mut Outcome<'_>) -> 
 }
 
 /// Sets the attributes of a complete file before it gets its final name.
-fn finish(
-    context: &Context<'_>,
-    job: &Job<'_>,
-    pending: &Pending,
-    mode: u32,
-    out: &mut Outcome<'_>,
-) -> Result<(), Failure> {
+fn finish(job: &Job<'_>, pending: &Pending, mode: u32, out: &mut Outcome<'_>) -> Result<(), Failure> {
     if pending.has_name() {
         // A file system without unnamed files may write late. Nothing may be replaced by a file whose data is not
         // written.
-        sys::settle(pending.fd()).map_err(|error| io_failed(context, job, "close", &error))?;
+        sys::settle(pending.fd()).map_err(|error| io_failed(job, "close", &error))?;
     }
     let inherits_nothing = job.spot.default_acl().is_none();
     let sure_of_mode = pending.has_its_mode() && inherits_nothing && mode & 0o7000 == 0;
     let has = Has {
-        ids: if context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
+        ids: if job.context.temp_dir.is_none() { job.spot.new_ids(pending.fd()) } else { None },
         mode: sure_of_mode.then_some(mode),
         acls: inherits_nothing.then_some((b"", b"")),
         local: job.local_values(),
         ..Has::default()
     };
-    let mut problems = Vec::new();
-    let full = || job.temp_full(context);
-    let subject = AttributeTarget {
-        fd: pending.fd(),
-        name: b"",
-        full: &full,
-        path: job.path.as_bytes(),
-        role: ErrorRole::Receiver,
-    };
-    if !attributes::finish(context, subject, job.source(), has, mode, &mut problems) {
+    let full = || job.temp_full();
+    let target = job.target((pending.fd(), b""), &full, ErrorRole::Receiver);
+    if !attributes::finish(job.context, target, job.source(), has, mode, &mut out.events) {
         // Its owner could not be set, so it stays as private as the file that rsync writes. It was created as private.
         let private = if pending.is_in_place() { 0o600 } else { (mode | 0o200) & 0o700 };
         let _ = sys::fchmod(pending.fd(), private);
     }
-    out.events.extend(problems.into_iter().map(Event::Problem));
-    if context.options.place.fsync {
-        sys::fsync(pending.fd()).map_err(|error| io_failed(context, job, "fsync", &error))?;
+    if job.context.options.place.fsync {
+        sys::fsync(pending.fd()).map_err(|error| io_failed(job, "fsync", &error))?;
     }
     Ok(())
 }
 
 /// Gives a finished file its name, either the final one or the one in its staging directory.
 fn give_name(
-    context: &Context<'_>,
     job: &Job<'_>,
     dir: &Dir,
     pending: Pending,
     staging: Option<&Dir>,
     out: &mut Outcome<'_>,
 ) -> Result<(), Failure> {
-    let renamed = |result: io::Result<()>| result.map_err(|error| rename_failed(context, job, &error));
+    let renamed = |result: io::Result<()>| result.map_err(|error| rename_failed(job, &error));
     if let Some(staging) = staging {
         renamed(pending.place(staging, job.name()))?;
-        delay(context, job);
-        if context.options.place.partial_dir.as_deref() != Some(context.staging_name()) {
-            partial::forget(context, job, dir);
+        delay(job);
+        if job.context.options.place.partial_dir.as_deref() != Some(job.context.staging_name()) {
+            partial::forget(job, dir);
         }
         return Ok(());
     }
     // A new file that is written in place has its name already.
     let may_be_taken = job.replaces() || !pending.is_in_place();
-    if may_be_taken && backup::may_replace(context, job.replaces(), &job.path) {
-        backup::back_up(context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
+    if may_be_taken && backup::may_replace(job.context, job.replaces(), &job.path) {
+        backup::back_up(job.context, ErrorRole::Receiver, dir, &job.path, &mut out.events).map_err(no_backup)?;
     }
     renamed(pending.place(dir, job.name()))?;
-    partial::forget(context, job, dir);
+    partial::forget(job, dir);
     Ok(())
 }
 

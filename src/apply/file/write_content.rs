@@ -4,7 +4,7 @@ use crate::apply::attributes;
 use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, BlockSums, Context, Outcome, Retry};
+use crate::apply::{BlockSums, Outcome, Retry};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};
@@ -15,31 +15,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Writes content into a file. A peer's content is checked, and requested again once if it is wrong.
 pub(super) fn fill(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
     job: &Job<'_>,
     content: &mut Content<'_>,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let (wire, file, incoming) = match content {
-        Content::File(from) => return fill_from_local(context, applier, job, from.as_fd(), target, out),
+        Content::File(from) => return fill_from_local(job, from.as_fd(), target, out),
         Content::Stream { wire, file, incoming } => (*wire, *file, incoming),
     };
     let retry = wire.retry();
     let whole = ContentTarget { basis: None, start_bytes: 0, verified_bytes: 0, ..target };
     let first = if retry == Retry::Never { whole } else { target };
-    let mut content_counts = write_content(&mut **incoming, first, &mut stepper(context, job, out));
+    let mut content_counts = write_content(&mut **incoming, first, &mut stepper(job, out));
     if let Err(ContentError::Mismatch(first_bytes)) = content_counts
         && retry != Retry::Never
-        && !context.stopped()
+        && !job.context.stopped()
     {
-        if context.reports_retries() {
+        if job.context.reports_retries() {
             let then = if target.verified_bytes > 0 { AfterMismatch::Retain } else { AfterMismatch::Discard };
             report_mismatch(job, then, &mut out.events);
         }
         if target.verified_bytes > 0 {
-            record_retry(context, job).map_err(Failure::Fatal)?;
+            record_retry(job).map_err(Failure::Fatal)?;
         }
         if retry == Retry::Later {
             return Err(Failure::Later);
@@ -51,13 +49,13 @@ pub(super) fn fill(
             BlockSums::Stock { .. } | BlockSums::Native => Some(target.to),
         };
         let old = old.filter(|_| target.verified_bytes > 0);
-        let basis = old.map_or(Basis::None, |old| basis_of_retry(context, old, wire));
+        let basis = old.map_or(Basis::None, |old| basis_of_retry(job.context, old, wire));
         let second = ContentTarget { basis: old.filter(|_| basis.blocks().is_some()), ..whole };
         *incoming = wire.again(file, basis).map_err(Failure::Fatal)?;
         if target.fresh {
-            sys::truncate(target.to, 0).map_err(|error| io_failed(context, job, "write", &error))?;
+            sys::truncate(target.to, 0).map_err(|error| io_failed(job, "write", &error))?;
         }
-        content_counts = write_content(&mut **incoming, second, &mut stepper(context, job, out))
+        content_counts = write_content(&mut **incoming, second, &mut stepper(job, out))
             .map(|counts| ContentCounts { literal_bytes: first_bytes + counts.literal_bytes, ..counts });
     }
     content_counts.map_err(|error| match error {
@@ -66,7 +64,7 @@ pub(super) fn fill(
             report_mismatch(job, AfterMismatch::GiveUp, &mut out.events);
             Failure::Stopped
         }
-        ContentError::Write(error) => io_failed(context, job, "write", &error),
+        ContentError::Write(error) => io_failed(job, "write", &error),
         ContentError::Lost(error) => Failure::Fatal(error),
         ContentError::Stopped => Failure::Stopped,
     })
@@ -74,24 +72,24 @@ pub(super) fn fill(
 
 /// Records that a file is transferred a second time because the first attempt failed. Reported at the end, or by the
 /// peer.
-pub(super) fn record_retry(context: &Context<'_>, job: &Job<'_>) -> Result<(), Error> {
-    if !context.wants.items {
+pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
+    if !job.context.wants.items {
         return Ok(());
     }
     // The first attempt would have left it with the current time.
-    let changes = attributes::left_as_new(context, job.source());
-    let item = job.transfer_item(context, changes);
-    if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
+    let changes = attributes::left_as_new(job.context, job.source());
+    let item = job.transfer_item(changes);
+    if let Some(wire) = job.context.wire.filter(|wire| wire.reports_items()) {
         return wire.announce(item);
     }
-    context.again.lock().push((job.path.clone(), Event::Item(item)));
+    job.context.again.lock().push((job.path.clone(), Event::Item(item)));
     Ok(())
 }
 
 /// Returns the function called with the bytes of each step: limits the rate, reports progress, returns whether to go
 /// on.
-fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
-    let len_bytes = job.source().len_bytes;
+fn stepper<'s>(job: &Job<'s>, out: &'s mut Outcome<'_>) -> impl FnMut(u64) -> bool + 's {
+    let (context, len_bytes) = (job.context, job.source().len_bytes);
     let mut done = 0;
     let (events, live, mark) = (&mut out.events, out.live, out.mark.as_ref());
     move |bytes| {
@@ -113,23 +111,22 @@ fn stepper<'s>(context: &'s Context<'_>, job: &Job<'_>, out: &'s mut Outcome<'_>
 }
 
 fn fill_from_local(
-    context: &Context<'_>,
-    applier: &mut ApplierState,
     job: &Job<'_>,
     from: BorrowedFd<'_>,
     target: ContentTarget<'_>,
     out: &mut Outcome<'_>,
 ) -> Result<ContentCounts, Failure> {
     let len_bytes = job.source().len_bytes;
-    let (sparse, by_hand) = (target.sparse, context.throttle.is_some() || target.is_device);
-    let from_device = context.options.select.copy_devices && is_device(from);
+    let (sparse, by_hand) = (target.sparse, job.context.throttle.is_some() || target.is_device);
+    let from_device = job.context.options.select.copy_devices && is_device(from);
     let start = from_device.then_some(target.start_bytes);
     let manner = CopyMethod { len_bytes, sparse, by_hand, from_device: start, fresh: target.fresh };
     let max_bytes = if from_device { len_bytes } else { u64::MAX };
-    let mut step = stepper(context, job, out);
-    let mut copier = Copier::new(std::mem::take(&mut applier.buffer), &context.unsupported_calls, &mut step);
+    let buffer = std::mem::take(&mut out.applier.buffer);
+    let mut step = stepper(job, out);
+    let mut copier = Copier::new(buffer, &job.context.unsupported_calls, &mut step);
     let copied = match target.basis {
-        Some(basis) if target.in_place && context.finds_differences() => copier
+        Some(basis) if target.in_place && job.context.finds_differences() => copier
             .copy_changed(from, basis, sparse, max_bytes)
             .map(|changed| (changed.written_bytes, changed.same_bytes)),
         _ => copier.copy(from, target.to, manner).map(|bytes| (bytes, 0)),
@@ -139,7 +136,9 @@ fn fill_from_local(
         matched_bytes,
         end_bytes: target.start_bytes + literal_bytes + matched_bytes,
     });
-    applier.buffer = copier.into_buffer();
+    let buffer = copier.into_buffer();
+    drop(step);
+    out.applier.buffer = buffer;
     if let Ok(content_counts) = copied
         && content_counts.literal_bytes + content_counts.matched_bytes != len_bytes
         && !from_device
@@ -149,7 +148,7 @@ fn fill_from_local(
         let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
         return Err(no_longer_regular(&full).into());
     }
-    copied.map_err(|error| copy_failed(context, job, error))
+    copied.map_err(|error| copy_failed(job, error))
 }
 
 /// Returns whether an open file is a device.
@@ -181,13 +180,13 @@ fn report_mismatch(job: &Job<'_>, then: AfterMismatch, events: &mut Vec<Event>) 
     events.push(Event::Problem(Problem::new([start, job.path.as_bytes(), end].concat(), weight)));
 }
 
-fn copy_failed(context: &Context<'_>, job: &Job<'_>, error: CopyError) -> Failure {
+fn copy_failed(job: &Job<'_>, error: CopyError) -> Failure {
     match error {
         CopyError::Stopped => Failure::Stopped,
         CopyError::Read(error) => {
             let full = job.place().map(|place| place.full(job.source_name())).unwrap_or_default();
             cannot_read(&full, &error).into()
         }
-        CopyError::Write(error) => io_failed(context, job, "write", &error),
+        CopyError::Write(error) => io_failed(job, "write", &error),
     }
 }

@@ -5,7 +5,7 @@ use crate::apply::generator::shared_files::{self, Renewed};
 use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
-use crate::apply::{ApplierState, Context, Outcome, Spot};
+use crate::apply::{Context, Outcome, Spot};
 use crate::plan::Action;
 use crate::proto::FileId;
 use crate::report::event::{Event, Problem};
@@ -75,16 +75,16 @@ impl Member {
     }
 
     /// Returns the job of its step.
-    pub(super) fn job(&self) -> Job<'_> {
-        let job = Job::new(&self.plan, self.plan.steps[self.step], &self.spot);
+    pub(super) fn job<'a>(&'a self, context: &'a Context<'a>) -> Job<'a> {
+        let job = Job::new(context, &self.plan, self.plan.steps[self.step], &self.spot);
         let Some(renewed) = &self.renewed else { return job };
         let step = Step { decision: renewed.decision, ..job.step };
         Job { step, existing_now: Some(&renewed.existing), ..job }
     }
 
     /// Makes this member the leader of its group.
-    pub(super) fn lead(self, is_dry: bool) -> (Work, Arc<Leader>) {
-        let leader = Arc::new(Leader::new(&self.job(), self.spot.clone(), is_dry));
+    pub(super) fn lead(self, context: &Context<'_>) -> (Work, Arc<Leader>) {
+        let leader = Arc::new(Leader::new(&self.job(context), self.spot.clone()));
         (Work::Lead(self, Leading(leader.clone())), leader)
     }
 }
@@ -101,18 +101,12 @@ impl Drop for Leading {
 
 impl WorkBatch {
     /// Does the work.
-    pub fn carry_out(
-        self,
-        context: &Context<'_>,
-        applier: &mut ApplierState,
-        retries: &Retries,
-        out: &mut Outcome<'_>,
-    ) {
+    pub fn carry_out(self, context: &Context<'_>, retries: &Retries, out: &mut Outcome<'_>) {
         out.events = self.head;
         out.tally = self.tally;
         out.is_repeated = self.is_repeated;
         for work in self.work {
-            if work.carry_out(context, applier, out).is_break() {
+            if work.carry_out(context, out).is_break() {
                 return;
             }
             if std::mem::take(&mut out.is_to_repeat) {
@@ -124,20 +118,15 @@ impl WorkBatch {
 
 impl Work {
     /// Returns the number of its first file at the peer.
-    pub(super) fn file_id(&self) -> Option<FileId> {
+    pub(super) fn file_id(&self, context: &Context<'_>) -> Option<FileId> {
         match self {
-            Work::Steps(plan, range, spot) => Job::new(plan, plan.steps[range.start], spot).file_id(),
-            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => member.job().file_id(),
+            Work::Steps(plan, range, spot) => Job::new(context, plan, plan.steps[range.start], spot).file_id(),
+            Work::Step(member) | Work::Lead(member, _) | Work::Follow(member, _) => member.job(context).file_id(),
         }
     }
 
     /// Does the work, or breaks if the run ends.
-    pub(super) fn carry_out(
-        &self,
-        context: &Context<'_>,
-        applier: &mut ApplierState,
-        out: &mut Outcome<'_>,
-    ) -> ControlFlow<()> {
+    pub(super) fn carry_out(&self, context: &Context<'_>, out: &mut Outcome<'_>) -> ControlFlow<()> {
         match self {
             Work::Steps(plan, range, spot) => {
                 if context.wire.is_none() && !context.is_dry() {
@@ -145,26 +134,27 @@ impl Work {
                 }
                 for step in &plan.steps[range.clone()] {
                     go_on(context, out)?;
-                    entry::perform(context, applier, &Job::new(plan, *step, spot), out);
+                    entry::perform(&Job::new(context, plan, *step, spot), out);
                 }
                 go_on(context, out)
             }
             Work::Step(member) => {
                 go_on(context, out)?;
-                entry::perform(context, applier, &member.job(), out);
+                entry::perform(&member.job(context), out);
                 go_on(context, out)
             }
             Work::Lead(member, leading) => {
                 go_on(context, out)?;
-                hard_links::lead(context, applier, &member.job(), &leading.0, out);
+                hard_links::lead(&member.job(context), &leading.0, out);
                 go_on(context, out)
             }
             Work::Follow(member, leader) => {
                 leader.is_placed.wait();
                 go_on(context, out)?;
-                hard_links::follow(context, applier, &member.job(), leader, out);
-                if let (Some(gauge), Action::Transfer(_)) = (context.gauge, member.job().step.decision.action) {
-                    gauge.pass(0, member.job().source().len_bytes);
+                let job = member.job(context);
+                hard_links::follow(&job, leader, out);
+                if let (Some(gauge), Action::Transfer(_)) = (context.gauge, job.step.decision.action) {
+                    gauge.pass(0, job.source().len_bytes);
                 }
                 ControlFlow::Continue(())
             }

@@ -303,7 +303,7 @@ impl<'a> DirMaker<'a> {
         mode: u32,
         head: &mut Vec<Event>,
     ) -> bool {
-        let mut problems = Vec::new();
+        let before = head.len();
         let has = Has { local: LocalValues { dest: model.existing, alternate: None }, ..has };
         let full = || model.full.to_vec();
         let subject = AttributeTarget {
@@ -313,7 +313,7 @@ impl<'a> DirMaker<'a> {
             path: model.path.as_bytes(),
             role: ErrorRole::Generator,
         };
-        let is_owned = attributes::finish(self.context, subject, model.source, has, mode, &mut problems);
+        let is_owned = attributes::finish(self.context, subject, model.source, has, mode, head);
         if !is_owned && model.existing.is_none() {
             // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
             // one while the list is still being received.
@@ -323,9 +323,7 @@ impl<'a> DirMaker<'a> {
             // The problem with its owner is reported already.
             let _ = sys::fchmod(dir.fd(), mode & kept | inherited);
         }
-        let well = problems.is_empty();
-        head.extend(problems.into_iter().map(Event::Problem));
-        well
+        head.len() == before
     }
 }
 

@@ -3,8 +3,10 @@
 //! Only a few bytes per file with several names are kept to the end of a run. Everything else lasts only while the
 //! names are within the lookahead, see [`super::plan_queue::PlanPool::hold_more`].
 
+use crate::apply::Context;
 use crate::apply::generator::batch::{Member, Work};
 use crate::apply::hard_links::{Leader, PlacedLeader};
+use crate::apply::job::Job;
 use crate::flist::Kind;
 use crate::path::RelPath;
 use crate::plan::Action;
@@ -16,10 +18,8 @@ use std::sync::Arc;
 pub(super) type DevIno = (u64, u64);
 
 /// The files with several names that become hard links of one file.
-pub(super) struct LinkGroups {
-    /// Hard links are preserved (`-H`).
-    are_kept: bool,
-    is_dry: bool,
+pub(super) struct LinkGroups<'a> {
+    context: &'a Context<'a>,
     near: ByInode<LookaheadGroup>,
     leaders: Leaders,
     /// No further plan will be examined ahead of its turn.
@@ -37,16 +37,11 @@ struct LookaheadGroup {
     waiting: Vec<Member>,
 }
 
-impl LinkGroups {
+impl<'a> LinkGroups<'a> {
     /// Creates the groups of a run.
-    pub(super) fn new(are_kept: bool, is_dry: bool) -> LinkGroups {
+    pub(super) fn new(context: &'a Context<'a>) -> LinkGroups<'a> {
         let (near, leaders) = (ByInode::default(), Leaders::default());
-        LinkGroups { are_kept, is_dry, near, leaders, have_seen_all: false }
-    }
-
-    /// Returns whether hard links are preserved.
-    pub(super) fn are_kept(&self) -> bool {
-        self.are_kept
+        LinkGroups { context, near, leaders, have_seen_all: false }
     }
 
     /// Counts the names in a directory ahead of time, so that the last one within the lookahead is recognized.
@@ -66,7 +61,7 @@ impl LinkGroups {
     /// Returns the inode that a step shares with other names of its group. `None` if the step stands alone: it has one
     /// name only, or is left alone.
     pub(super) fn group_of(&self, plan: &DirPlan, step: &Step) -> Option<DevIno> {
-        if !self.are_kept || matches!(step.decision.action, Action::Refuse(_)) {
+        if !self.context.policy.preserve.hard_links || matches!(step.decision.action, Action::Refuse(_)) {
             return None;
         }
         plan.source_of(step).inode.as_ref().map(|inode| (inode.dev, inode.ino))
@@ -86,16 +81,16 @@ impl LinkGroups {
         let near = self.near.entry(inode);
         let work = match self.leaders.get(inode) {
             Some(leader) => vec![Work::Follow(member, leader)],
-            None if member.job().step.decision.action == Action::Elsewhere => {
+            None if member.job(self.context).step.decision.action == Action::Elsewhere => {
                 std::iter::once(Work::Step(member)).chain(self.release(inode)).collect()
             }
-            None if near.must_wait(&member) => {
+            None if near.must_wait(&member.job(self.context)) => {
                 near.waiting.reserve_exact(usize::from(near.waiting.is_empty()));
                 near.waiting.push(member);
                 return Vec::new();
             }
             None => {
-                let (work, leader) = near.place(member, self.is_dry);
+                let (work, leader) = near.place(member, self.context);
                 self.leaders.put(inode, leader);
                 work
             }
@@ -126,7 +121,7 @@ impl LinkGroups {
         near.awaited = near.awaited.saturating_sub(1);
         let last = if near.awaited == 0 { near.waiting.pop() } else { None };
         let Some(last) = last else { return Vec::new() };
-        let (work, leader) = near.place(last, self.is_dry);
+        let (work, leader) = near.place(last, self.context);
         self.leaders.put(inode, leader);
         work
     }
@@ -141,29 +136,28 @@ impl LinkGroups {
     }
 
     /// Returns the remaining work of each group with an expected name that never came.
-    pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<> {
-        let is_dry = self.is_dry;
+    pub(super) fn close(&mut self) -> impl Iterator<Item = Vec<Work>> + use<'a> {
+        let context = self.context;
         let groups = std::mem::take(&mut self.near).into_values();
         groups.filter_map(move |mut near| {
             let last = near.waiting.pop()?;
-            Some(near.place(last, is_dry).0)
+            Some(near.place(last, context).0)
         })
     }
 }
 
 impl LookaheadGroup {
     /// Returns whether a name of a group without a leader must wait for others.
-    fn must_wait(&mut self, member: &Member) -> bool {
+    fn must_wait(&mut self, job: &Job<'_>) -> bool {
         // Names counted only after the first one began to wait are not waited for; otherwise ever more names would
         // wait.
         self.awaited = if self.waiting.is_empty() { self.to_come } else { self.awaited.saturating_sub(1) };
-        let job = member.job();
         self.awaited > 0 && job.step.decision.action.is_new() && job.source().kind() == Kind::File
     }
 
     /// Makes a name the leader and the waiting names its followers.
-    fn place(&mut self, member: Member, is_dry: bool) -> (Vec<Work>, Arc<Leader>) {
-        let (first, leader) = member.lead(is_dry);
+    fn place(&mut self, member: Member, context: &Context<'_>) -> (Vec<Work>, Arc<Leader>) {
+        let (first, leader) = member.lead(context);
         let waiting = std::mem::take(&mut self.waiting).into_iter().rev();
         let followers = waiting.map(|member| Work::Follow(member, leader.clone()));
         (std::iter::once(first).chain(followers).collect(), leader)

@@ -80,7 +80,7 @@ impl<'a> Outbox<'a> {
 
     /// Queues a step that begins once all earlier work is done. Requests its content now.
     pub(super) fn queue_late(&mut self, member: Member) -> Result<(), Error> {
-        if self.context.is_reported_by_peer() && !self.is_requested(&member.job()) {
+        if self.context.is_reported_by_peer() && !self.is_requested(&member.job(self.context)) {
             // It is done now.
             self.wait();
         }
@@ -125,7 +125,7 @@ impl<'a> Outbox<'a> {
             match &work {
                 Work::Steps(plan, range, spot) => {
                     for at in range.clone() {
-                        let job = Job::new(plan, plan.steps[at], spot);
+                        let job = Job::new(self.context, plan, plan.steps[at], spot);
                         let step = Work::Steps(plan.clone(), at..at + 1, spot.clone());
                         if self.is_requested(&job) {
                             self.request_content_of(job)?;
@@ -139,14 +139,14 @@ impl<'a> Outbox<'a> {
                         }
                     }
                 }
-                Work::Step(member) | Work::Lead(member, _) if self.is_requested(&member.job()) => {
-                    self.request_content_of(member.job())?;
+                Work::Step(member) | Work::Lead(member, _) if self.is_requested(&member.job(self.context)) => {
+                    self.request_content_of(member.job(self.context))?;
                     rest.push(work);
                 }
                 // The leader's own work may not be queued yet, so this must not wait for it.
                 Work::Follow(_, leader) if !leader.is_placed.is_open() => self.followers.push(work),
                 Work::Step(member) | Work::Lead(member, _) => {
-                    self.request_xattrs_of(&member.job(), &mut rest)?;
+                    self.request_xattrs_of(&member.job(self.context), &mut rest)?;
                     self.do_now(work)?;
                 }
                 Work::Follow(..) => self.do_now(work)?,
@@ -180,15 +180,16 @@ impl<'a> Outbox<'a> {
         let (context, appliers) = (self.context, self.appliers);
         // An error ends the wait for what the peer answers.
         let live = |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();
-        let mut out = Outcome { live: Some(&live), ..Outcome::default() };
+        let mut out = Outcome::new(&mut self.applier, Some(&live));
         // If the run ends, the next call of `go_on` notices.
-        let _ = work.carry_out(self.context, &mut self.applier, &mut out);
-        self.tally.merge(&out.tally);
-        self.head.append(&mut out.events);
+        let _ = work.carry_out(context, &mut out);
+        let Outcome { mut events, tally, fatal, .. } = out;
+        self.tally.merge(&tally);
+        self.head.append(&mut events);
         self.report_head()?;
         // Only now: its listing is held until its items were sent.
         drop(work);
-        out.fatal.map_or(Ok(()), Err)
+        fatal.map_or(Ok(()), Err)
     }
 
     /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
@@ -243,7 +244,7 @@ impl<'a> Outbox<'a> {
         self.must_not_wait = false;
         self.wait();
         let retries = std::mem::take(&mut *self.appliers.retries.0.lock());
-        let files: Vec<_> = retries.iter().filter_map(Work::file_id).collect();
+        let files: Vec<_> = retries.iter().filter_map(|work| work.file_id(self.context)).collect();
         if !files.is_empty() {
             wire.end_requests(&files)?;
             self.queue(WorkBatch { work: retries, is_repeated: true, ..WorkBatch::default() })?;
@@ -262,10 +263,10 @@ impl<'a> Outbox<'a> {
             match work {
                 Work::Steps(plan, range, spot) => {
                     for step in &plan.steps[range.clone()] {
-                        self.request_content_of(Job::new(plan, *step, spot))?;
+                        self.request_content_of(Job::new(self.context, plan, *step, spot))?;
                     }
                 }
-                Work::Step(member) | Work::Lead(member, _) => self.request_content_of(member.job())?,
+                Work::Step(member) | Work::Lead(member, _) => self.request_content_of(member.job(self.context))?,
                 Work::Follow(..) => {}
             }
         }
@@ -280,7 +281,7 @@ impl<'a> Outbox<'a> {
         }
         if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
-            let (item, warning) = file::announced(context, &job, changes);
+            let (item, warning) = file::announced(&job, changes);
             self.head.extend(warning);
             if context.reports_when_open && !self.lines_wait() {
                 // The client reports it both here and to the peer.
@@ -291,10 +292,10 @@ impl<'a> Outbox<'a> {
                 wire.announce(item)?;
             }
         }
-        let similar = self.fuzzy_search.choose(context, &job);
+        let similar = self.fuzzy_search.choose(&job);
         let wire = context.wire.filter(|_| !context.is_dry());
         if let (Some(wire), Some(file)) = (wire, job.file_id()) {
-            wire.want(file, content::basis(context, &job, similar.as_ref(), wire))?;
+            wire.want(file, content::basis(&job, similar.as_ref(), wire))?;
         }
         if let Some(similar) = similar {
             context.chosen.put(&job.path, similar);

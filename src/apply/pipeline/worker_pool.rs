@@ -63,8 +63,8 @@ pub(super) fn run(
                 // The queue is first in, first out, so all earlier batches are done or in progress.
                 order.wait_for(number, 0);
             }
-            let mut out = Outcome { live: Some(&live), ..Outcome::default() };
-            batch.carry_out(context, &mut applier, &retries, &mut out);
+            let mut out = Outcome::new(&mut applier, Some(&live));
+            batch.carry_out(context, &retries, &mut out);
             let Outcome { events, tally, fatal, .. } = out;
             state.add(&tally, fatal, context);
             order.put(number, events);
