@@ -135,6 +135,13 @@ synctest!(options_of_both_processes_of_a_local_copy, as root, |w: World| {
     }
 });
 
+synctest!(remote_receiver_with_other_options_compares_unchanged_entries, as root, |w: World| {
+    w.not_pulled("the receiver is the client").source("a d/b l->a").dest("a d/b l->a");
+    for option in ["--chown=7:8", "--usermap=0:7", "--groupmap=*:8", "--ignore-times", "--munge-links"] {
+        w.agree(&["-ai", &format!("-M{option}")]).exits(0);
+    }
+});
+
 synctest!(copy_as_another_user_at_the_destination, as root, |w: World| {
     w.only_local(LOCAL).source("a b d/c").stderr_unordered().tree(".", "dst/%777").no_dry_run().once();
     w.agree(&["-ai", "--omit-dir-times", "--no-perms", "-M--copy-as=nobody"]);

@@ -7,6 +7,7 @@ use crate::digest::KeyedHasher;
 use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::Ids;
+use crate::options::permits::Permits;
 use crate::options::{Options, PeerLinks};
 use crate::path::RelPath;
 use crate::plan::Compared;
@@ -37,6 +38,10 @@ impl Digester<'_> {
         list: &DirList,
         takes_part: &dyn Fn(&Entry) -> bool,
     ) -> Option<[u8; DIGEST_LEN_BYTES]> {
+        // The ends may have different options (`--remote-option`).
+        if !Permits::of(self.options, false).compare {
+            return None;
+        }
         let mut text = Vec::with_capacity(64 * (list.len() + 1));
         put_bytes(&mut text, path.as_bytes());
         for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
