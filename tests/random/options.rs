@@ -36,7 +36,7 @@ const WRITING: &str = "--inplace --append --append-verify --partial --partial-di
     --no-whole-file -W --temp-dir={W}/tmp --sparse --preallocate --fuzzy -yy -B700";
 const ATTRIBUTES: &str = "-X -A -E -H -p -o -t -O -J -l -L -k -K --safe-links --copy-unsafe-links --munge-links \
     --numeric-ids --fake-super --no-perms --no-times --no-links --no-D --devices --chmod=g+w,Dg+s --chmod=F600 \
-    --chmod=u=rwX,go= --usermap=0:7,7:9 --groupmap=*:9 --chown=7:8 --no-owner --no-group";
+    --chmod=u=rwX,go= --usermap=root:lp,lp:9 --groupmap=*:9 --chown=7:8 --no-owner --no-group";
 const SELECTION: &str = "--existing --ignore-existing -u --size-only -c -I --max-size=10 --min-size=5 --max-size=1K \
     --modify-window=6 --modify-window=-1 -m -x -R -d --no-r";
 const OUTPUT: &str = "-i -i -ii -v -v --stats --out-format=%i_%n%L_%l --out-format=[%o_%M]_%f -q \
