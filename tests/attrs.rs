@@ -262,6 +262,39 @@ synctest!(owner_maps_apply_to_otherwise_unchanged_entries, as root, |w: World| {
     }
 });
 
+synctest!(owner_maps_apply_to_changes_of_single_entries, as root, |w: World| {
+    w.stderr_unordered();
+    for (n, options) in [
+        &["--chown=daemon:bin"][..],
+        &["--chown=root:0"],
+        &["--chown=1:1", "--numeric-ids"],
+        &["--usermap=1:50,2-3:60,4000-5000:70"],
+        &["--usermap=1:nosuch,daemon:games,*:root"],
+        &["--usermap=daemon:bin", "--groupmap=:daemon"],
+        &["--groupmap=root:daemon,daemon:root"],
+        &["--usermap=*:daemon", "--fake-super"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (src, dst) = (format!("src{n}"), format!("dst{n}"));
+        w.build(&src, |t| {
+            t.file("d/a", "a").owner(1, 1);
+            t.file("d/b", "b").owner(2, 0);
+            t.file("e/c", "c").owner(0, 1);
+            t.file("f/d", "d").owner(4321, 8765);
+        });
+        let agree = || w.agree_paths(&[&["-ai"], options].concat(), &[&format!("{src}/"), &format!("{dst}/")]).exits(0);
+        agree();
+        for (tree, file, owner, group) in
+            [(&src, "d/a", 2, 1), (&src, "e/c", 0, 0), (&dst, "d/b", 1, 1), (&dst, "e/c", 0, 3), (&dst, "f/d", 0, 8765)]
+        {
+            w.build(tree, |t| drop(t.file(file, &file[2..]).owner(owner, group)));
+            agree();
+        }
+    }
+});
+
 synctest!(unprivileged_user_owns_received_files, as user, |w: World| {
     w.build("src", |t| {
         t.file("a", "a").owner(1, 1);

@@ -167,6 +167,45 @@ fn an_idle_push_with_acls_and_attributes_sends_digests() {
     }
 }
 
+/// The digest of the sender contains the ids that the receiver maps its own to.
+#[test]
+fn an_idle_run_with_mapped_owners_sends_digests() {
+    let maps: &[&[&str]] = match rustix::process::geteuid().is_root() {
+        true => &[
+            &["--chown=daemon:bin"],
+            &["--chown=root:0"],
+            &["--chown=1001:1002", "--numeric-ids"],
+            &["--usermap=root:daemon,*:4321", "--groupmap=0-9:1"],
+        ],
+        // The receiver maps groups, but cannot change them.
+        false => &[&["--usermap=*:daemon"]],
+    };
+    for options in maps {
+        for operands in [["src/", "far:dst"], ["far:src/", "dst"]] {
+            let trees = Trees::wide();
+            let options = [&["-a"], *options].concat();
+            trees.run(&options, operands);
+            let cost = trees.run(&options, operands);
+            cost.pinned(&[("sent-Dir", 0), ("received-Dir", 0)]);
+            assert!(cost.bytes() <= idle_bytes_max(DIRS + 1), "{options:?}: {cost:#?}");
+        }
+    }
+}
+
+/// With `--link-dest` and `--compare-dest`, the receiver compares all files with the alternate directories as well.
+#[test]
+fn an_idle_run_with_copy_dest_sends_digests() {
+    let trees = Trees::wide();
+    trees.run(&["-a"], ["src/", "far:alt"]);
+    for (option, dirs) in
+        [("--copy-dest=../alt", 0), ("--link-dest=../alt", DIRS + 1), ("--compare-dest=../alt", DIRS + 1)]
+    {
+        let run = || trees.run(&["-a", option], ["src/", "far:dst"]);
+        run();
+        run().pinned(&[("sent-Dir", dirs), ("received-Want", 0)]);
+    }
+}
+
 /// A directory is listed if one of its files has several names, because the receiver must know them all.
 #[test]
 fn an_idle_push_lists_directories_with_hard_links() {

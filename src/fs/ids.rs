@@ -62,6 +62,13 @@ impl Ids {
         Ids::default()
     }
 
+    /// Creates a cache in which all lookups that it can answer were made: those of users, then those of groups.
+    #[cfg(test)]
+    pub fn knowing(names: [Vec<(u32, Option<Name>)>; 2], ids: [Vec<(Name, Option<u32>)>; 2]) -> Ids {
+        let ids = ids.map(|ids| ids.into_iter().map(|(name, id)| (name.to_vec().into(), id)).collect());
+        Ids { names: names.map(|names| Mutex::new(names.into_iter().collect())), ids: ids.map(Mutex::new) }
+    }
+
     /// Returns the name of a user or group.
     pub fn name(&self, class: IdClass, id: u32) -> Option<Name> {
         once(&self.names[class as usize], id, |&id| match (CONVERTER.get(), class) {

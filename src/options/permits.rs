@@ -4,7 +4,8 @@
 //! This file names every option, so that a new one does not compile until its effect on these has been considered.
 
 use super::{
-    Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse, RemoveSource, Select, When,
+    AltKind, Check, CheckMode, Connect, Delete, Delta, Options, Output, Place, Preserve, Recurse, RemoveSource, Select,
+    When,
 };
 
 /// What the options of a run permit.
@@ -127,8 +128,6 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
         perms,
         atimes,
         write_devices,
-        usermap,
-        groupmap,
         keep_dirlinks,
         munge_links,
         // A directory with an ACL has no digest.
@@ -148,6 +147,8 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
         xattrs: _,
         chmod: _,
         numeric_ids: _,
+        usermap: _,
+        groupmap: _,
         super_user: _,
         fake_super: _,
         safe_links: _,
@@ -160,7 +161,7 @@ fn by_preserve(preserve: &Preserve, select: &Select) -> Permits {
     // The first attempt changes access times by reading; the second one copies them.
     let reads = || (*atimes && !select.open_noatime).then_some("--atimes without --open-noatime");
     Permits {
-        compare: !atimes && usermap.is_empty() && groupmap.is_empty() && !keep_dirlinks && !munge_links,
+        compare: !atimes && !keep_dirlinks && !munge_links,
         unrequested: !hard_links,
         forbids_repeat: modes.or_else(reads).or_else(|| write_devices.then_some("--write-devices")),
     }
@@ -209,7 +210,9 @@ fn by_place(place: &Place) -> Permits {
 
 fn by_delta(delta: &Delta) -> Permits {
     let Delta { alt_dest, whole_file: _, block_size_bytes: _, fuzzy: _, compress: _ } = delta;
-    Permits { compare: alt_dest.is_none(), unrequested: alt_dest.is_none(), ..Permits::ALL }
+    // A file that the destination has is replaced by a link to an identical one, or removed, except by `--copy-dest`.
+    let compare = alt_dest.as_ref().is_none_or(|alt| alt.kind == AltKind::Copy);
+    Permits { compare, unrequested: alt_dest.is_none(), ..Permits::ALL }
 }
 
 fn by_output(output: &Output) -> Permits {

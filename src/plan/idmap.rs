@@ -157,17 +157,21 @@ impl Table {
             (false, 0) => names.dest_name(self.class, 0),
             (false, _) => names.source_name(self.class, id),
         };
-        let spelled = name.as_deref().unwrap_or(b"");
-        let by_map = self.pairs.iter().find(|(from, _)| match from {
-            IdFrom::Range(low, high) => (*low..=*high).contains(&id),
-            IdFrom::Name(pattern) => name_matches(pattern, spelled),
-        });
+        let by_map = first_match(&self.pairs, |(from, _)| from, id, name.as_deref());
         match (by_map, name) {
             (Some((_, to)), _) => *to,
             (None, Some(name)) if id != 0 => names.dest_id(self.class, &name).unwrap_or(id),
             (None, Some(_) | None) => id,
         }
     }
+}
+
+/// Returns the first of `pairs` whose left side matches an id of the sender and its name.
+pub fn first_match<'p, P>(pairs: &'p [P], from: impl Fn(&P) -> &IdFrom, id: u32, name: Option<&[u8]>) -> Option<&'p P> {
+    pairs.iter().find(|pair| match from(pair) {
+        IdFrom::Range(low, high) => (*low..=*high).contains(&id),
+        IdFrom::Name(pattern) => name_matches(pattern, name.unwrap_or_default()),
+    })
 }
 
 /// Returns whether a name matches the left side of a map, which is a pattern only if it contains `*`, `?` or `[`.

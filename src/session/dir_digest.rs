@@ -6,15 +6,16 @@
 use crate::digest::KeyedHasher;
 use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
-use crate::fs::ids::Ids;
+use crate::fs::ids::{Ids, Name};
 use crate::options::permits::Permits;
-use crate::options::{Options, PeerLinks};
+use crate::options::{IdFrom, IdMap, IdTo, Options, PeerLinks};
 use crate::path::RelPath;
 use crate::plan::Compared;
-use crate::plan::idmap::IdClass;
+use crate::plan::idmap::{IdClass, first_match};
 use crate::plan::quick_check::examined_time;
 use crate::plan::safelink;
 use crate::proto::message::DIGEST_LEN_BYTES;
+use std::collections::HashMap;
 
 /// Computes directory digests.
 pub struct Digester<'a> {
@@ -28,6 +29,9 @@ pub struct Digester<'a> {
     /// The user and group names of this machine.
     pub ids: &'a Ids,
 }
+
+/// The encoded ids of a directory.
+type IdTexts = HashMap<(IdClass, u32), Vec<u8>>;
 
 impl Digester<'_> {
     /// Returns the digest of the entries of a sorted list that take part. `None` if the directory must be listed in any
@@ -44,17 +48,20 @@ impl Digester<'_> {
         }
         let mut text = Vec::with_capacity(64 * (list.len() + 1));
         put_bytes(&mut text, path.as_bytes());
+        self.put_maps(&mut text, IdClass::User);
+        self.put_maps(&mut text, IdClass::Group);
+        let mut ids = IdTexts::new();
         for entry in list.entries.iter().filter(|entry| takes_part(entry)) {
             put_bytes(&mut text, list.name(entry));
-            self.put(&mut text, entry, path.depth())?;
+            self.put(&mut text, &mut ids, entry, path.depth())?;
         }
         let mut hasher = KeyedHasher::new(&self.key);
         hasher.update(&text);
         Some(hasher.finish())
     }
 
-    /// Adds an entry. `depth`: see [`safelink::sanitize`].
-    fn put(&self, text: &mut Vec<u8>, entry: &Entry, depth: usize) -> Option<()> {
+    /// Adds an entry. `ids`: the ids in this directory so far. `depth`: see [`safelink::sanitize`].
+    fn put(&self, text: &mut Vec<u8>, ids: &mut IdTexts, entry: &Entry, depth: usize) -> Option<()> {
         let preserve = &self.options.preserve;
         let kind = entry.kind();
         let is_kept = match kind {
@@ -84,11 +91,12 @@ impl Digester<'_> {
             put_number(text, time.secs as u64);
             put_number(text, u64::from(time.nanos));
         }
+        let mut put_id = |class, id| text.extend(&*ids.entry((class, id)).or_insert_with(|| self.id_text(class, id)));
         if owner && self.owners {
-            self.put_id(text, IdClass::User, entry.uid);
+            put_id(IdClass::User, entry.uid);
         }
         if group {
-            self.put_id(text, IdClass::Group, entry.gid);
+            put_id(IdClass::Group, entry.gid);
         }
         if kind == Kind::Symlink {
             put_bytes(text, entry.target());
@@ -114,20 +122,60 @@ impl Digester<'_> {
         }
     }
 
-    /// Adds an id by its name if that name maps back to the id. Id 0 is the same everywhere, so it is added as a
-    /// number.
-    fn put_id(&self, text: &mut Vec<u8>, class: IdClass, id: u32) {
-        let known = || self.ids.name(class, id).filter(|name| self.ids.id(class, name) == Some(id));
-        match if id == 0 || self.options.preserve.numeric_ids { None } else { known() } {
-            Some(name) => {
-                text.push(b'n');
-                put_bytes(text, &name);
-            }
-            None => {
-                text.push(b'#');
-                put_number(text, u64::from(id));
-            }
+    /// Encodes an id as the receiver would call it. The texts of both ends are the same only if the receiver maps the
+    /// sender's id to its own, provided that [`put_maps`](Self::put_maps) added the same.
+    fn id_text(&self, class: IdClass, id: u32) -> Vec<u8> {
+        let name = self.name(class, id);
+        let number = IdTo::Id(id);
+        // The name of id 0 is not sent: it is the same user everywhere.
+        let name_to = name.as_ref().filter(|_| id != 0).map(|name| IdTo::Name(name.to_vec()));
+        let to = if self.is_sender {
+            let mapped = first_match(self.maps(class), |map| &map.from, id, name.as_deref());
+            mapped.map(|map| &map.to).or(name_to.as_ref())
+        } else {
+            let is_id = |to: &&IdTo| match to {
+                IdTo::Id(number) => *number == id,
+                IdTo::Name(name) => self.ids.id(class, name) == Some(id),
+            };
+            self.maps(class).iter().map(|map| &map.to).chain(&name_to).find(is_id)
+        };
+        let mut text = Vec::new();
+        put_target(&mut text, to.unwrap_or(&number));
+        text
+    }
+
+    /// Adds what both ends must have in common to map ids in the same way.
+    fn put_maps(&self, text: &mut Vec<u8>, class: IdClass) {
+        let maps = self.maps(class);
+        put_number(text, maps.len() as u64);
+        if maps.is_empty() {
+            return;
         }
+        text.push(u8::from(self.options.preserve.numeric_ids));
+        // The receiver maps id 0 by its own name of it.
+        put_bytes(text, self.name(class, 0).as_deref().unwrap_or_default());
+        for IdMap { from, to } in maps {
+            match from {
+                IdFrom::Name(pattern) => put_target(text, &IdTo::Name(pattern.clone())),
+                IdFrom::Range(low, high) => {
+                    put_target(text, &IdTo::Id(*low));
+                    put_number(text, u64::from(*high));
+                }
+            }
+            put_target(text, to);
+        }
+    }
+
+    fn maps(&self, class: IdClass) -> &[IdMap] {
+        match class {
+            IdClass::User => &self.options.preserve.usermap,
+            IdClass::Group => &self.options.preserve.groupmap,
+        }
+    }
+
+    /// Returns the name of an id, if names count.
+    fn name(&self, class: IdClass, id: u32) -> Option<Name> {
+        if self.options.preserve.numeric_ids { None } else { self.ids.name(class, id) }
     }
 }
 
@@ -171,6 +219,19 @@ impl<N: Ord + Copy> Children<N> {
     }
 }
 
+fn put_target(text: &mut Vec<u8>, to: &IdTo) {
+    match to {
+        IdTo::Name(name) => {
+            text.push(b'n');
+            put_bytes(text, name);
+        }
+        IdTo::Id(id) => {
+            text.push(b'#');
+            put_number(text, u64::from(*id));
+        }
+    }
+}
+
 /// Each item has a fixed length or is preceded by its length, so no two lists have the same encoding.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8]) {
     put_number(text, bytes.len() as u64);
@@ -186,7 +247,9 @@ mod tests {
     use super::*;
     use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
-    use crate::options::{CheckMode, IdFrom, IdMap, IdTo, Preserve, Recurse};
+    use crate::options::{AltDest, AltKind, CheckMode, Preserve, Recurse};
+    use crate::plan::alternate::{Use, may_use};
+    use crate::plan::idmap::{IdMapper, IdNames, Privileges};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
     use crate::report::event::Wants;
     use crate::session::shortcuts::Shortcuts;
@@ -233,9 +296,67 @@ mod tests {
         assert_eq!(children.left(), many as usize);
     }
 
+    /// How many users and groups there are.
+    const IDS: u32 = 4;
+    const NAMES: [&[u8]; 3] = [b"a", b"b", b"root"];
+
+    /// The users and groups of a machine. Some names lead to another id than the one that has the name.
+    fn machine() -> impl Strategy<Value = Ids> {
+        let name = prop_oneof![1 => Just(None), 3 => (0..NAMES.len()).prop_map(Some)];
+        let id = prop_oneof![8 => Just(None), 1 => (0..IDS).prop_map(Some)];
+        let of_class =
+            move || (prop::collection::vec(name.clone(), IDS as usize), prop::collection::vec(id.clone(), NAMES.len()));
+        (of_class(), of_class()).prop_map(|classes| {
+            let classes = [classes.0, classes.1];
+            let name = |at: usize| Name::from(NAMES[at]);
+            let names = classes.clone().map(|(names, _)| (0..).zip(names).map(|(id, at)| (id, at.map(name))).collect());
+            let ids = classes.map(|(names, ids)| {
+                let known = |at| (0..IDS).find(|&id| names[id as usize] == Some(at));
+                (0..NAMES.len()).map(|at| (name(at), ids[at].or_else(|| known(at)))).collect()
+            });
+            Ids::knowing(names, ids)
+        })
+    }
+
+    fn id_maps() -> impl Strategy<Value = Vec<IdMap>> {
+        let pattern = prop::sample::select(vec!["a", "b", "root", "", "*", "[ab]"]);
+        let from = prop_oneof![
+            (0..IDS, 0..IDS).prop_map(|(low, high)| IdFrom::Range(low, high)),
+            pattern.prop_map(|pattern| IdFrom::Name(pattern.into())),
+        ];
+        let to = prop_oneof![
+            (0..IDS).prop_map(IdTo::Id),
+            prop::sample::select(NAMES.to_vec()).prop_map(|name| IdTo::Name(name.into())),
+        ];
+        let map = (from, to).prop_map(|(from, to)| IdMap { from, to });
+        prop_oneof![Just(Vec::new()), prop::collection::vec(map, 1..4)]
+    }
+
+    /// The names of both machines.
+    struct BothIds<'a> {
+        source: &'a Ids,
+        dest: &'a Ids,
+        /// The sender has `--numeric-ids` and sends no names.
+        is_nameless: bool,
+    }
+
+    impl IdNames for BothIds<'_> {
+        fn source_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+            self.source.name(class, id).filter(|_| !self.is_nameless).map(|name| name.to_vec())
+        }
+
+        fn dest_name(&self, class: IdClass, id: u32) -> Option<Vec<u8>> {
+            self.dest.name(class, id).map(|name| name.to_vec())
+        }
+
+        fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
+            self.dest.id(class, name)
+        }
+    }
+
     fn entry() -> impl Strategy<Value = Entry> {
         const MODES: [u32; 8] = [0o100644, 0o100755, 0o100600, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
-        let numbers = (0..2u32, 0..2u32, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
+        let numbers = (0..IDS, 0..IDS, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
         (0..MODES.len(), numbers, 0..3u8, any::<[bool; 2]>()).prop_map(
             |(mode, (uid, gid, secs, nanos, len_bytes, rdev), target, [has_xattr, has_acl])| {
                 let mtime = Time { secs, nanos };
@@ -300,8 +421,11 @@ mod tests {
 
     fn options() -> impl Strategy<Value = Options> {
         let rare = || prop::bool::weighted(0.05);
-        let rare = (rare(), rare(), rare(), rare());
-        (any::<[bool; 14]>(), -1..1i64, 0..3u8, rare).prop_map(|(on, window_secs, mode, rare)| {
+        let kinds = prop::sample::select(vec![AltKind::Compare, AltKind::Copy, AltKind::Link]);
+        let alternates = prop::option::weighted(0.1, kinds);
+        let check = (-1..1i64, 0..3u8);
+        let all = (any::<[bool; 14]>(), check, rare(), rare(), alternates, id_maps(), id_maps());
+        all.prop_map(|(on, (window_secs, mode), atimes, keep_dirlinks, alternates, usermap, groupmap)| {
             let mut options = Options::default();
             options.select.recurse = Recurse::Full;
             let preserve = &mut options.preserve;
@@ -322,12 +446,11 @@ mod tests {
                 _,
             ] = on;
             preserve.xattrs = u8::from(on[13]);
+            (preserve.usermap, preserve.groupmap) = (usermap, groupmap);
             // No digests are used under these options.
-            let map = |is_given: bool| {
-                Vec::from_iter(is_given.then_some(IdMap { from: IdFrom::Range(0, 1), to: IdTo::Id(7) }))
-            };
-            (preserve.atimes, preserve.keep_dirlinks) = (rare.0, rare.1);
-            (preserve.usermap, preserve.groupmap) = (map(rare.2), map(rare.3));
+            (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
+            options.delta.alt_dest =
+                alternates.map(|kind| AltDest { kind, dirs: vec![b"../alt".to_vec()], shown_as_given: true });
             options.check.window_secs = window_secs;
             options.check.mode =
                 [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest][usize::from(mode)];
@@ -341,14 +464,35 @@ mod tests {
         /// The law of the shortcut: if two digests are equal, comparing the entries would find nothing to do.
         #[test]
         fn equal_digests_imply_that_every_decision_is_keep(
-            (source, dest) in listings(), options in options(), owners in any::<bool>(),
+            ((source, mut dest), follows) in (listings(), any::<bool>()),
+            options in options(),
+            // The receiver may have other options: `--remote-option`.
+            others in prop::option::weighted(0.1, (id_maps(), any::<bool>())),
+            (source_ids, dest_ids, same_ids) in (machine(), machine(), any::<bool>()),
+            owners in any::<bool>(),
         ) {
-            if !Shortcuts::of(&options, Wants::default()).compare {
-                return Ok(());
+            let source_ids = if same_ids { &dest_ids } else { &source_ids };
+            let mut dest_options = options.clone();
+            if let Some((maps, numeric_ids)) = others {
+                let preserve = &mut dest_options.preserve;
+                (preserve.usermap, preserve.groupmap, preserve.numeric_ids) = (maps.clone(), maps, numeric_ids);
             }
-            let ids = Ids::new();
+            let names = BothIds { source: source_ids, dest: &dest_ids, is_nameless: options.preserve.numeric_ids };
+            let (mapper, _) = IdMapper::new(&dest_options.preserve, &names);
+            let privileges = Privileges { is_super: owners, groups: &Vec::from_iter(0..IDS) };
+            let mapped = |entry: &Entry| {
+                let (uid, gid) = mapper.wanted(entry.uid, entry.gid, privileges, &names);
+                let mut entry = entry.clone();
+                (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(entry.gid));
+                entry
+            };
+            // Otherwise hardly any mapped ids would be equal.
+            for entry in dest.entries.iter_mut().filter(|_| follows) {
+                *entry = mapped(entry);
+            }
             let digest = |list: &DirList, is_sender| {
-                let digester = Digester { key: [7; 16], options: &options, is_sender, owners, ids: &ids };
+                let (options, ids) = if is_sender { (&options, source_ids) } else { (&dest_options, &dest_ids) };
+                let digester = Digester { key: [7; 16], options, is_sender, owners, ids };
                 digester.digest(&RelPath::root(), list, &|_| true)
             };
             let (one, other) = (digest(&source, true), digest(&dest, false));
@@ -372,23 +516,58 @@ mod tests {
                 let Pair::Both(at, dest_at) = pair else {
                     return Err(TestCaseError::fail(format!("{pair:?} in {source:?} and {dest:?}")));
                 };
-                let (source, dest) = (&source.entries[at], &dest.entries[dest_at]);
+                let (source, dest) = (&mapped(&source.entries[at]), &dest.entries[dest_at]);
                 prop_assert!(!options.preserve.hard_links || source.inode.is_none(), "{source:?} has other names");
                 let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
                 let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
                 prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
+                let alternates = options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+                let used = alternates.map(|kind| may_use(source, Some(dest), decision, kind, &policy));
+                prop_assert!(matches!(used, None | Some(Use::Nothing)), "{used:?} for {source:?} and {dest:?}");
             }
         }
 
-        /// The options for which the digest does not cover what is compared use no digests: each side would have to
-        /// know the other's ids or access times.
+        /// The options for which the digest does not cover what is compared use no digests.
         #[test]
         fn options_beyond_the_digest_use_no_digests(options in options()) {
             let preserve = &options.preserve;
+            let alternates = options.delta.alt_dest.as_ref().map(|alt| alt.kind);
             let is_beyond = preserve.atimes || preserve.keep_dirlinks
-                || !preserve.usermap.is_empty() || !preserve.groupmap.is_empty();
+                || matches!(alternates, Some(AltKind::Compare | AltKind::Link));
             let is_compared = Shortcuts::of(&options, Wants::default()).compare;
             prop_assert_eq!(is_compared, !is_beyond && options.check.mode != CheckMode::Digest);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40_000))]
+
+        #[test]
+        fn equal_texts_of_ids_imply_that_one_is_mapped_to_the_other(
+            maps in id_maps(),
+            other_maps in id_maps(),
+            // Whether the receiver has the sender's maps, and `--numeric-ids` at each end: see `--remote-option`.
+            (same_maps, numeric_ids) in (prop::bool::weighted(0.7), any::<[bool; 2]>()),
+            (source_ids, dest_ids) in (machine(), machine()),
+            (id, dest_id) in (0..IDS, 0..IDS),
+        ) {
+            let options_of = |maps: &[IdMap], numeric_ids| {
+                let preserve = Preserve { owner: true, numeric_ids, usermap: maps.to_vec(), ..Preserve::default() };
+                Options { preserve, ..Options::default() }
+            };
+            let options = options_of(&maps, numeric_ids[0]);
+            let dest_options = options_of(if same_maps { &maps } else { &other_maps }, numeric_ids[1]);
+            let text = |options, ids, is_sender, id| {
+                let mut text = Vec::new();
+                let digester = Digester { key: [7; 16], options, is_sender, owners: true, ids };
+                digester.put_maps(&mut text, IdClass::User);
+                (text, digester.id_text(IdClass::User, id))
+            };
+            if text(&options, &source_ids, true, id) == text(&dest_options, &dest_ids, false, dest_id) {
+                let names = BothIds { source: &source_ids, dest: &dest_ids, is_nameless: numeric_ids[0] };
+                let (mapper, _) = IdMapper::new(&dest_options.preserve, &names);
+                prop_assert_eq!(mapper.map(IdClass::User, id, &names), dest_id);
+            }
         }
     }
 
