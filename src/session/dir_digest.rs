@@ -8,7 +8,7 @@ use crate::flist::entry::S_IFMT;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::ids::{Ids, Name};
 use crate::options::permits::Permits;
-use crate::options::{IdFrom, IdMap, IdTo, Options, PeerLinks};
+use crate::options::{IdFrom, IdMap, IdTo, Options, PeerLinks, Preserve};
 use crate::path::RelPath;
 use crate::plan::Compared;
 use crate::plan::idmap::{IdClass, first_match};
@@ -48,6 +48,7 @@ impl Digester<'_> {
         }
         let mut text = Vec::with_capacity(64 * (list.len() + 1));
         put_bytes(&mut text, path.as_bytes());
+        put_number(&mut text, self.compared());
         self.put_maps(&mut text, IdClass::User);
         self.put_maps(&mut text, IdClass::Group);
         let mut ids = IdTexts::new();
@@ -142,6 +143,18 @@ impl Digester<'_> {
         let mut text = Vec::new();
         put_target(&mut text, to.unwrap_or(&number));
         text
+    }
+
+    /// Returns which attributes of entries are compared, one per bit.
+    fn compared(&self) -> u64 {
+        let Preserve {
+            perms, executability, times, omit_dir_times, omit_link_times, owner, group, acls, xattrs, ..
+        } = self.options.preserve;
+        let owner = owner && self.owners;
+        let (nanos, xattrs) = (self.options.check.window_secs < 0, xattrs > 0);
+        [perms, executability, times, omit_dir_times, omit_link_times, owner, group, acls, xattrs, nanos]
+            .iter()
+            .rfold(0, |bits, &is_on| bits << 1 | u64::from(is_on))
     }
 
     /// Adds what both ends must have in common to map ids in the same way.
@@ -247,7 +260,7 @@ mod tests {
     use super::*;
     use crate::flist::entry::{Inode, Stat, Time};
     use crate::flist::join::{Join, Pair};
-    use crate::options::{AltDest, AltKind, CheckMode, Preserve, Recurse};
+    use crate::options::{AltDest, AltKind, CheckMode, Recurse};
     use crate::plan::alternate::{Use, may_use};
     use crate::plan::idmap::{IdMapper, IdNames, Privileges};
     use crate::plan::{Action, Policy, Reason, Subject, decide};
@@ -355,7 +368,8 @@ mod tests {
     }
 
     fn entry() -> impl Strategy<Value = Entry> {
-        const MODES: [u32; 8] = [0o100644, 0o100755, 0o100600, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
+        const MODES: [u32; 9] =
+            [0o100644, 0o100755, 0o100600, 0o100000, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
         let numbers = (0..IDS, 0..IDS, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
         (0..MODES.len(), numbers, 0..3u8, any::<[bool; 2]>()).prop_map(
             |(mode, (uid, gid, secs, nanos, len_bytes, rdev), target, [has_xattr, has_acl])| {
@@ -423,14 +437,20 @@ mod tests {
         let rare = || prop::bool::weighted(0.05);
         let kinds = prop::sample::select(vec![AltKind::Compare, AltKind::Copy, AltKind::Link]);
         let alternates = prop::option::weighted(0.1, kinds);
-        let check = (-1..1i64, 0..3u8);
-        let all = (any::<[bool; 14]>(), check, rare(), rare(), alternates, id_maps(), id_maps());
-        all.prop_map(|(on, (window_secs, mode), atimes, keep_dirlinks, alternates, usermap, groupmap)| {
+        let kept = || prop::bool::weighted(0.9);
+        let kept = (kept(), kept(), kept());
+        let modes = |window_secs| {
+            [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest, CheckMode::Quick { window_secs }]
+        };
+        let check =
+            (-1..1i64).prop_flat_map(move |window| (Just(window), prop::sample::select(modes(window).to_vec())));
+        let all = (any::<[bool; 11]>(), kept, check, rare(), rare(), alternates, id_maps(), id_maps());
+        all.prop_map(|(on, kept, (window_secs, mode), atimes, keep_dirlinks, alternates, usermap, groupmap)| {
             let mut options = Options::default();
             options.select.recurse = Recurse::Full;
             let preserve = &mut options.preserve;
+            (preserve.links, preserve.devices, preserve.specials) = kept;
             [
-                preserve.links,
                 preserve.perms,
                 preserve.executability,
                 preserve.owner,
@@ -438,45 +458,57 @@ mod tests {
                 preserve.times,
                 preserve.omit_dir_times,
                 preserve.omit_link_times,
-                preserve.devices,
-                preserve.specials,
                 preserve.acls,
                 preserve.numeric_ids,
                 preserve.hard_links,
                 _,
             ] = on;
-            preserve.xattrs = u8::from(on[13]);
+            preserve.xattrs = u8::from(on[10]);
             (preserve.usermap, preserve.groupmap) = (usermap, groupmap);
             // No digests are used under these options.
             (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
             options.delta.alt_dest =
                 alternates.map(|kind| AltDest { kind, dirs: vec![b"../alt".to_vec()], shown_as_given: true });
             options.check.window_secs = window_secs;
-            options.check.mode =
-                [CheckMode::Quick { window_secs }, CheckMode::SizeOnly, CheckMode::Digest][usize::from(mode)];
+            options.check.mode = mode;
             options
         })
     }
 
+    /// Options of a sender, and those of a receiver, which may have others: `--remote-option`.
+    fn both_options() -> impl Strategy<Value = (Options, Options)> {
+        (options(), options(), 0..16u8).prop_map(|(options, other, which)| {
+            let mut receiver = options.clone();
+            let (to, from) = (&mut receiver.preserve, other.preserve.clone());
+            match which {
+                0 => (to.usermap, to.groupmap) = (from.usermap, from.groupmap),
+                1 => to.numeric_ids = from.numeric_ids,
+                2 => (to.perms, to.executability) = (from.perms, from.executability),
+                3 => to.times = from.times,
+                4 => (to.omit_dir_times, to.omit_link_times) = (from.omit_dir_times, from.omit_link_times),
+                5 => (to.owner, to.group) = (from.owner, from.group),
+                6 => (to.acls, to.xattrs) = (from.acls, from.xattrs),
+                7 => receiver.check = other.check,
+                8 => receiver.delta.alt_dest = other.delta.alt_dest,
+                9 => receiver = other,
+                _ => {}
+            }
+            (options, receiver)
+        })
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #![proptest_config(ProptestConfig::with_cases(16_384))]
 
         /// The law of the shortcut: if two digests are equal, comparing the entries would find nothing to do.
         #[test]
         fn equal_digests_imply_that_every_decision_is_keep(
             ((source, mut dest), follows) in (listings(), any::<bool>()),
-            options in options(),
-            // The receiver may have other options: `--remote-option`.
-            others in prop::option::weighted(0.1, (id_maps(), any::<bool>())),
+            (options, dest_options) in both_options(),
             (source_ids, dest_ids, same_ids) in (machine(), machine(), any::<bool>()),
             owners in any::<bool>(),
         ) {
             let source_ids = if same_ids { &dest_ids } else { &source_ids };
-            let mut dest_options = options.clone();
-            if let Some((maps, numeric_ids)) = others {
-                let preserve = &mut dest_options.preserve;
-                (preserve.usermap, preserve.groupmap, preserve.numeric_ids) = (maps.clone(), maps, numeric_ids);
-            }
             let names = BothIds { source: source_ids, dest: &dest_ids, is_nameless: options.preserve.numeric_ids };
             let (mapper, _) = IdMapper::new(&dest_options.preserve, &names);
             let privileges = Privileges { is_super: owners, groups: &Vec::from_iter(0..IDS) };
@@ -500,9 +532,9 @@ mod tests {
                 return Ok(());
             }
             // An ordinary user cannot change owners, so the receiver does not compare them.
-            let preserve = Preserve { owner: options.preserve.owner && owners, ..options.preserve.clone() };
+            let preserve = Preserve { owner: dest_options.preserve.owner && owners, ..dest_options.preserve.clone() };
             let policy = Policy {
-                check: options.check,
+                check: dest_options.check,
                 preserve,
                 append: false,
                 max_size_bytes: None,
@@ -521,7 +553,7 @@ mod tests {
                 let decision = decide(source, Some(dest), None, Subject::Entry, &policy);
                 let is_kept = matches!(decision.action, Action::Keep | Action::Refuse(Reason::NonRegular));
                 prop_assert!(is_kept, "{decision:?} for {source:?} and {dest:?}");
-                let alternates = options.delta.alt_dest.as_ref().map(|alt| alt.kind);
+                let alternates = dest_options.delta.alt_dest.as_ref().map(|alt| alt.kind);
                 let used = alternates.map(|kind| may_use(source, Some(dest), decision, kind, &policy));
                 prop_assert!(matches!(used, None | Some(Use::Nothing)), "{used:?} for {source:?} and {dest:?}");
             }
