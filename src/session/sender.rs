@@ -15,14 +15,14 @@ use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::flist::{DirList, Kind};
+use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::sys;
 use crate::options::{Append, RemoveSource};
 use crate::path::{self, RelPath};
 use crate::proto::limits::{DATA_MAX_BYTES, WHOLE_MAX_BYTES, content_max_bytes};
 use crate::proto::rsync::search::BlockIndex;
-use crate::proto::{Basis, Class, ContentDigest, DirId, FileId, Lane, Message};
+use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::gauge::FileMark;
@@ -39,7 +39,7 @@ use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
 
@@ -83,6 +83,13 @@ struct KeptDir {
     unsent_bytes: AtomicU64,
 }
 
+impl KeptDir {
+    /// Returns the name of an entry at the source.
+    fn name_of(&self, entry: &Entry) -> &[u8] {
+        self.renamed_from.as_deref().unwrap_or(self.list.name(entry))
+    }
+}
+
 impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
     pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
@@ -120,10 +127,11 @@ impl<'a> Sender<'a> {
         let sent_roots = match sent {
             Some(sent_roots) => sent_roots,
             None => {
-                let (roots, sent_roots) =
+                let (mut roots, mut sent_roots) =
                     sent_roots(&self.terms, self.shortcuts(), self.is_stock(), &start, prefetch.ids());
-                let (roots, sent_roots) =
-                    if self.is_stock() { sent_roots.with_trouble_of(roots) } else { (roots, sent_roots) };
+                if self.is_stock() {
+                    sent_roots.take_trouble_of(&mut roots);
+                }
                 self.connection.send(&Message::Roots(Box::new(roots)))?;
                 sent_roots
             }
@@ -160,13 +168,7 @@ impl<'a> Sender<'a> {
             };
             let mut counted = Tally::default();
             gathered.count(&mut counted, self.is_stock());
-            for problem in problems {
-                counted.problem(problem.weight);
-                (self.report)(Event::Problem(problem))?;
-            }
-            for note in notes {
-                (self.report)(Event::Note(note))?;
-            }
+            self.report_all(problems, notes, &mut counted)?;
             if gathered.found > 0 || !gathered.missing.is_empty() {
                 listing_sender.send_tree(root, &mut counted)?;
             }
@@ -215,7 +217,10 @@ impl<'a> Sender<'a> {
         removed: &Mutex<Tally>,
     ) -> Result<(), Error> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
-        let keep = |dir: DirId| kept.lock().get(&dir).cloned();
+        let keep = |dir: DirId| {
+            let found = kept.lock().get(&dir).cloned();
+            found.ok_or_else(|| unexpected(&format!("file for unknown directory id {dir}")))
+        };
         let mut open: Option<(DirId, u16, SourceDir)> = None;
         let mut files_ahead = 0_usize;
         loop {
@@ -233,16 +238,9 @@ impl<'a> Sender<'a> {
                     }
                 }
                 Order::Confirm(file) => self.connection.send(&Message::Begin { file, lane: Lane::Early })?,
-                Order::Remove(file) => {
-                    let Some(kept) = keep(file.dir) else {
-                        return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
-                    };
-                    self.remove(&kept, file, removed)?;
-                }
+                Order::Remove(file) => self.remove(&*keep(file.dir)?, file, removed)?,
                 Order::Send(file, basis) => {
-                    let Some(kept) = keep(file.dir) else {
-                        return Err(unexpected(&format!("file for unknown directory id {}", file.dir)));
-                    };
+                    let kept = keep(file.dir)?;
                     let entry = kept.list.entries.get(file.entry as usize).filter(|entry| entry.kind() == Kind::File);
                     let entry = entry.ok_or_else(|| unexpected("request for an entry that is not a regular file"))?;
                     let is_open =
@@ -264,7 +262,7 @@ impl<'a> Sender<'a> {
                     let (_, _, place) = open.as_ref().expect("opened above");
                     let unsent_bytes = kept.unsent_bytes.load(atomic::Ordering::Relaxed);
                     kept.unsent_bytes.store(unsent_bytes.saturating_sub(entry.len_bytes), atomic::Ordering::Relaxed);
-                    let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+                    let name = kept.name_of(entry);
                     if files_ahead == 0 {
                         files_ahead = self.read_ahead(self.inbox.next_files(at, file.dir), &kept, entry.origin, place);
                     } else {
@@ -281,7 +279,7 @@ impl<'a> Sender<'a> {
     fn read_ahead(&self, next: Vec<u32>, kept: &KeptDir, origin: u16, place: &SourceDir) -> usize {
         let entries = next.iter().filter_map(|&at| kept.list.entries.get(at as usize));
         let files = entries.filter(|entry| entry.origin == origin).map(|entry| {
-            let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+            let name = kept.name_of(entry);
             ComparedSource { entry, place: Some(place), name }
         });
         read_ahead(files, &self.terms.options.select);
@@ -295,7 +293,7 @@ impl<'a> Sender<'a> {
             return Err(unexpected("removal without --remove-source-files"));
         }
         let Some(Some(place)) = kept.places.get(entry.origin as usize) else { return Ok(()) };
-        let name = kept.renamed_from.as_deref().unwrap_or(kept.list.name(entry));
+        let name = kept.name_of(entry);
         let leaving = SourceRemoval {
             place: place.clone(),
             name: name.to_vec(),
@@ -332,9 +330,8 @@ impl<'a> Sender<'a> {
             Ok(opened) => opened,
             Err(problem) => return unsent(Some(problem)),
         };
-        let read_error = |error: &io::Error| cannot_read(&place.full(name), error);
-        let from = from.as_fd();
-        let content = OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, mark };
+        let content = OpenContent { sender: self, file, lane, place, name, from, len_bytes, max_bytes, as_it_is, mark };
+        let from = content.from.as_fd();
         let mut at = 0;
         match basis {
             Basis::Prefix { len_bytes: has_bytes, digest } => {
@@ -350,30 +347,30 @@ impl<'a> Sender<'a> {
             Basis::Blocks(blocks) => {
                 // A stock rsync does not update every file in place.
                 let in_place = self.terms.options.place.inplace && !self.is_stock();
-                return self.send_difference(&content, blocks, in_place, &read_error);
+                return content.send_difference(blocks, in_place);
             }
-            Basis::Lasting { blocks, .. } => return self.send_difference(&content, blocks, false, &read_error),
-            Basis::Overwritten(blocks) => return self.send_difference(&content, blocks, true, &read_error),
+            Basis::Lasting { blocks, .. } => return content.send_difference(blocks, false),
+            Basis::Overwritten(blocks) => return content.send_difference(blocks, true),
             Basis::None if len_bytes.max(listed_bytes) <= WHOLE_MAX_BYTES as u64 => {
                 // A single read gets the content, and one byte of extra room shows that the file ends there.
                 let mut data = vec![0; (len_bytes + 1).min(max_bytes) as usize];
                 match sys::read(from, &mut data) {
                     Ok(got) if got as u64 == len_bytes => {
-                        self.pace(&content, got as u64);
+                        content.pace(got as u64);
                         data.truncate(got);
                         let digest = digest::whole_by(self.checksums.plain_by, &data);
                         return self.connection.send_with(&Message::Whole { file, lane, data, digest }, as_it_is);
                     }
                     // A stock rsync learns of it by the digest.
                     Err(_) if self.is_stock() => {}
-                    Err(error) => return unsent(Some(read_error(&error))),
+                    Err(error) => return content.unsent(&error),
                     // The file is growing, or longer than may be sent: send it in pieces.
                     Ok(_) => {}
                 }
             }
             Basis::None | Basis::Xattrs { .. } => {}
         }
-        self.send_pieces(&content, at, &read_error)
+        content.send_pieces(at)
     }
 
     /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
@@ -397,19 +394,59 @@ impl<'a> Sender<'a> {
         }
     }
 
+    /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
+    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<(), Error> {
+        if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
+            let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
+            (self.report)(Event::Problem(problem.weighing(weight)))?;
+        }
+        self.connection.send(&Message::Unsent { file, lane, problem })
+    }
+
+    /// Reports and counts problems and notes of this end.
+    fn report_all(&self, problems: Vec<Problem>, notes: Vec<Vec<u8>>, counted: &mut Tally) -> Result<(), Error> {
+        problems.iter().for_each(|problem| counted.problem(problem.weight));
+        let mut events = problems.into_iter().map(Event::Problem).chain(notes.into_iter().map(Event::Note));
+        events.try_for_each(self.report)
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        if self.terms.process.stop.load(atomic::Ordering::Relaxed) {
+            return Err(Error::new(Exit::Signal, "").by("sender"));
+        }
+        Ok(())
+    }
+}
+
+/// The content of a file that is sent.
+struct OpenContent<'a> {
+    sender: &'a Sender<'a>,
+    file: FileId,
+    lane: Lane,
+    /// Its directory and its name there.
+    place: &'a SourceDir,
+    name: &'a [u8],
+    from: OwnedFd,
+    /// Its length when it was opened.
+    len_bytes: u64,
+    /// How much of it may be sent.
+    max_bytes: u64,
+    /// It is not worth compressing.
+    as_it_is: bool,
+    /// The file in the live display.
+    mark: Option<FileMark>,
+}
+
+impl OpenContent<'_> {
     /// Sends a file without a basis, from the offset `at`.
-    fn send_pieces(
-        &self,
-        content: &OpenContent<'_>,
-        mut at: u64,
-        read_error: &dyn Fn(&io::Error) -> Problem,
-    ) -> Result<(), Error> {
-        let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
-        self.connection.send(&Message::Begin { file, lane })?;
-        let mut hasher = ContentHasher::new(self.checksums.plain_by);
+    fn send_pieces(&self, mut at: u64) -> Result<(), Error> {
+        let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
+        let from = self.from.as_fd();
+        sender.connection.send(&Message::Begin { file, lane })?;
+        let mut hasher = ContentHasher::new(sender.checksums.plain_by);
         let mut data = Vec::new();
-        let piece_max_bytes = if self.is_stock() { STOCK_PIECE_MAX_BYTES } else { DATA_MAX_BYTES } as u64;
-        if self.is_stock() && self.terms.options.place.append == Some(Append::Verify) {
+        let piece_max_bytes = if sender.is_stock() { STOCK_PIECE_MAX_BYTES } else { DATA_MAX_BYTES } as u64;
+        if sender.is_stock() && sender.terms.options.place.append == Some(Append::Verify) {
             // The digest is that of the whole file, and the receiver compares it.
             let mut hashed = 0;
             while hashed < at {
@@ -420,9 +457,9 @@ impl<'a> Sender<'a> {
                         hasher.update(&data[..got]);
                         hashed += got as u64;
                     }
-                    Err(error) => return self.unsent(file, lane, Some(read_error(&error))),
+                    Err(error) => return self.unsent(&error),
                 }
-                self.go_on()?;
+                sender.go_on()?;
             }
         }
         loop {
@@ -436,9 +473,9 @@ impl<'a> Sender<'a> {
                     data.truncate(got);
                     hasher.update(&data);
                     at += got as u64;
-                    self.pace(content, got as u64);
+                    self.pace(got as u64);
                     let piece = Message::Data { lane, data };
-                    self.connection.send_with(&piece, as_it_is)?;
+                    sender.connection.send_with(&piece, as_it_is)?;
                     // The message was copied, so its memory can be reused.
                     let Message::Data { data: spent, .. } = piece else { unreachable!("it is what was said") };
                     data = spent;
@@ -446,126 +483,81 @@ impl<'a> Sender<'a> {
                         break;
                     }
                 }
-                Err(error) => return self.unsent(file, lane, Some(read_error(&error))),
+                Err(error) => return self.unsent(&error),
             }
-            self.go_on()?;
+            sender.go_on()?;
         }
-        self.connection.send(&Message::End { lane, digest: hasher.finish() })
+        sender.connection.send(&Message::End { lane, digest: hasher.finish() })
     }
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
     /// over its blocks.
-    fn send_difference(
-        &self,
-        content: &OpenContent<'_>,
-        blocks: &[u8],
-        in_place: bool,
-        read_error: &dyn Fn(&io::Error) -> Problem,
-    ) -> Result<(), Error> {
-        let &OpenContent { file, lane, from, len_bytes, max_bytes, as_it_is, .. } = content;
-        self.connection.send(&Message::Begin { file, lane })?;
+    fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<(), Error> {
+        let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
+        sender.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
         let mut stopped = None;
         let mut emit = |op: Op<'_>, bytes: &[u8]| {
             let sent = match op {
                 Op::Data(data) => {
-                    self.pace(content, data.len() as u64);
-                    self.connection.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
+                    self.pace(data.len() as u64);
+                    sender.connection.send_with(&Message::Data { lane, data: data.to_vec() }, as_it_is)
                 }
                 Op::Copy { offset_bytes, len_bytes } => {
-                    content.count(len_bytes);
-                    let bytes = if self.checksums.has_zlib_history { bytes.to_vec() } else { Vec::new() };
-                    self.connection.send(&Message::Copy { lane, offset_bytes, len_bytes, content: bytes })
+                    self.count(len_bytes);
+                    let bytes = if sender.checksums.has_zlib_history { bytes.to_vec() } else { Vec::new() };
+                    sender.connection.send(&Message::Copy { lane, offset_bytes, len_bytes, content: bytes })
                 }
             };
-            sent.and_then(|()| self.go_on()).map_err(|error| {
+            sent.and_then(|()| sender.go_on()).map_err(|error| {
                 stopped = Some(error);
                 io::Error::other("stopped")
             })
         };
-        let read_at = |offset: u64, into: &mut [u8]| sys::pread(from, into, offset);
-        let signature = match self.checksums.block_sums {
-            BlockSums::Native => Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?,
+        let read_at = |offset: u64, into: &mut [u8]| sys::pread(self.from.as_fd(), into, offset);
+        let digest = match sender.checksums.block_sums {
+            BlockSums::Native => {
+                let signature = Signature::decode(blocks).map_err(|bad| unexpected(&bad.to_string()))?;
+                let mut emit = |op: Op<'_>| emit(op, &[]);
+                let threads = sender.terms.process.threads;
+                let mut at = 0;
+                let mut read = |into: &mut [u8]| {
+                    let room = (max_bytes - at).min(into.len() as u64) as usize;
+                    let got = read_at(at, &mut into[..room])?;
+                    at += got as u64;
+                    Ok(got)
+                };
+                let found = match len_bytes >= SEARCH_BY_SEVERAL_BYTES {
+                    true => search_at(&signature, len_bytes.min(max_bytes), in_place, threads, &read_at, &mut emit),
+                    false => search(&signature, len_bytes, in_place, &mut read, &mut emit),
+                };
+                found.map(|found| found.digest)
+            }
             BlockSums::Stock { sums, protocol } => {
                 let index = BlockIndex::decode(blocks, sums, protocol).map_err(undecodable)?;
-                let found = index.search(max_bytes, in_place, &read_at, &mut emit);
-                return self.end_difference(file, lane, found, stopped, read_error);
+                index.search(max_bytes, in_place, &read_at, &mut emit)
             }
         };
-        let mut emit = |op: Op<'_>| emit(op, &[]);
-        let found = if len_bytes >= SEARCH_BY_SEVERAL_BYTES {
-            search_at(&signature, len_bytes.min(max_bytes), in_place, self.terms.process.threads, &read_at, &mut emit)
-        } else {
-            let mut at = 0;
-            let mut read = |into: &mut [u8]| {
-                let room = (max_bytes - at).min(into.len() as u64) as usize;
-                let got = sys::pread(from, &mut into[..room], at)?;
-                at += got as u64;
-                Ok(got)
-            };
-            search(&signature, len_bytes, in_place, &mut read, &mut emit)
-        };
-        self.end_difference(file, lane, found.map(|found| found.digest), stopped, read_error)
-    }
-
-    /// Ends a file that was searched for blocks of the receiver. `stopped`: the error that ended the search, other than
-    /// a failure to read the file.
-    fn end_difference(
-        &self,
-        file: FileId,
-        lane: Lane,
-        found: io::Result<ContentDigest>,
-        stopped: Option<Error>,
-        read_error: &dyn Fn(&io::Error) -> Problem,
-    ) -> Result<(), Error> {
-        match (found, stopped) {
+        match (digest, stopped) {
             (_, Some(error)) => Err(error),
-            (Ok(digest), None) => self.connection.send(&Message::End { lane, digest }),
-            (Err(error), None) => self.unsent(file, lane, Some(read_error(&error))),
+            (Ok(digest), None) => sender.connection.send(&Message::End { lane, digest }),
+            (Err(error), None) => self.unsent(&error),
         }
     }
 
-    /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
-    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<(), Error> {
-        if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
-            let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
-            (self.report)(Event::Problem(problem.weighing(weight)))?;
-        }
-        self.connection.send(&Message::Unsent { file, lane, problem })
+    /// Reports that the file cannot be read to its end.
+    fn unsent(&self, error: &io::Error) -> Result<(), Error> {
+        self.sender.unsent(self.file, self.lane, Some(cannot_read(&self.place.full(self.name), error)))
     }
 
-    /// Counts bytes of a file that are sent, and waits as `--bwlimit` requires.
-    fn pace(&self, content: &OpenContent<'_>, bytes: u64) {
-        content.count(bytes);
-        if let Some(throttle) = &self.throttle {
+    /// Counts bytes of the file that are sent, and waits as `--bwlimit` requires.
+    fn pace(&self, bytes: u64) {
+        self.count(bytes);
+        if let Some(throttle) = &self.sender.throttle {
             throttle.wait(bytes);
         }
     }
 
-    fn go_on(&self) -> Result<(), Error> {
-        if self.terms.process.stop.load(atomic::Ordering::Relaxed) {
-            return Err(Error::new(Exit::Signal, "").by("sender"));
-        }
-        Ok(())
-    }
-}
-
-/// The content of a file that is sent.
-struct OpenContent<'a> {
-    file: FileId,
-    lane: Lane,
-    from: BorrowedFd<'a>,
-    /// Its length when it was opened.
-    len_bytes: u64,
-    /// How much of it may be sent.
-    max_bytes: u64,
-    /// It is not worth compressing.
-    as_it_is: bool,
-    /// The file in the live display.
-    mark: Option<FileMark>,
-}
-
-impl OpenContent<'_> {
     /// Counts bytes of the file that the receiver has or gets.
     fn count(&self, bytes: u64) {
         if let Some(mark) = &self.mark {

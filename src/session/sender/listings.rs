@@ -10,7 +10,6 @@ use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
 use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, cut};
 use crate::report::Tally;
-use crate::report::event::Event;
 use crate::session::dir_digest::Children;
 use crate::session::source_prefetch::{Found, SourcePrefetch};
 use crate::walk::cold_files::{COLD_FILES_MAX, read_ahead};
@@ -145,13 +144,8 @@ impl ListingSender<'_, '_, '_> {
             return Err(error);
         }
         if self.sender.is_stock() {
-            for problem in std::mem::take(&mut listed.listing.problems) {
-                counted.problem(problem.weight);
-                (self.sender.report)(Event::Problem(problem))?;
-            }
-            for note in std::mem::take(&mut listed.listing.notes) {
-                (self.sender.report)(Event::Note(note))?;
-            }
+            let DirListing { problems, notes, .. } = &mut listed.listing;
+            self.sender.report_all(std::mem::take(problems), std::mem::take(notes), counted)?;
         }
         let has_more = self.receive_large_reports(&mut at_receiver, listed.listing.list.len() as u64)?;
         let is_same = match &at_receiver {

@@ -59,13 +59,12 @@ pub struct SentRoots {
 impl SentRoots {
     /// Moves the problems and notes of `roots` here, so that this end reports them, except what a stock rsync reports
     /// itself.
-    pub(super) fn with_trouble_of(mut self, mut roots: Roots) -> (Roots, SentRoots) {
+    pub(super) fn take_trouble_of(&mut self, roots: &mut Roots) {
         let (problems, notes) = &mut self.more;
         problems.splice(0..0, std::mem::take(&mut roots.problems));
         problems.retain(|problem| !problem.is_absent_parent());
         notes.splice(0..0, std::mem::take(&mut roots.notes));
         self.failed = 0;
-        (roots, self)
     }
 }
 
