@@ -218,6 +218,12 @@ impl<'a> Gatherer<'a> {
         Ok(())
     }
 
+    /// Reports that an entry cannot be examined. A missing one alone does not stop deletions.
+    fn cannot_stat(&mut self, full: &[u8], error: &io::Error) {
+        let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
+        self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", full, error).weighing(weight));
+    }
+
     /// Returns the path of a directory that cannot be entered, as rsync prints it.
     fn given(&self, dir: &[u8]) -> Vec<u8> {
         match dir.strip_prefix(&self.unshown[..]) {

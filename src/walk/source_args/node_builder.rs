@@ -66,21 +66,9 @@ impl NodeBuilder {
         let mut node = self;
         let mut dir = RelPath::root();
         for (depth, part) in leading.iter().enumerate() {
-            node.name(
-                base,
-                &dir,
-                NamedEntry {
-                    name: part.clone(),
-                    renamed: None,
-                    content: NamedContent::None,
-                    rules: None,
-                    implied: true,
-                    followed: true,
-                    times: u64::from(counts(depth, node.children.contains_key(part))),
-                    content_arguments: Vec::new(),
-                    argument,
-                },
-            );
+            let times = u64::from(counts(depth, node.children.contains_key(part)));
+            let named = NamedEntry::of_argument(argument, part, NamedContent::None, true);
+            node.name(base, &dir, NamedEntry { implied: true, times, ..named });
             node = node.children.entry(part.clone()).or_default();
             dir = dir.join(part);
         }

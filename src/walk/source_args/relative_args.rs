@@ -6,12 +6,12 @@ use super::node_builder::NodeBuilder;
 use crate::error::Error;
 use crate::filter::Side;
 use crate::flist::Kind;
-use crate::fs::root::Dir;
+use crate::flist::entry::Stat;
 use crate::fs::{errno, sandbox, sys};
 use crate::options::Recurse;
 use crate::options::select::MissingArgs;
 use crate::path::RelPath;
-use crate::report::event::{ErrorRole, Problem, Weight};
+use crate::report::event::{Problem, Weight};
 use crate::walk::arg_path::{clean, implies_root, split_kept, trim_slashes};
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::source_dir::Base;
@@ -44,9 +44,7 @@ impl Gatherer<'_> {
             return;
         }
         self.has_implied_top = true;
-        if self.select.recurse == Recurse::No {
-            self.out.notes.push(b"skipping directory .".to_vec());
-        } else {
+        if !self.skips_dir(b".") {
             let is_first = self.out.top.is_none();
             self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
             self.out.top_is_bare = is_first && self.implies_bare_top;
@@ -55,77 +53,79 @@ impl Gatherer<'_> {
 
     /// Adds the path `parts` below a base to the tree.
     pub(super) fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<(), Error> {
-        let Some((last, leading)) = parts.split_last() else {
-            if self.select.recurse == Recurse::No {
-                self.out.notes.push(b"skipping directory .".to_vec());
-                return Ok(());
+        let Some((_, leading)) = parts.split_last() else {
+            if !self.skips_dir(b".") {
+                self.add_content(base, base.root.open().and_then(|root| sys::fstat(root.dir().fd())));
             }
-            let top = match &self.entered {
-                Some((_, chain)) => Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
-                None => base.clone(),
-            };
-            let recurses = self.select.recurse == Recurse::Full;
-            self.tree.whole(&top, recurses, self.argument);
-            if recurses {
-                self.out.whole.push((base.clone(), RelPath::root()));
-            }
-            self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
-            self.found(None);
-            self.out.lone_dir = Some(LoneDir { base: top, path: RelPath::root(), has_content: true });
             return Ok(());
         };
-        let whole = parts.join(&b'/');
-        let parent = leading.join(&b'/');
-        let follow = self.select.copy_links || content;
-        // A symlink that does not lead to a directory stands for itself, even if its argument ends in a slash. As in
-        // rsync, one in a list must not form a loop, except in a module.
-        let is_loop_error = self.select.files_from.is_some() && !sandbox::is_module();
-        let look = |dir: &Dir, name: &[u8], follow: bool| {
-            let found = sys::stat(dir.fd(), name, follow);
-            let may_lead_on = match &found {
-                Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
-                Err(error) if errno::leads_outside(error) => is_loop_error,
-                Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
-            };
-            if !content || self.select.copy_links || may_lead_on {
-                return found.map(|stat| (stat, false));
-            }
-            sys::stat(dir.fd(), name, false).map(|stat| (stat, true)).or_else(|_| found.map(|stat| (stat, false)))
-        };
-        let looked = match RelPath::parse(&parent) {
-            Ok(_) if sandbox::is_hidden(&base.root.full(&whole)) => Err(errno::gone()),
-            Ok(dir) => base.root.open_dir_to_search(&dir).and_then(|dir| look(&dir, last, follow)),
-            Err(_) => Err(io::ErrorKind::InvalidInput.into()),
-        };
-        let (stat, followed) = match looked {
-            Ok((stat, is_itself)) => (stat, content && !is_itself),
+        match self.examine(base, parts, content) {
+            Ok((stat, followed)) => self.add_entry(base, parts, &stat, content, followed),
             Err(error) => {
-                if error.kind() == io::ErrorKind::NotFound {
-                    match self.select.missing_args {
-                        MissingArgs::Ignore => return Ok(()),
-                        MissingArgs::Delete => {
-                            let is_listed = self.imply_existing(base, leading);
-                            self.out.missing.extend(RelPath::parse(&whole).ok().filter(|_| is_listed));
-                            self.entries += 2;
-                            return Ok(());
-                        }
-                        MissingArgs::Fail => {}
-                    }
-                }
-                let full = base.root.full(&whole);
-                let weight = if error.kind() == io::ErrorKind::NotFound { Weight::Failed } else { Weight::SourceError };
-                self.out.problems.push(Problem::failed(ErrorRole::Sender, "link_stat", &full, &error).weighing(weight));
-                return Ok(());
+                self.add_missing(base, (leading, &parts.join(&b'/')), &error);
+                Ok(())
             }
+        }
+    }
+
+    /// Examines the entry of an argument, which is followed if it stands for content. Returns whether that was possible:
+    /// a symlink that does not lead to a directory stands for itself, even if its argument ends in a slash.
+    fn examine(&self, base: &Base, parts: &[Vec<u8>], content: bool) -> io::Result<(Stat, bool)> {
+        let (path, itself) = (parts.join(&b'/'), |stat| (stat, false));
+        let path = RelPath::parse(&path).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if sandbox::is_hidden(&base.root.full(path.as_bytes())) {
+            return Err(errno::gone());
+        }
+        let dir = base.root.open_dir_to_search(&path.parent().unwrap_or_default())?;
+        let found = sys::stat(dir.fd(), path.name(), self.select.copy_links || content);
+        if !content {
+            return found.map(itself);
+        }
+        let may_lead_on = match &found {
+            Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
+            // As in rsync, a symlink in a list must not form a loop, except in a module.
+            Err(error) if errno::leads_outside(error) => self.select.files_from.is_some() && !sandbox::is_module(),
+            Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
         };
-        let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(&stat, base, &dir, last));
-        let is_dir = is_listed_as_dir && !self.is_only_unsafe(&stat);
+        let found = found.map(|stat| (stat, true));
+        if self.select.copy_links || may_lead_on {
+            return found;
+        }
+        sys::stat(dir.fd(), path.name(), false).map(itself).or(found)
+    }
+
+    /// Handles an argument that cannot be examined: a missing one as the options require.
+    fn add_missing(&mut self, base: &Arc<Base>, (leading, whole): (&[Vec<u8>], &[u8]), error: &io::Error) {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        match self.select.missing_args {
+            MissingArgs::Ignore if is_missing => {}
+            MissingArgs::Delete if is_missing => {
+                let is_listed = self.imply_existing(base, leading);
+                self.out.missing.extend(RelPath::parse(whole).ok().filter(|_| is_listed));
+                self.entries += 2;
+            }
+            _ => self.cannot_stat(&base.root.full(whole), error),
+        }
+    }
+
+    /// Adds an entry that was examined, if the rules include it. `content`: its argument stands for its content.
+    pub(super) fn add_entry(
+        &mut self,
+        base: &Arc<Base>,
+        parts: &[Vec<u8>],
+        stat: &Stat,
+        content: bool,
+        followed: bool,
+    ) -> Result<(), Error> {
+        let Some((last, leading)) = parts.split_last() else { return Ok(()) };
+        let (whole, parent) = (parts.join(&b'/'), leading.join(&b'/'));
+        let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
+        let is_dir = is_listed_as_dir && !self.is_only_unsafe(stat);
         let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
         if !chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
             return Ok(());
         }
-        if is_dir && self.select.recurse == Recurse::No {
-            self.out.notes.push([b"skipping directory ", whole.as_slice()].concat());
+        if is_dir && self.skips_dir(&whole) {
             return Ok(());
         }
         self.enter_leading(base, leading)?;
@@ -151,6 +151,29 @@ impl Gatherer<'_> {
             self.out.lone_dir = Some(LoneDir { base: base.clone(), path: dir.join(last), has_content });
         }
         Ok(())
+    }
+
+    /// Adds the content of a base. `stat`: the attributes of its directory.
+    pub(super) fn add_content(&mut self, base: &Arc<Base>, stat: io::Result<Stat>) {
+        let top = match &self.entered {
+            Some((_, chain)) => Arc::new(Base { chain: chain.clone(), ..(**base).clone() }),
+            None => base.clone(),
+        };
+        let recurses = self.select.recurse == Recurse::Full;
+        self.tree.whole(&top, recurses, self.argument);
+        if recurses {
+            self.out.whole.push((base.clone(), RelPath::root()));
+        }
+        self.top(stat, base);
+        self.found(None);
+        self.out.lone_dir = Some(LoneDir { base: top, path: RelPath::root(), has_content: true });
+    }
+
+    /// Returns whether a directory is skipped for lack of recursion, and reports that.
+    pub(super) fn skips_dir(&mut self, path: &[u8]) -> bool {
+        let skips = self.select.recurse == Recurse::No;
+        self.out.notes.extend(skips.then(|| [b"skipping directory ", path].concat()));
+        skips
     }
 
     /// Enters the directories that lead to an argument, unless they are above those entered last. As in rsync without
