@@ -27,7 +27,7 @@ use crate::walk::alternate::AltSearch;
 use crate::walk::arg_path;
 use crate::walk::destination::{DestWalk, resumes};
 use crate::walk::run_context::Terms;
-use crate::walk::{Compare, report_unreadable_attribute};
+use crate::walk::{Compare, unreadable_or_fatal};
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -253,25 +253,21 @@ impl Receiving<'_> {
         walk: &DestWalk<'_>,
         problems: &mut Vec<Problem>,
     ) -> Result<Top, Error> {
-        let mut fatal = None;
         walk.wanted.adopt(&mut source, 0);
-        let existing = self.to.root.as_ref().filter(|_| !self.to.is_new).and_then(|root| {
-            let mut stat = sys::fstat(root.dir().fd()).ok()?;
-            if let Some(before) = self.to.mode_before {
-                stat.mode = stat.mode & !0o7777 | before;
-            }
-            let mut existing = Entry::of(&stat);
-            let (full, path) = (|| root.full(b"."), || b".".to_vec());
-            let at = EntryAt { dir: root.dir(), name: b".", stat: &stat, full: &full, path: &path };
-            if let Err(incomplete) = walk.wanted.complete_dest(&mut existing, &at) {
-                report_unreadable_attribute(problems, &mut fatal, "generator", incomplete, Weight::Failed);
-            }
-            Some(existing)
-        });
-        if let Some(error) = fatal {
-            return Err(error);
+        let looked = self.to.root.as_ref().filter(|_| !self.to.is_new).map(|root| (root, sys::fstat(root.dir().fd())));
+        let Some((root, Ok(mut stat))) = looked else {
+            return Ok(Top { source, existing: self.to.link.clone(), shown });
+        };
+        if let Some(before) = self.to.mode_before {
+            stat.mode = stat.mode & !0o7777 | before;
         }
-        Ok(Top { source, existing: existing.or_else(|| self.to.link.clone()), shown })
+        let mut existing = Entry::of(&stat);
+        let (full, path) = (|| root.full(b"."), || b".".to_vec());
+        let at = EntryAt { dir: root.dir(), name: b".", stat: &stat, full: &full, path: &path };
+        if let Err(incomplete) = walk.wanted.complete_dest(&mut existing, &at) {
+            problems.push(unreadable_or_fatal("generator", incomplete, Weight::Failed)?);
+        }
+        Ok(Top { source, existing: Some(existing), shown })
     }
 
     /// Returns the lines about the destination if it was created.

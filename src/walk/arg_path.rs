@@ -56,8 +56,7 @@ pub fn trim_slashes(path: &[u8]) -> &[u8] {
 /// Returns the absolute form of a path from the command line, for messages.
 pub fn absolute(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     let joined = if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) };
-    let (parts, _) = clean_dots(&joined);
-    [b"/", parts.join(&b'/').as_slice()].concat()
+    [b"/", clean_dots(&joined).as_slice()].concat()
 }
 
 /// Returns the absolute path as rsync prints it for a directory that it could enter: with `..` resolved.
@@ -71,10 +70,10 @@ pub fn as_given(cwd: &[u8], path: &[u8]) -> Vec<u8> {
     if path.starts_with(b"/") { path.to_vec() } else { path::join(cwd, path) }
 }
 
-/// As [`clean`], but keeps `..`: its meaning depends on symlinks.
-pub fn clean_dots(path: &[u8]) -> (Vec<Vec<u8>>, bool) {
+/// Returns a path without empty elements and `.`. Keeps `..`, whose meaning depends on symlinks.
+pub fn clean_dots(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
-    (parts.map(<[u8]>::to_vec).collect(), false)
+    parts.collect::<Vec<_>>().join(&b'/')
 }
 
 /// Returns the names in the text of a `--files-from` list. A list that is read for a peer has no comments: rsync

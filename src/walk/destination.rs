@@ -14,11 +14,11 @@ use crate::options::{CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
-use crate::proto::{DirListing, SubdirFlags};
+use crate::proto::SubdirFlags;
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::alternate::{AltDirs, AltSearch};
-use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, report_unreadable_attribute};
-use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, unreadable_or_fatal};
+use crate::walk::dir_rules::enter_dir;
 use crate::walk::scanner::TaskId;
 use crate::walk::source_dir::{Compare, ComparedSource, SourceDir};
 use crate::work::parallel;
@@ -178,16 +178,19 @@ impl DestWalk<'_> {
 
     /// Reads the rule files of a destination directory, if they can matter.
     fn enter_rules(&self, plan: &mut DirPlan, dir: &Dir, chain: &mut Chain, is_entered: bool) {
-        if self.delete && is_entered && chain.has_per_dir() {
-            let (mut fatal, mut may_delete) = (None, plan.listing.may_delete);
-            let DirListing { path, problems, .. } = &mut plan.listing;
-            let entered = Entered { path, problems, fatal: &mut fatal, may_delete: &mut may_delete };
-            let entered = enter(chain, dir, "generator", self.policy.preserve.link_owners, entered);
-            if !self.deletes_later {
-                plan.fatal = plan.fatal.take().or(fatal);
-                plan.listing.may_delete = may_delete;
+        if !(self.delete && is_entered && chain.has_per_dir()) {
+            return;
+        }
+        match enter_dir(chain, dir, &plan.listing.path, "generator", self.policy.preserve.link_owners) {
+            Ok((entered, refusals)) => {
+                plan.listing.problems.extend(refusals);
+                *chain = entered;
             }
-            *chain = entered;
+            Err(_) if self.deletes_later => {}
+            Err(error) => {
+                plan.fatal.get_or_insert(error);
+                plan.listing.may_delete = false;
+            }
         }
     }
 
@@ -453,16 +456,11 @@ impl DestWalk<'_> {
         entry.set_stat(stat);
         let path = || plan.listing.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
-        if let Err(incomplete) =
-            self.wanted.complete_dest(entry, &EntryAt { dir, name, stat, full: &full, path: &path })
-        {
-            report_unreadable_attribute(
-                &mut plan.listing.problems,
-                &mut plan.fatal,
-                "generator",
-                incomplete,
-                Weight::Failed,
-            );
+        let at = EntryAt { dir, name, stat, full: &full, path: &path };
+        let Err(incomplete) = self.wanted.complete_dest(entry, &at) else { return };
+        match unreadable_or_fatal("generator", incomplete, Weight::Failed) {
+            Ok(problem) => plan.listing.problems.push(problem),
+            Err(error) => _ = plan.fatal.get_or_insert(error),
         }
     }
 

@@ -329,19 +329,11 @@ impl DirPlan {
     }
 }
 
-/// Reports that the attributes of an entry could not be read. A corrupt one ends the run.
-pub fn report_unreadable_attribute(
-    problems: &mut Vec<Problem>,
-    fatal: &mut Option<Error>,
-    role: &'static str,
-    incomplete: Incomplete,
-    weight: Weight,
-) {
+/// Returns the problem of an entry whose attributes could not be read, or the error that ends the run: one is corrupt.
+pub fn unreadable_or_fatal(role: &'static str, incomplete: Incomplete, weight: Weight) -> Result<Problem, Error> {
     match incomplete {
-        Incomplete::Failed(..) => problems.push(unreadable_attribute(role, incomplete, weight)),
-        Incomplete::Fatal(line) => {
-            fatal.get_or_insert_with(|| Error::new(Exit::FileIo, line).by(role));
-        }
+        Incomplete::Failed(..) => Ok(unreadable_attribute(role, incomplete, weight)),
+        Incomplete::Fatal(line) => Err(Error::new(Exit::FileIo, line).by(role)),
     }
 }
 

@@ -9,33 +9,6 @@ use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::report::event::{Problem, Weight};
 
-/// A directory whose merge files are read, and where to record what is wrong with them.
-pub struct Entered<'a> {
-    /// Its path in the transfer.
-    pub path: &'a RelPath,
-    /// Gets a problem for each merge file that is skipped.
-    pub problems: &'a mut Vec<Problem>,
-    /// Set to the error that ends the run.
-    pub fatal: &'a mut Option<Error>,
-    /// Whether entries of the directory may be deleted.
-    pub may_delete: &'a mut bool,
-}
-
-/// Reads the merge files of a directory on behalf of a role.
-pub fn enter(chain: &Chain, dir: &Dir, role: &'static str, owners: LinkOwners, entered: Entered<'_>) -> Chain {
-    match enter_dir(chain, dir, entered.path, role, owners) {
-        Ok((chain, refusals)) => {
-            entered.problems.extend(refusals);
-            chain
-        }
-        Err(error) => {
-            entered.fatal.get_or_insert(error);
-            *entered.may_delete = false;
-            chain.clone()
-        }
-    }
-}
-
 /// Returns the rules in force in a directory, given those of its parent, and a problem for each merge file that is
 /// skipped because a symlink of an untrusted user leads to it.
 pub fn enter_dir(

@@ -21,7 +21,7 @@ use self::destination::DestWalk;
 pub use self::destination::cannot_stat;
 pub use self::dir_plan::{
     DestState, DirPlan, Findings, ListedDir, NONE, OPEN_PLACES_MAX, SenderDir, Step, SubDir, close_places,
-    report_unreadable_attribute, unreadable_attribute,
+    unreadable_attribute, unreadable_or_fatal,
 };
 pub use self::dir_rules::enter_dir;
 pub use self::scanner::{Look, Scanner, TaskId};

@@ -13,11 +13,11 @@ use crate::fs::sys;
 use crate::options::{LinkOwners, Select};
 use crate::path::RelPath;
 use crate::plan::safelink;
-use crate::proto::{ContentDigest, DirListing, SubdirFlags};
+use crate::proto::{ContentDigest, SubdirFlags};
 use crate::report::event::{ErrorRole, Problem, Weight, strerror};
 use crate::walk::dir_plan::OPEN_PLACES_MAX;
-use crate::walk::dir_plan::{ListedDir, report_unreadable_attribute};
-use crate::walk::dir_rules::{Entered, enter};
+use crate::walk::dir_plan::{ListedDir, unreadable_or_fatal};
+use crate::walk::dir_rules::enter_dir;
 use crate::walk::source_dir::SourceDir;
 use crate::walk::source_task::{Listing, NamedContent, NamedEntry, Node, Origin, SourceTask};
 use crate::work::clock::now_unix;
@@ -187,9 +187,16 @@ impl SourceWalk<'_> {
             Listing::Named(_) => !self.select.no_inc_recursive && !found.listing.path.is_root(),
         };
         if is_entered && origin.chain.has_per_dir() {
-            let ListedDir { listing: DirListing { path, problems, may_delete, .. }, fatal, .. } = &mut *found;
-            let entered = Entered { path, problems, fatal, may_delete };
-            origin.chain = enter(&origin.chain, &dir, "sender", self.link_owners, entered);
+            match enter_dir(&origin.chain, &dir, &found.listing.path, "sender", self.link_owners) {
+                Ok((chain, refusals)) => {
+                    found.listing.problems.extend(refusals);
+                    origin.chain = chain;
+                }
+                Err(error) => {
+                    found.fatal.get_or_insert(error);
+                    found.listing.may_delete = false;
+                }
+            }
             if let Listing::Named(names) = &origin.listing {
                 origin.listing = Listing::Named(Arc::new(self.still_named(found, names, &place, &origin.chain, node)));
             }
@@ -383,13 +390,10 @@ impl SourceWalk<'_> {
             entry.extra_mut().digest = digest;
         }
         if let Err(incomplete) = completed {
-            report_unreadable_attribute(
-                &mut found.listing.problems,
-                &mut found.fatal,
-                "sender",
-                incomplete,
-                Weight::SourceError,
-            );
+            match unreadable_or_fatal("sender", incomplete, Weight::SourceError) {
+                Ok(problem) => found.listing.problems.push(problem),
+                Err(error) => _ = found.fatal.get_or_insert(error),
+            }
             Arc::make_mut(&mut found.listing.list).entries.pop();
             return false;
         }

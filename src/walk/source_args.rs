@@ -153,7 +153,7 @@ impl<'a> Gatherer<'a> {
         let follow = if self.follows_links() || self.select.relative { Follow::Anywhere } else { Follow::Never };
         let chain = self.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
-        let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown)).0.join(&b'/');
+        let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
         let root = match self.bases.len() < self.open_bases_max {
             true => BaseRoot::Open(Root::new(open, full, follow)),
             false => BaseRoot::Closed { at: dir.to_vec(), id: open.id().map_err(cannot_enter)?, path: full, follow },
@@ -227,9 +227,7 @@ impl<'a> Gatherer<'a> {
     /// Returns the path of a directory that cannot be entered, as rsync prints it.
     fn given(&self, dir: &[u8]) -> Vec<u8> {
         match dir.strip_prefix(&self.unshown[..]) {
-            Some(name) if !self.unshown.is_empty() => {
-                path::join(&resolved(self.cwd, &self.unshown), &clean_dots(name).0.join(&b'/'))
-            }
+            Some(name) if !self.unshown.is_empty() => path::join(&resolved(self.cwd, &self.unshown), &clean_dots(name)),
             _ => as_given(self.cwd, dir),
         }
     }

@@ -11,7 +11,7 @@ use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::report::tally::Tally;
 use crate::walk::arg_path::trim_slashes;
-use crate::walk::dir_plan::report_unreadable_attribute;
+use crate::walk::dir_plan::unreadable_or_fatal;
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::run_context::Terms;
 use crate::walk::source_dir::Base;
@@ -98,9 +98,8 @@ impl Gathered {
         let (full, path) = (|| base.root.full(b"."), || b".".to_vec());
         let at = EntryAt { dir: root.dir(), name: b".", stat, full: &full, path: &path };
         if let Err(incomplete) = wanted.complete_source(&mut entry, &at) {
-            let mut fatal = None;
-            report_unreadable_attribute(problems, &mut fatal, "sender", incomplete, Weight::SourceError);
-            return fatal.map_or(Ok(None), Err);
+            problems.push(unreadable_or_fatal("sender", incomplete, Weight::SourceError)?);
+            return Ok(None);
         }
         Ok(Some(entry))
     }
