@@ -26,6 +26,8 @@ pub struct Remover<'a> {
     pub one_file_system: Option<u64>,
     /// The rules in a directory to be deleted could not be read: the run ends.
     pub fatal: Option<Error>,
+    /// The events to report.
+    pub events: Vec<Event>,
     /// How many directories, each in the one before, are being removed.
     depth: usize,
     /// How many of them may be open at once.
@@ -83,23 +85,17 @@ impl<'a> Remover<'a> {
             met_a_closed_dir: false,
             one_file_system: None,
             fatal: None,
+            events: Vec::new(),
             depth: 0,
             levels_open: sys::share_of_open_files(OPEN_PARTS, LEVELS_OPEN),
         }
     }
 
     /// Removes one entry and everything in it that no rule protects.
-    pub fn remove(
-        &mut self,
-        dir: &Dir,
-        path: &RelPath,
-        is_dir: bool,
-        chain: Option<&Chain>,
-        events: &mut Vec<Event>,
-    ) -> Removed {
+    pub fn remove(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>) -> Removed {
         match is_dir {
-            true => self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false, events),
-            false => self.remove_other(dir, path, events),
+            true => self.remove_dir(&mut Above::Open(dir.clone()), path, chain, false),
+            false => self.remove_other(dir, path),
         }
     }
 
@@ -112,13 +108,13 @@ impl<'a> Remover<'a> {
         !self.context.stopped() && self.limit.permits()
     }
 
-    fn went(&mut self, path: &RelPath, kind: Kind, events: &mut Vec<Event>) -> Removed {
+    fn went(&mut self, path: &RelPath, kind: Kind) -> Removed {
         self.limit.count();
-        events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
+        self.events.push(Event::Deleted { name: path.as_bytes().to_vec(), kind, mode: 0 });
         Removed::Gone
     }
 
-    fn remove_other(&mut self, dir: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Removed {
+    fn remove_other(&mut self, dir: &Dir, path: &RelPath) -> Removed {
         if !self.may_delete_more() {
             return Removed::Stays;
         }
@@ -132,18 +128,18 @@ impl<'a> Remover<'a> {
         let keeps = self.context.options.place.backup.is_some() && !is_backup(self.context, path);
         if self.context.is_dry() {
             if keeps {
-                report_backup(self.context, dir, path, events);
+                report_backup(self.context, dir, path, &mut self.events);
             }
-            return self.went(path, kind, events);
+            return self.went(path, kind);
         }
         let gone = if keeps {
-            match back_up(self.context, ErrorRole::Generator, dir, path, events) {
+            match back_up(self.context, ErrorRole::Generator, dir, path, &mut self.events) {
                 Ok(BackupTarget::Settled) => {}
                 Ok(BackupTarget::Skipped) => return Removed::Stays,
                 Err(problem) => {
                     let words = words_of(&problem.line).to_vec();
-                    events.push(Event::Problem(problem));
-                    events.push(failure_event("delete_file: make_backup", path, &words));
+                    self.events.push(Event::Problem(problem));
+                    self.events.push(failure_event("delete_file: make_backup", path, &words));
                     return Removed::Stays;
                 }
             }
@@ -156,11 +152,11 @@ impl<'a> Remover<'a> {
             sys::unlink(dir.fd(), path.name())
         };
         match gone {
-            Ok(()) => self.went(path, kind, events),
+            Ok(()) => self.went(path, kind),
             // Already gone: another process removed it, or it was removed through another name of its directory (`-K`).
             Err(error) if error.kind() == io::ErrorKind::NotFound => Removed::Gone,
             Err(error) => {
-                events.push(failed("delete_file: unlink", path, &error));
+                self.events.push(failed("delete_file: unlink", path, &error));
                 Removed::Stays
             }
         }
@@ -168,19 +164,12 @@ impl<'a> Remover<'a> {
 
     /// Removes a directory. If `inside` another one that is removed, it is attempted even if an entry in it stayed, as
     /// in rsync: it counts against the limit, is reported a second time, and in a dry run is reported as deleted.
-    fn remove_dir(
-        &mut self,
-        above: &mut Above,
-        path: &RelPath,
-        chain: Option<&Chain>,
-        inside: bool,
-        events: &mut Vec<Event>,
-    ) -> Removed {
+    fn remove_dir(&mut self, above: &mut Above, path: &RelPath, chain: Option<&Chain>, inside: bool) -> Removed {
         let dest = self.context.dest;
         let opened = match above.dir(dest) {
-            Ok(parent) => self.open_for_removal(parent, path, events),
+            Ok(parent) => self.open_for_removal(parent, path),
             Err(error) => {
-                events.push(failed("delete_file: rmdir", path, &error));
+                self.events.push(failed("delete_file: rmdir", path, &error));
                 return Removed::Stays;
             }
         };
@@ -191,12 +180,12 @@ impl<'a> Remover<'a> {
                     Some(Ok(true)) | None => {}
                     Some(Ok(false)) => {
                         if self.context.options.output.info.mount >= 1 {
-                            events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
+                            self.events.push(Event::Note([b"cannot delete mount point: ", path.as_bytes()].concat()));
                         }
                         return Removed::Stays;
                     }
                     Some(Err(error)) => {
-                        events.push(failed("delete_file: fstat", path, &error));
+                        self.events.push(failed("delete_file: fstat", path, &error));
                         return Removed::Stays;
                     }
                 }
@@ -204,7 +193,7 @@ impl<'a> Remover<'a> {
                     above.park_above(path);
                 }
                 self.depth += 1;
-                let emptied = self.empty_dir(dir, path, chain, events);
+                let emptied = self.empty_dir(dir, path, chain);
                 self.depth -= 1;
                 emptied
             }
@@ -212,7 +201,7 @@ impl<'a> Remover<'a> {
             None => Removed::Gone,
         };
         if emptied == Removed::Stays {
-            events.push(not_empty(path));
+            self.events.push(not_empty(path));
             if !inside {
                 return Removed::Stays;
             }
@@ -227,11 +216,11 @@ impl<'a> Remover<'a> {
         };
         match gone {
             Ok(()) => {
-                self.went(path, Kind::Dir, events);
+                self.went(path, Kind::Dir);
                 emptied
             }
             Err(error) => {
-                events.push(self.rmdir_failed(path, &error));
+                self.events.push(self.rmdir_failed(path, &error));
                 Removed::Stays
             }
         }
@@ -246,7 +235,7 @@ impl<'a> Remover<'a> {
 
     /// Opens a directory for removal, and first makes it writable if its owner may not write to it. `None`: this failed
     /// and was reported.
-    fn open_for_removal(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+    fn open_for_removal(&mut self, parent: &Dir, path: &RelPath) -> Option<Dir> {
         if !self.context.is_dry()
             && !self.context.is_super
             && let Ok(stat) = sys::stat(parent.fd(), path.name(), false)
@@ -255,29 +244,29 @@ impl<'a> Remover<'a> {
             // If this fails, the deletion reports why.
             let _ = sys::chmod(parent.fd(), path.name(), stat.mode & 0o7777 | 0o200);
         }
-        self.open(parent, path, events)
+        self.open(parent, path)
     }
 
     /// Opens a directory for removal, but leaves its mode unchanged.
-    fn open(&mut self, parent: &Dir, path: &RelPath, events: &mut Vec<Event>) -> Option<Dir> {
+    fn open(&mut self, parent: &Dir, path: &RelPath) -> Option<Dir> {
         match sys::open_dir(parent.fd(), path.name(), Follow::Never) {
             Ok(fd) => Some(Dir::new(fd)),
             Err(error) => {
                 self.met_a_closed_dir = true;
                 let full = self.context.full(path.as_bytes());
-                events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+                self.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
                 None
             }
         }
     }
 
     /// Removes the entries of a directory in reverse list order, as rsync does.
-    fn empty_dir(&mut self, dir: Dir, path: &RelPath, chain: Option<&Chain>, events: &mut Vec<Event>) -> Removed {
+    fn empty_dir(&mut self, dir: Dir, path: &RelPath, chain: Option<&Chain>) -> Removed {
         let list = match read::typed_names(&dir) {
             Ok(list) => list,
             Err(error) => {
                 let full = self.context.full(path.as_bytes());
-                events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
+                self.events.push(Event::Problem(Problem::failed(ErrorRole::Generator, "readdir", &full, &error)));
                 return Removed::Stays;
             }
         };
@@ -285,7 +274,7 @@ impl<'a> Remover<'a> {
             None => None,
             Some(chain) => match enter_dir(chain, &dir, path, "generator", self.context.options.preserve.link_owners) {
                 Ok((entered, refusals)) => {
-                    events.extend(refusals.into_iter().map(Event::Problem));
+                    self.events.extend(refusals.into_iter().map(Event::Problem));
                     Some(entered)
                 }
                 Err(error) => {
@@ -301,12 +290,12 @@ impl<'a> Remover<'a> {
             let below = path.join(list.name(entry));
             let gone = match entry.is_dir() {
                 _ if is_protected(chain, &below, entry.is_dir()) || self.fatal.is_some() => Removed::Stays,
-                true => self.remove_dir(&mut parent, &below, chain, true, events),
+                true => self.remove_dir(&mut parent, &below, chain, true),
                 false => match parent.dir(self.context.dest) {
                     Ok(dir) if leftover(dir, list.name(entry)) == Leftover::InUse => Removed::Stays,
-                    Ok(dir) => self.remove_other(dir, &below, events),
+                    Ok(dir) => self.remove_other(dir, &below),
                     Err(error) => {
-                        events.push(failed("delete_file: unlink", &below, &error));
+                        self.events.push(failed("delete_file: unlink", &below, &error));
                         Removed::Stays
                     }
                 },
@@ -321,17 +310,10 @@ impl<'a> Remover<'a> {
     /// Removes a directory that is in the way of another entry. `false`: it stays, and this was reported.
     ///
     /// The directory itself is neither reported nor counted: its name stays in use.
-    pub fn make_room(
-        &mut self,
-        dir: &Dir,
-        path: &RelPath,
-        chain: Option<&Chain>,
-        what: &str,
-        events: &mut Vec<Event>,
-    ) -> bool {
+    pub fn make_room(&mut self, dir: &Dir, path: &RelPath, chain: Option<&Chain>, what: &str) -> bool {
         // Its subdirectories may be made writable; rsync does not change the directory itself.
-        let emptied = match self.open(dir, path, events) {
-            Some(inside) if may_empty(&self.context.options.delete) => self.empty_dir(inside, path, chain, events),
+        let emptied = match self.open(dir, path) {
+            Some(inside) if may_empty(&self.context.options.delete) => self.empty_dir(inside, path, chain),
             Some(inside) if has_entries(&inside) => Removed::Stays,
             _ => Removed::Gone,
         };
@@ -339,34 +321,27 @@ impl<'a> Remover<'a> {
             let gone = if self.context.is_dry() { Ok(()) } else { sys::rmdir(dir.fd(), path.name()) };
             match gone {
                 Ok(()) => return true,
-                Err(error) => events.push(self.rmdir_failed(path, &error)),
+                Err(error) => self.events.push(self.rmdir_failed(path, &error)),
             }
         } else {
-            events.push(not_empty(path));
+            self.events.push(not_empty(path));
         }
-        events.push(no_room(what, path));
+        self.events.push(no_room(what, path));
         false
     }
 
     /// Removes what has the name of a missing argument (`--delete-missing-args`). A directory loses its content only if
     /// the options permit that.
-    pub fn remove_missing(
-        &mut self,
-        dir: &Dir,
-        path: &RelPath,
-        is_dir: bool,
-        chain: Option<&Chain>,
-        events: &mut Vec<Event>,
-    ) -> Removed {
+    pub fn remove_missing(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>) -> Removed {
         if is_dir
             && !may_empty(&self.context.options.delete)
-            && let Some(inside) = self.open_for_removal(dir, path, events)
+            && let Some(inside) = self.open_for_removal(dir, path)
             && has_entries(&inside)
         {
-            events.push(not_empty(path));
+            self.events.push(not_empty(path));
             return Removed::Stays;
         }
-        self.remove(dir, path, is_dir, chain, events)
+        self.remove(dir, path, is_dir, chain)
     }
 }
 

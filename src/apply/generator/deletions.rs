@@ -225,8 +225,9 @@ impl<'a> Deletions<'a> {
             let entry = &plan.dest.entries[extra as usize];
             let path = path.join(plan.dest.name(entry));
             let chain = plan.receiver_chain.as_ref();
-            any |= self.remover.remove(dir, &path, entry.is_dir(), chain, head) == Removed::Gone;
+            any |= self.remover.remove(dir, &path, entry.is_dir(), chain) == Removed::Gone;
         }
+        head.append(&mut self.remover.events);
         any
     }
 
@@ -300,10 +301,11 @@ impl<'a> Deletions<'a> {
     fn remove_delayed(&mut self, dir: &Dir, delayed: &Delayed, head: &mut Vec<Event>) {
         for (name, is_dir) in &delayed.extras {
             let (path, chain) = (delayed.path.join(name), delayed.chain.as_ref());
-            if self.remover.remove(dir, &path, *is_dir, chain, head) == Removed::Gone {
+            if self.remover.remove(dir, &path, *is_dir, chain) == Removed::Gone {
                 delayed.last.touch();
             }
         }
+        head.append(&mut self.remover.events);
     }
 
     /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.
@@ -358,11 +360,12 @@ impl<'a> Deletions<'a> {
                 Kind::Dir => "directory",
             };
             let path = spot.path.join(plan.listing.list.name(entry));
-            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what, head) {
+            match self.remover.make_room(&dir, &path, plan.receiver_chain.as_ref(), what) {
                 true => spot.last.touch(),
                 false => step.decision.action = Action::Refuse(Reason::InTheWay),
             }
         }
+        head.append(&mut self.remover.events);
     }
 
     /// Sets the arguments that the source does not have. `--delete-missing-args` removes them.
@@ -423,7 +426,8 @@ impl<'a> Deletions<'a> {
                 continue;
             }
             let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-            let removed = self.remover.remove_missing(&dir, &path, is_dir, None, head);
+            let removed = self.remover.remove_missing(&dir, &path, is_dir, None);
+            head.append(&mut self.remover.events);
             if let Some(spot) = spot.filter(|spot| removed == Removed::Gone && spot.path == parent) {
                 spot.last.touch();
             }
