@@ -17,7 +17,7 @@ mod shared_files;
 use self::batch::{Member, Work};
 pub use self::batch::{Retries, WorkBatch};
 use self::deletions::Deletions;
-use self::dirs::{DirMaker, Opened};
+use self::dirs::Opened;
 use self::link_groups::LinkGroups;
 pub use self::outbox::Appliers;
 use self::outbox::Outbox;
@@ -68,7 +68,6 @@ pub struct Generator<'a> {
     context: &'a Context<'a>,
     stock: PlanPool<'a>,
     deletions: Deletions<'a>,
-    dirs: DirMaker<'a>,
     shared: SharedFiles,
     links: LinkGroups<'a>,
     out: Outbox<'a>,
@@ -141,7 +140,6 @@ impl<'a> Generator<'a> {
             context,
             stock: PlanPool::new(plans, context, unnamed),
             deletions: Deletions::new(context, plans.walk()),
-            dirs: DirMaker::new(context),
             shared: SharedFiles::default(),
             links: LinkGroups::new(context),
             out: Outbox::new(context, appliers),
@@ -285,7 +283,7 @@ impl<'a> Generator<'a> {
                 self.out.report_and_await_xattrs(Some(FileId::ROOT), source)?;
             }
         }
-        let last = self.dirs.prepare_root(top, &mut self.out.head);
+        let last = dirs::prepare_root(self.context, top, &mut self.out.head);
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         if !has_plan && top.is_some() {
             self.deletions.pass_unchanged(&mut self.out.head);
@@ -335,7 +333,7 @@ impl<'a> Generator<'a> {
             None
         });
         let dir = dir.flatten();
-        let spot = Arc::new(Spot::new(plan.listing.path.clone(), dir, self.dirs.untouched(Some(&spot.last))));
+        let spot = Arc::new(Spot::new(plan.listing.path.clone(), dir, dirs::untouched(self.context, Some(&spot.last))));
         self.enter(plan, spot, None, None).map(Some)
     }
 
@@ -556,7 +554,7 @@ impl<'a> Generator<'a> {
         }
         let is_reported = !is_bare && self.context.wants.line_for(changes);
         let mut item = is_reported.then(|| Event::Item(job.item(update, changes)));
-        if sub.step.decision.in_the_way == InTheWay::Other && !self.dirs.clear_for(&job, &mut self.out.head) {
+        if sub.step.decision.in_the_way == InTheWay::Other && !dirs::clear_for(&job, &mut self.out.head) {
             return Ok(None);
         }
         if item.is_some() && self.context.want_xattrs(job.file_id(), job.source(), &job.local_values()) {
@@ -564,7 +562,7 @@ impl<'a> Generator<'a> {
             self.out.head.extend(item.take());
             self.out.report_and_await_xattrs(job.file_id(), job.source())?;
         }
-        let opened = self.dirs.open_or_make(&job, is_bare, changes, &mut self.out.head);
+        let opened = dirs::open_or_make(&job, is_bare, changes, &mut self.out.head);
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.
             self.out.head.extend(item);

@@ -20,12 +20,6 @@ use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;
 use std::sync::Arc;
 
-/// Opens and creates directories. Events go to `head`.
-#[derive(Clone, Copy)]
-pub(super) struct DirMaker<'a> {
-    context: &'a Context<'a>,
-}
-
 /// A directory to work in.
 pub(super) struct Opened {
     /// `None` if a dry run would create it, or if it must not be entered.
@@ -37,6 +31,7 @@ pub(super) struct Opened {
 /// What a directory must look like.
 #[derive(Clone, Copy)]
 struct Model<'m> {
+    context: &'m Context<'m>,
     source: &'m Entry,
     /// What the destination has, if anything.
     existing: Option<&'m Entry>,
@@ -49,184 +44,171 @@ struct Model<'m> {
     around: chmod::Parent,
 }
 
-impl<'a> DirMaker<'a> {
-    /// Creates the value for a run.
-    pub(super) fn new(context: &'a Context<'a>) -> DirMaker<'a> {
-        DirMaker { context }
-    }
+/// Returns the last touch of a directory that is left unchanged.
+pub(super) fn untouched(context: &Context<'_>, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
+    LastTouch::none(parent.cloned(), context.late.clone())
+}
 
-    /// Returns the last touch of a directory that is left unchanged.
-    pub(super) fn untouched(&self, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
-        LastTouch::none(parent.cloned(), self.context.late.clone())
+/// Sets the attributes of the root, and returns those that must wait for the end.
+pub(super) fn prepare_root(context: &Context<'_>, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
+    let (Some(Top { source, existing, .. }), Some(dest), false) = (top, context.dest, context.is_dry()) else {
+        return untouched(context, None);
+    };
+    let existing = existing.as_ref();
+    let policy = context.policy;
+    let changes = existing.map_or(Changes::NEW, |existing| plan::attribute_changes(source, existing, policy));
+    let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
+    // A new root has already inherited the default ACL and the setgid bit of its parent.
+    let inherited =
+        || Spot::new(RelPath::root(), Some(dest.dir().clone()), untouched(context, None)).default_acl_mode();
+    let default_acl_mode = if existing.is_none() { inherited() } else { None };
+    let around = chmod::Parent { default_acl_mode, setgid: false };
+    let model = Model { context, source, existing, path: &path, full: &full, is_link: false, around };
+    let (mode, well) = model.prepare((dest.dir(), b""), changes, head);
+    let window_secs = policy.check.window_secs;
+    let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
+    let is_wrong = changes.has(Changes::XATTR) || !existing.is_some_and(same_time);
+    let last = Model { full: &dest.path, ..model }.last_touch(dest, None, is_wrong && well, mode);
+    if is_wrong {
+        last.touch();
     }
+    last
+}
 
-    /// Sets the attributes of the root, and returns those that must wait for the end.
-    pub(super) fn prepare_root(&self, top: Option<&Top>, head: &mut Vec<Event>) -> Arc<LastTouch> {
-        let (Some(Top { source, existing, .. }), Some(dest), false) = (top, self.context.dest, self.context.is_dry())
-        else {
-            return self.untouched(None);
-        };
-        let existing = existing.as_ref();
-        let policy = self.context.policy;
-        let changes = existing.map_or(Changes::NEW, |existing| plan::attribute_changes(source, existing, policy));
-        let (path, full) = (RelPath::root(), path::join(&dest.path, b"."));
-        // A new root has already inherited the default ACL and the setgid bit of its parent.
-        let inherited =
-            || Spot::new(RelPath::root(), Some(dest.dir().clone()), self.untouched(None)).default_acl_mode();
-        let default_acl_mode = if existing.is_none() { inherited() } else { None };
-        let around = chmod::Parent { default_acl_mode, setgid: false };
-        let model = Model { source, existing, path: &path, full: &full, is_link: false, around };
-        let (mode, well) = self.prepare((dest.dir(), b""), model, changes, head);
-        let window_secs = policy.check.window_secs;
-        let same_time = |existing: &Entry| plan::quick_check::same_time(source.mtime, existing.mtime, window_secs);
-        let is_wrong = changes.has(Changes::XATTR) || !existing.is_some_and(same_time);
-        let last = self.last_touch(dest, None, Model { full: &dest.path, ..model }, is_wrong && well, mode);
-        if is_wrong {
-            last.touch();
+/// Removes a non-directory where a directory must be. Returns whether that succeeded.
+pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
+    let path = &job.path;
+    let Some(dir) = &job.spot.dir else { return true };
+    job.spot.last.touch();
+    let keeps = !backup::is_backup(job.context, path);
+    if job.context.is_dry() {
+        if keeps {
+            backup::report_backup(job.context, dir, path, head);
         }
-        last
+        return true;
     }
-
-    /// Removes a non-directory where a directory must be. Returns whether that succeeded.
-    pub(super) fn clear_for(&self, job: &Job<'_>, head: &mut Vec<Event>) -> bool {
-        let path = &job.path;
-        let Some(dir) = &job.spot.dir else { return true };
-        job.spot.last.touch();
-        let keeps = !backup::is_backup(self.context, path);
-        if self.context.is_dry() {
-            if keeps {
-                backup::report_backup(self.context, dir, path, head);
-            }
-            return true;
-        }
-        if keeps && let Err(problem) = backup::back_up(self.context, ErrorRole::Generator, dir, path, head) {
-            head.push(Event::Problem(problem));
-            return false;
-        }
-        match sys::unlink(dir.fd(), path.name()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                head.push(delete::failed("delete_file: unlink", path, &error));
-                head.push(delete::no_room("directory", path));
-                head.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
-                false
-            }
-            _ => true,
-        }
+    if keeps && let Err(problem) = backup::back_up(job.context, ErrorRole::Generator, dir, path, head) {
+        head.push(Event::Problem(problem));
+        return false;
     }
+    match sys::unlink(dir.fd(), path.name()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            head.push(delete::failed("delete_file: unlink", path, &error));
+            head.push(delete::no_room("directory", path));
+            head.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
+            false
+        }
+        _ => true,
+    }
+}
 
-    /// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
-    /// it keeps whatever attributes it has.
-    pub(super) fn open_or_make(
-        &self,
-        job: &Job<'_>,
-        is_bare: bool,
-        changes: Changes,
-        head: &mut Vec<Event>,
-    ) -> Option<Opened> {
-        let (context, spot) = (self.context, job.spot);
-        let untouched = |dir| Some(Opened { dir, last: self.untouched(Some(&spot.last)) });
-        let existing = job.dest();
-        if context.is_dry() {
-            let exists = spot.dir.is_some() && existing.is_some();
-            let dest = context.dest.filter(|_| exists);
-            return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
+/// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
+/// it keeps whatever attributes it has.
+pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head: &mut Vec<Event>) -> Option<Opened> {
+    let (context, spot) = (job.context, job.spot);
+    let untouched = |dir| Some(Opened { dir, last: untouched(context, Some(&spot.last)) });
+    let existing = job.dest();
+    if context.is_dry() {
+        let exists = spot.dir.is_some() && existing.is_some();
+        let dest = context.dest.filter(|_| exists);
+        return untouched(dest.and_then(|dest| dest.open_dir_to_search(&job.path).ok()));
+    }
+    let full = context.full(job.path.as_bytes());
+    let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
+        let parent = job.path.parent().unwrap_or_else(RelPath::root);
+        let error = context.dest.and_then(|dest| dest.open_dir_to_search(&parent).err());
+        let [problem, skipped] = cannot_make(&full, &error.unwrap_or_else(errno::outside));
+        head.push(problem);
+        if is_bare {
+            // As in rsync, what is below it is tried and reported too.
+            return untouched(None);
         }
-        let full = context.full(job.path.as_bytes());
-        let Some((parent, dest)) = spot.dir.as_ref().zip(context.dest) else {
-            let parent = job.path.parent().unwrap_or_else(RelPath::root);
-            let error = context.dest.and_then(|dest| dest.open_dir_to_search(&parent).err());
-            let [problem, skipped] = cannot_make(&full, &error.unwrap_or_else(errno::outside));
-            head.push(problem);
-            if is_bare {
-                // As in rsync, what is below it is tried and reported too.
-                return untouched(None);
-            }
-            head.push(skipped);
-            return None;
-        };
-        let (is_new, around) = (existing.is_none(), spot.passes_on());
-        let is_link = context.policy.preserve.keep_dirlinks
-            && !is_new
-            && sys::stat(parent.fd(), job.name(), false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
-        let model = Model { source: job.source(), existing, path: &job.path, full: &full, is_link, around };
-        if is_new {
-            let mode = if is_bare { 0o777 & !context.process.umask } else { self.wanted_mode(model) & 0o777 | 0o700 };
-            match sys::mkdir(parent.fd(), job.name(), mode) {
-                Ok(()) => spot.last.touch(),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    head.extend(cannot_make(&full, &error));
-                    return None;
-                }
-            }
-        }
-        let followed = is_bare || (context.policy.preserve.keep_dirlinks && !is_new);
-        let open = |to_search: bool| match (followed, to_search) {
-            (true, true) => dest.open_dir_to_search(&job.path),
-            (true, false) => dest.open_dir(&job.path),
-            (false, true) => sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new),
-            (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
-        };
-        let mut opened = open(false);
-        let closed = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        if closed {
-            opened = open(true);
-        }
-        let mut dir = match opened {
-            Ok(dir) => dir,
-            // Its plan reports the error.
-            Err(error) if followed && (is_bare || errno::leads_outside(&error)) => return untouched(None),
+        head.push(skipped);
+        return None;
+    };
+    let (is_new, around) = (existing.is_none(), spot.passes_on());
+    let is_link = context.policy.preserve.keep_dirlinks
+        && !is_new
+        && sys::stat(parent.fd(), job.name(), false).is_ok_and(|s| Kind::of_mode(s.mode) == Some(Kind::Symlink));
+    let model = Model { context, source: job.source(), existing, path: &job.path, full: &full, is_link, around };
+    if is_new {
+        let mode = if is_bare { 0o777 & !context.process.umask } else { model.wanted_mode() & 0o777 | 0o700 };
+        match sys::mkdir(parent.fd(), job.name(), mode) {
+            Ok(()) => spot.last.touch(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+                head.extend(cannot_make(&full, &error));
                 return None;
             }
-        };
-        if is_bare {
-            return untouched(Some(dir));
         }
-        let (mode, is_wrong, well) = if is_new {
-            (self.finish_new(&dir, model, head), true, true)
-        } else {
-            // A directory that cannot be listed can only be changed by its name.
-            let at = if closed || is_link { (parent, job.name()) } else { (&dir, &b""[..]) };
-            let (mode, well) = self.prepare(at, model, changes, head);
-            if closed && let Ok(readable) = open(false) {
-                dir = readable;
-            }
-            (mode, changes.any(Changes::TIME | Changes::XATTR), well)
-        };
-        let last = self.last_touch(dest, Some(&spot.last), model, is_wrong && well, mode);
-        if is_wrong {
-            // After an error that was reported, rsync still tries to set the time.
-            last.touch();
-        }
-        Some(Opened { dir: Some(dir), last })
     }
+    let followed = is_bare || (context.policy.preserve.keep_dirlinks && !is_new);
+    let open = |to_search: bool| match (followed, to_search) {
+        (true, true) => dest.open_dir_to_search(&job.path),
+        (true, false) => dest.open_dir(&job.path),
+        (false, true) => sys::open_dir_to_search(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+        (false, false) => sys::open_dir(parent.fd(), job.name(), Follow::Never).map(Dir::new),
+    };
+    let mut opened = open(false);
+    let closed = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    if closed {
+        opened = open(true);
+    }
+    let mut dir = match opened {
+        Ok(dir) => dir,
+        // Its plan reports the error.
+        Err(error) if followed && (is_bare || errno::leads_outside(&error)) => return untouched(None),
+        Err(error) => {
+            head.push(Event::Problem(Problem::failed(ErrorRole::Generator, "opendir", &full, &error)));
+            return None;
+        }
+    };
+    if is_bare {
+        return untouched(Some(dir));
+    }
+    let (mode, is_wrong, well) = if is_new {
+        (model.finish_new(&dir, head), true, true)
+    } else {
+        // A directory that cannot be listed can only be changed by its name.
+        let at = if closed || is_link { (parent, job.name()) } else { (&dir, &b""[..]) };
+        let (mode, well) = model.prepare(at, changes, head);
+        if closed && let Ok(readable) = open(false) {
+            dir = readable;
+        }
+        (mode, changes.any(Changes::TIME | Changes::XATTR), well)
+    };
+    let last = model.last_touch(dest, Some(&spot.last), is_wrong && well, mode);
+    if is_wrong {
+        // After an error that was reported, rsync still tries to set the time.
+        last.touch();
+    }
+    Some(Opened { dir: Some(dir), last })
+}
 
+impl Model<'_> {
     fn last_touch(
-        &self,
+        self,
         dest: &Root,
         parent: Option<&Arc<LastTouch>>,
-        model: Model<'_>,
         always: bool,
         mode: Option<u32>,
     ) -> Arc<LastTouch> {
-        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(model.source.mtime);
-        let (root, path, full, is_link) = (dest.clone(), model.path.clone(), model.full.to_vec(), model.is_link);
+        let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(self.source.mtime);
+        let (root, path, full, is_link) = (dest.clone(), self.path.clone(), self.full.to_vec(), self.is_link);
         let target = Target { root, path, full, is_link, mtime, always, mode };
         LastTouch::of(parent.cloned(), target, self.context.late.clone())
     }
 
-    fn wanted_mode(&self, model: Model<'_>) -> u32 {
-        let existing = model.existing.map(|existing| existing.mode);
-        let mode = chmod::dest_mode(model.source.mode, existing, &self.context.mode_rule(), model.around);
+    fn wanted_mode(self) -> u32 {
+        let existing = self.existing.map(|existing| existing.mode);
+        let mode = chmod::dest_mode(self.source.mode, existing, &self.context.mode_rule(), self.around);
         if self.context.is_super { mode } else { chmod::dir_mode_left_by_user(mode) }
     }
 
     /// Returns the mode in which the directory can be worked in, which requires the owner's bits unless we are root,
     /// and the final mode if that is a different one.
-    fn modes(&self, model: Model<'_>) -> (u32, Option<u32>) {
-        let wanted = self.wanted_mode(model);
+    fn modes(self) -> (u32, Option<u32>) {
+        let wanted = self.wanted_mode();
         // A mode that is stored in an attribute (`--fake-super`) restricts nothing.
         let is_open = self.context.is_super || self.context.policy.preserve.fake_super;
         let working = if is_open { wanted } else { wanted | 0o700 };
@@ -235,53 +217,47 @@ impl<'a> DirMaker<'a> {
 
     /// Returns whether rsync would fail to set the wrong time of an existing directory because another user owns it.
     /// The time is then set at once, so that the same error is reported.
-    fn cannot_have_time(&self, existing: Option<&Entry>, changes: Changes) -> bool {
+    fn cannot_have_time(self, changes: Changes) -> bool {
         let is_kept = keeps_time(Kind::Dir, &self.context.policy.preserve);
         let is_anothers = |existing: &Entry| !self.context.is_super && existing.uid != sys::ids().0;
-        is_kept && changes.has(Changes::TIME) && existing.is_some_and(is_anothers)
+        is_kept && changes.has(Changes::TIME) && self.existing.is_some_and(is_anothers)
     }
 
     /// Sets those attributes of an existing directory that change, except a time that can wait, and makes it
     /// accessible. Returns the mode that must wait for the end, and whether everything succeeded.
-    fn prepare(
-        &self,
-        at: (&Dir, &[u8]),
-        model: Model<'_>,
-        changes: Changes,
-        head: &mut Vec<Event>,
-    ) -> (Option<u32>, bool) {
-        let (working, late) = self.modes(model);
-        let times_are_right = !self.cannot_have_time(model.existing, changes);
+    fn prepare(self, at: (&Dir, &[u8]), changes: Changes, head: &mut Vec<Event>) -> (Option<u32>, bool) {
+        let (working, late) = self.modes();
+        let times_are_right = !self.cannot_have_time(changes);
         let changes = if times_are_right { changes.without(Changes::TIME) } else { changes };
-        if changes != Changes::NONE || model.existing.is_some_and(Entry::is_unsettled) {
-            let has = model.existing.map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
+        if changes != Changes::NONE || self.existing.is_some_and(Entry::is_unsettled) {
+            let has = self.existing.map_or_else(Has::default, |existing| Has::of(existing, Changes::NONE));
             let has = Has { times_are_right, ..has };
-            let well = self.set_attrs(at, model, has, working, head);
+            let well = self.set_attrs(at, has, working, head);
             return (late.filter(|_| well), well);
         }
-        if model.existing.is_none_or(|existing| working & !existing.mode & 0o700 == 0) {
+        if self.existing.is_none_or(|existing| working & !existing.mode & 0o700 == 0) {
             return (late, true);
         }
         match attributes::set_mode(at.0.fd(), at.1, working) {
             Ok(()) => (late, true),
             Err(error) => {
-                head.push(Event::Problem(cannot_open_up(model.full, &error)));
+                head.push(Event::Problem(cannot_open_up(self.full, &error)));
                 (None, true)
             }
         }
     }
 
     /// Sets the attributes of a directory that was just created. Returns the mode that must wait for the end.
-    fn finish_new(&self, dir: &Dir, model: Model<'_>, head: &mut Vec<Event>) -> Option<u32> {
+    fn finish_new(self, dir: &Dir, head: &mut Vec<Event>) -> Option<u32> {
         let stat = match sys::fstat(dir.fd()) {
             Ok(stat) => stat,
             Err(error) => {
-                head.push(Event::Problem(Problem::about(ErrorRole::Generator, "failed to stat", model.full, &error)));
+                head.push(Event::Problem(Problem::about(ErrorRole::Generator, "failed to stat", self.full, &error)));
                 return None;
             }
         };
-        let (working, late) = self.modes(model);
-        let inherits = self.context.policy.preserve.acls && model.around.default_acl_mode.is_some();
+        let (working, late) = self.modes();
+        let inherits = self.context.policy.preserve.acls && self.around.default_acl_mode.is_some();
         let acls = (!inherits).then_some((&b""[..], &b""[..]));
         let has = Has {
             ids: Some((stat.uid, stat.gid)),
@@ -290,36 +266,24 @@ impl<'a> DirMaker<'a> {
             acls,
             ..Has::default()
         };
-        self.set_attrs((dir, b""), model, has, working, head);
+        self.set_attrs((dir, b""), has, working, head);
         late
     }
 
     /// Sets all attributes, and the time if `has` says that it is wrong. Returns whether everything succeeded.
-    fn set_attrs(
-        &self,
-        (dir, name): (&Dir, &[u8]),
-        model: Model<'_>,
-        has: Has<'_>,
-        mode: u32,
-        head: &mut Vec<Event>,
-    ) -> bool {
+    fn set_attrs(self, (dir, name): (&Dir, &[u8]), has: Has<'_>, mode: u32, head: &mut Vec<Event>) -> bool {
         let before = head.len();
-        let has = Has { local: LocalValues { dest: model.existing, alternate: None }, ..has };
-        let full = || model.full.to_vec();
-        let subject = AttributeTarget {
-            fd: dir.fd(),
-            name,
-            full: &full,
-            path: model.path.as_bytes(),
-            role: ErrorRole::Generator,
-        };
-        let is_owned = attributes::finish(self.context, subject, model.source, has, mode, head);
-        if !is_owned && model.existing.is_none() {
+        let has = Has { local: LocalValues { dest: self.existing, alternate: None }, ..has };
+        let full = || self.full.to_vec();
+        let subject =
+            AttributeTarget { fd: dir.fd(), name, full: &full, path: self.path.as_bytes(), role: ErrorRole::Generator };
+        let is_owned = attributes::finish(self.context, subject, self.source, has, mode, head);
+        if !is_owned && self.existing.is_none() {
             // Its owner could not be set, so it keeps the mode with which rsync would have created it. That is a private
             // one while the list is still being received.
-            let by_umask = model.around.default_acl_mode.unwrap_or(!self.context.process.umask);
+            let by_umask = self.around.default_acl_mode.unwrap_or(!self.context.process.umask);
             let kept = if self.context.options.select.no_inc_recursive { by_umask & 0o777 | 0o1000 } else { 0o700 };
-            let inherited = if model.around.setgid { 0o2000 } else { 0 };
+            let inherited = if self.around.setgid { 0o2000 } else { 0 };
             // The problem with its owner is reported already.
             let _ = sys::fchmod(dir.fd(), mode & kept | inherited);
         }
