@@ -242,7 +242,7 @@ impl Touch<'_, '_> {
     }
 
     fn mode(&mut self, mode: u32) {
-        if let Err(error) = set_mode(self.subject.fd, self.subject.name, mode) {
+        if let Err(error) = sys::chmod(self.subject.fd, self.subject.name, mode) {
             let what = self.quoted("failed to set permissions on", "");
             self.failed(self.subject.role, &what, &error);
         }
@@ -306,12 +306,4 @@ impl Touch<'_, '_> {
 /// Returns the change that a file still needs right after its data was written: its time.
 pub fn left_as_new(context: &Context<'_>, source: &Entry) -> Changes {
     Changes::NONE.with(Changes::TIME, keeps_time(source.kind(), &context.policy.preserve))
-}
-
-/// Sets the permission bits of `fd` itself, or of `name` in it.
-pub fn set_mode(fd: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
-    match name {
-        b"" => sys::fchmod(fd, mode),
-        name => sys::chmod(fd, name, mode),
-    }
 }

@@ -91,14 +91,8 @@ impl LastTouch {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return failed("failed to set times on", error),
         };
-        if let Some(mode) = target.mode {
-            let set = match name {
-                b"" => sys::fchmod(dir.fd(), mode),
-                name => sys::chmod(dir.fd(), name, mode),
-            };
-            if let Err(error) = set {
-                failed("failed to set permissions on", error);
-            }
+        if let Some(Err(error)) = target.mode.map(|mode| sys::chmod(dir.fd(), name, mode)) {
+            failed("failed to set permissions on", error);
         }
         if mtime.is_some()
             && let Err(error) = sys::utimes(dir.fd(), name, None, mtime)

@@ -238,7 +238,7 @@ impl Model<'_> {
         if self.existing.is_none_or(|existing| working & !existing.mode & 0o700 == 0) {
             return (late, true);
         }
-        match attributes::set_mode(at.0.fd(), at.1, working) {
+        match sys::chmod(at.0.fd(), at.1, working) {
             Ok(()) => (late, true),
             Err(error) => {
                 head.push(Event::Problem(cannot_open_up(self.full, &error)));

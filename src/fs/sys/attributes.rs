@@ -22,8 +22,11 @@ pub fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
 }
 
 /// Sets the permission bits of an entry that is not a symlink. Not all kernels can do that without following one, so
-/// this opens the entry with `O_PATH` and changes it through /proc.
+/// this opens the entry with `O_PATH` and changes it through /proc. An empty name stands for `dir` itself.
 pub fn chmod(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    if name.is_empty() {
+        return fchmod(dir, mode);
+    }
     attempt(Call::Chmod, || {
         may_write()?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
