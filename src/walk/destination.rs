@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// equal, if they were compared.
 type ExaminedDest = io::Result<Option<(Stat, Option<bool>)>>;
 
+/// The index of the destination's entry of a pair, if there is one, and the same flag.
+type FoundDest = Option<(usize, Option<bool>)>;
+
 /// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
 const RESUMED_BYTES: u64 = 1 << 20;
 
@@ -298,19 +301,18 @@ impl DestWalk<'_> {
 
     /// Joins the two lists and decides each pair. `is_known`: the destination's entries are complete.
     fn decide_all(&self, plan: &mut DirPlan, chain: &Chain, is_known: bool) {
-        let source = std::mem::take(&mut plan.listing.list);
-        let mut dest = std::mem::take(&mut plan.dest);
+        let source = plan.listing.list.clone();
         let mut extras = self.extras(plan, chain);
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(source.len());
         let mut join = Join::default();
         let mut left_over = Vec::new();
-        while let Some(pair) = join.next(&source, &dest, |at| dest.entries[at].is_dir()) {
+        while let Some(pair) = join.next(&source, &plan.dest, |at| plan.dest.entries[at].is_dir()) {
             match pair {
                 Pair::Source(source_at) => pairs.push((source_at as u32, NONE)),
                 Pair::Both(source_at, dest_at) => pairs.push((source_at as u32, dest_at as u32)),
-                Pair::Dest(dest_at) => match self.continued(&source, dest.name(&dest.entries[dest_at])) {
+                Pair::Dest(dest_at) => match self.continued(&source, plan.dest.name(&plan.dest.entries[dest_at])) {
                     Some(source_at) => left_over.push((source_at, dest_at)),
-                    None => note_lone(plan, &dest, dest_at, &mut extras),
+                    None => note_lone(plan, dest_at, &mut extras),
                 },
             }
         }
@@ -320,7 +322,7 @@ impl DestWalk<'_> {
         for block in pairs.chunks(parallel::BLOCK) {
             let looks = match is_known {
                 true => block.iter().map(|_| Ok(None)).collect(),
-                false => self.stat_pairs(plan, (&source, &dest), block, &implied),
+                false => self.stat_pairs(plan, block, &implied),
             };
             let mut found = Vec::with_capacity(block.len());
             for (&(source_at, dest_at), looked) in block.iter().zip(looks) {
@@ -331,25 +333,25 @@ impl DestWalk<'_> {
                 });
                 found.push(known.or_else(|| {
                     let (stat, same) = looked?;
-                    self.complete_dest(plan, &mut dest, dest_at as usize, &stat);
+                    self.complete_dest(plan, dest_at as usize, &stat);
                     Some((dest_at as usize, same))
                 }));
             }
             if self.policy.preserve.write_devices {
-                self.measure_devices(plan, &source, &mut dest, block.iter().zip(&found));
+                self.measure_devices(plan, block, &found);
             }
-            self.compare_rest(plan, (&source, &dest), block, &mut found);
+            self.compare_rest(plan, block, &mut found);
             for (&(source_at, _), found) in block.iter().zip(found) {
                 let (dest_at, same) = found.map_or((None, None), |(at, same)| (Some(at), same));
                 let source_at = source_at as usize;
-                let mut step = self.decide_one(plan, (&source, source_at), (&dest, dest_at), same);
+                let mut step = self.decide_one(plan, source_at, dest_at, same);
                 if plan.unknown.contains(source.name(&source.entries[source_at])) {
                     step.decision.action = Action::Refuse(Reason::Unknown);
                 }
-                self.search_alternates(plan, &mut alternates, &source, &dest, &mut step);
+                self.search_alternates(plan, &mut alternates, &mut step);
                 // A step for another name of the file, or a backup, may change it.
                 let is_backup = |suffix| source.name(&source.entries[source_at]).ends_with(suffix);
-                let may_change = dest_at.is_some_and(|at| dest.entries[at].inode.is_some())
+                let may_change = dest_at.is_some_and(|at| plan.dest.entries[at].inode.is_some())
                     || self.backup_suffix.is_some_and(is_backup);
                 match source.entries[source_at].is_dir() {
                     true => {
@@ -371,12 +373,10 @@ impl DestWalk<'_> {
             // Steps are in the order of the source.
             let step = plan.steps.binary_search_by_key(&source_at, |step| step.source as usize);
             if !step.is_ok_and(|at| matches!(plan.steps[at].decision.action, Action::Transfer(_))) {
-                note_lone(plan, &dest, dest_at, &mut extras);
+                note_lone(plan, dest_at, &mut extras);
             }
         }
         plan.extras.sort_unstable();
-        plan.listing.list = source;
-        plan.dest = dest;
     }
 
     /// Returns the source file that resumes from a temporary file of this name, if it is transferred.
@@ -396,7 +396,6 @@ impl DestWalk<'_> {
     /// numbers of the dropped directories.
     pub fn prune(&self, plan: &mut DirPlan, has_last: bool, is_bare: impl Fn(TaskId) -> bool) -> Vec<TaskId> {
         let mut pruned = Vec::new();
-        let dest = std::mem::take(&mut plan.dest);
         let chain = plan.receiver_chain.clone().expect("a plan that was made has its chain");
         let mut extras = self.extras(plan, &chain);
         let subdirs = std::mem::take(&mut plan.subdirs);
@@ -413,11 +412,10 @@ impl DestWalk<'_> {
             plan.pruned.push(sub.step.source);
             pruned.extend(sub.task_id);
             if sub.step.dest != NONE {
-                note_lone(plan, &dest, sub.step.dest as usize, &mut extras);
+                note_lone(plan, sub.step.dest as usize, &mut extras);
             }
         }
         plan.extras.sort_unstable();
-        plan.dest = dest;
         pruned
     }
 
@@ -450,9 +448,9 @@ impl DestWalk<'_> {
     }
 
     /// Fills in the attributes of an entry of the destination.
-    fn complete_dest(&self, plan: &mut DirPlan, dest: &mut DirList, at: usize, stat: &Stat) {
+    fn complete_dest(&self, plan: &mut DirPlan, at: usize, stat: &Stat) {
         let Some(dir) = &plan.dest_dir else { return };
-        let (name, entry) = dest.entry_mut(at);
+        let (name, entry) = plan.dest.entry_mut(at);
         entry.set_stat(stat);
         let path = || plan.listing.path.join(name).as_bytes().to_vec();
         let full = || self.dest.map(|root| root.full(&path())).unwrap_or_default();
@@ -466,13 +464,8 @@ impl DestWalk<'_> {
 
     /// Examines the destination's entries of these pairs. Also compares the contents of short files, if the decision
     /// depends on them.
-    fn stat_pairs(
-        &self,
-        plan: &DirPlan,
-        (source, dest): (&DirList, &DirList),
-        pairs: &[(u32, u32)],
-        implied: &HashSet<u32>,
-    ) -> Vec<ExaminedDest> {
+    fn stat_pairs(&self, plan: &DirPlan, pairs: &[(u32, u32)], implied: &HashSet<u32>) -> Vec<ExaminedDest> {
+        let (source, dest) = (&plan.listing.list, &plan.dest);
         let compares = self.policy.check.mode == CheckMode::Digest;
         let look = |&(source_at, dest_at): &(u32, u32)| {
             let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };
@@ -482,7 +475,7 @@ impl DestWalk<'_> {
             let Some(stat) = self.stat_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let needs_digest = || self.needs_digest(entry, &Entry::of(&stat));
-            let same = (may_be_same && needs_digest()).then(|| self.is_same(plan, source, entry));
+            let same = (may_be_same && needs_digest()).then(|| self.is_same(plan, entry));
             Ok(Some((stat, same)))
         };
         match compares {
@@ -492,18 +485,13 @@ impl DestWalk<'_> {
     }
 
     /// Sets the lengths of devices that receive the content of a source file of the same name (`--write-devices`).
-    fn measure_devices<'p>(
-        &self,
-        plan: &DirPlan,
-        source: &DirList,
-        dest: &mut DirList,
-        pairs: impl Iterator<Item = (&'p (u32, u32), &'p Option<(usize, Option<bool>)>)>,
-    ) {
+    fn measure_devices(&self, plan: &mut DirPlan, pairs: &[(u32, u32)], found: &[FoundDest]) {
         let Some(dir) = &plan.dest_dir else { return };
-        for (&(source_at, _), found) in pairs {
+        for (&(source_at, _), found) in pairs.iter().zip(found) {
             let &Some((dest_at, _)) = found else { continue };
-            let (name, existing) = dest.entry_mut(dest_at);
-            if source.entries[source_at as usize].kind() != Kind::File || existing.kind() != Kind::Device {
+            let (name, existing) = plan.dest.entry_mut(dest_at);
+            let source = &plan.listing.list.entries[source_at as usize];
+            if source.kind() != Kind::File || existing.kind() != Kind::Device {
                 continue;
             }
             // If opening fails, the error is reported when the device is written.
@@ -515,22 +503,16 @@ impl DestWalk<'_> {
 
     /// Compares the contents of the remaining pairs whose decision depends on them. `found`: for each pair the index of
     /// the destination's entry and the answer.
-    fn compare_rest(
-        &self,
-        plan: &DirPlan,
-        (source, dest): (&DirList, &DirList),
-        pairs: &[(u32, u32)],
-        found: &mut [Option<(usize, Option<bool>)>],
-    ) {
+    fn compare_rest(&self, plan: &DirPlan, pairs: &[(u32, u32)], found: &mut [FoundDest]) {
         let questions = pairs.iter().zip(found).filter_map(|(&(source_at, _), found)| {
             let (dest_at, same @ None) = found.as_mut()? else { return None };
-            let entry = &source.entries[source_at as usize];
-            self.needs_digest(entry, &dest.entries[*dest_at]).then_some((entry, same))
+            let entry = &plan.listing.list.entries[source_at as usize];
+            self.needs_digest(entry, &plan.dest.entries[*dest_at]).then_some((entry, same))
         });
         let (entries, answers): (Vec<&Entry>, Vec<&mut Option<bool>>) = questions.unzip();
         let lens_bytes = entries.iter().map(|entry| entry.len_bytes);
         let threads = parallel::threads_for(lens_bytes, self.threads);
-        let same = parallel::share(&entries, threads, |entry| self.is_same(plan, source, entry));
+        let same = parallel::share(&entries, threads, |entry| self.is_same(plan, entry));
         for (answer, same) in answers.into_iter().zip(same) {
             *answer = Some(same);
         }
@@ -543,23 +525,17 @@ impl DestWalk<'_> {
     }
 
     /// Returns whether the destination's file has the same content as the source's.
-    fn is_same(&self, plan: &DirPlan, source: &DirList, entry: &Entry) -> bool {
-        let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
+    fn is_same(&self, plan: &DirPlan, entry: &Entry) -> bool {
+        let original = ComparedSource { entry, place: plan.place_of(entry), name: plan.listing.list.name(entry) };
         let compare = |dir| (self.compare)(original, (dir, original.name)).unwrap_or(false);
         plan.dest_dir.as_ref().is_some_and(compare)
     }
 
     /// Decides one pair. `same`: whether the contents are equal, if they were compared.
-    fn decide_one(
-        &self,
-        plan: &DirPlan,
-        (source, source_at): (&DirList, usize),
-        (dest, dest_at): (&DirList, Option<usize>),
-        same: Option<bool>,
-    ) -> Step {
-        let entry = &source.entries[source_at];
-        let name = source.name(entry);
-        let existing = dest_at.map(|at| &dest.entries[at]);
+    fn decide_one(&self, plan: &DirPlan, source_at: usize, dest_at: Option<usize>, same: Option<bool>) -> Step {
+        let entry = &plan.listing.list.entries[source_at];
+        let name = plan.listing.list.name(entry);
+        let existing = dest_at.map(|at| &plan.dest.entries[at]);
         let path = || plan.listing.path.join(name);
         let is_unsafe_link = || {
             self.policy.preserve.safe_links
@@ -581,22 +557,16 @@ impl DestWalk<'_> {
     }
 
     /// Lets the alternate trees change a decision, and records what they have.
-    fn search_alternates(
-        &self,
-        plan: &mut DirPlan,
-        dirs: &mut AltDirs,
-        source: &DirList,
-        dest: &DirList,
-        step: &mut Step,
-    ) {
-        let entry = &source.entries[step.source as usize];
-        let original = ComparedSource { entry, place: plan.place_of(entry), name: source.name(entry) };
-        let existing = (step.dest != NONE).then(|| &dest.entries[step.dest as usize]);
+    fn search_alternates(&self, plan: &mut DirPlan, dirs: &mut AltDirs, step: &mut Step) {
+        let entry = plan.source_of(step);
+        let is_dir = entry.is_dir();
+        let original = ComparedSource { entry, place: plan.place_of(entry), name: plan.name_of(step) };
+        let existing = (step.dest != NONE).then(|| &plan.dest.entries[step.dest as usize]);
         let there = (plan.dest_dir.as_ref(), existing);
         let (decision, hit) = self.alternates.decide(dirs, &plan.listing.path, original, there, step.decision);
         step.decision = decision;
         plan.listing.problems.append(&mut dirs.problems);
-        if let Some(hit) = hit.filter(|_| !entry.is_dir()) {
+        if let Some(hit) = hit.filter(|_| !is_dir) {
             plan.hits.insert(step.source, hit);
         }
     }
@@ -642,9 +612,9 @@ impl DestWalk<'_> {
 }
 
 /// Records an entry that only the destination has, if it is extra or has the name of a temporary file.
-fn note_lone(plan: &mut DirPlan, dest: &DirList, at: usize, extras: &mut Extras<'_>) {
-    let entry = &dest.entries[at];
-    let (name, is_dir) = (dest.name(entry), entry.is_dir());
+fn note_lone(plan: &mut DirPlan, at: usize, extras: &mut Extras<'_>) {
+    let entry = &plan.dest.entries[at];
+    let (name, is_dir) = (plan.dest.name(entry), entry.is_dir());
     if !is_dir && is_temp_name(name) {
         plan.leftovers.push(at as u32);
     }
