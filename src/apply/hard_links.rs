@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name of a hard-link group that is placed first.
+#[derive(Default)]
 pub struct Leader {
     /// The directory that it is placed in; `None` once that is closed, see [`Leader::leave`].
     spot: Mutex<Option<Arc<Spot>>>,
@@ -36,13 +37,13 @@ impl Leader {
     /// Creates the leader that a job places. In a dry run, followers are compared with the destination's entry.
     pub fn new(job: &Job<'_>, spot: Arc<Spot>) -> Leader {
         let dest_inode = dest_inode(job).filter(|_| job.context.is_dry());
-        Leader { spot: Mutex::new(Some(spot)), dest_inode, hit_inode: hit_inode(job), ..Leader::of(job.path.clone()) }
-    }
-
-    fn of(path: RelPath) -> Leader {
-        let no = || AtomicBool::new(false);
-        let (is_delayed, is_stale, is_placed) = (no(), no(), Gate::default());
-        Leader { spot: Mutex::new(None), path, dest_inode: None, hit_inode: None, is_delayed, is_stale, is_placed }
+        Leader {
+            spot: Mutex::new(Some(spot)),
+            dest_inode,
+            hit_inode: hit_inode(job),
+            path: job.path.clone(),
+            ..Leader::default()
+        }
     }
 
     /// Closes the directory of a placed leader: more leaders are remembered than directories can be open.
@@ -62,8 +63,8 @@ impl Leader {
 
     /// Restores a placed leader.
     pub fn left(path: RelPath, left: PlacedLeader) -> Leader {
-        let mut leader = Leader::of(path);
-        (*leader.is_delayed.get_mut(), *leader.is_stale.get_mut()) = (left.is_delayed, left.is_stale);
+        let (is_delayed, is_stale) = (left.is_delayed.into(), left.is_stale.into());
+        let leader = Leader { path, is_delayed, is_stale, ..Leader::default() };
         leader.is_placed.open();
         leader
     }
