@@ -9,8 +9,8 @@ use crate::report::event::{Event, Update};
 use crate::session::connection::{Connection, MessageHandler};
 use crate::session::receiver::ReceiverInbox;
 use crate::session::sender;
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use crate::work::queue::Queue;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The reporter of a client that receives. Reports first what the sender has reported before, for example an error that
@@ -73,71 +73,43 @@ impl EventSink for RemoteReporter<'_> {
 }
 
 /// The receiver's events, queued for the reporter of a client that sends.
-#[derive(Default)]
 pub struct EventQueue {
-    state: Mutex<EventQueueState>,
-    changed: Condvar,
+    /// Each with its cost in the window of its class.
+    events: Queue<(Event, u64)>,
     /// See [`Client::is_local`](crate::session::Client::is_local).
     is_local: bool,
 }
 
-#[derive(Default)]
-struct EventQueueState {
-    /// Each with its cost in the window of its class.
-    events: VecDeque<(Event, u64)>,
-    has_ended: bool,
-}
-
 impl EventQueue {
-    /// Creates the queue of a client that sends.
+    /// Creates the queue of a client that sends. The window of the events bounds it.
     pub fn of(is_local: bool) -> EventQueue {
-        EventQueue { is_local, ..EventQueue::default() }
+        EventQueue { is_local, events: Queue::new(usize::MAX) }
     }
 
     pub fn push(&self, event: Event, cost: u64) {
-        let mut state = self.state.lock();
-        state.events.push_back((event, cost));
-        // The reporting thread takes all queued events at once.
-        if state.events.len() == 1 {
-            self.changed.notify_all();
-        }
+        // Nothing is reported after the end.
+        let _ = self.events.push((event, cost));
     }
 
     pub fn end(&self) {
-        self.state.lock().has_ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for the next events. Returns none at the end.
-    fn take(&self) -> VecDeque<(Event, u64)> {
-        let mut state = self.state.lock();
-        while state.events.is_empty() && !state.has_ended {
-            self.changed.wait(&mut state);
-        }
-        std::mem::take(&mut state.events)
+        self.events.close();
     }
 
     /// Reports events until the end.
     pub fn report(&self, reporter: &Mutex<&mut TextReporter>, connection: &Connection, stop: &AtomicBool) {
-        loop {
-            let events = self.take();
-            if events.is_empty() {
-                return;
+        while let Some((mut event, cost)) = self.events.pop() {
+            if let Event::Item(item) = &mut event
+                && item.update == Update::Received
+                && !self.is_local
+            {
+                // Received by the server means sent by us.
+                item.update = Update::Sent;
             }
             let mut reporter = reporter.lock();
-            for (mut event, cost) in events {
-                if let Event::Item(item) = &mut event
-                    && item.update == Update::Received
-                    && !self.is_local
-                {
-                    // Received by the server means sent by us.
-                    item.update = Update::Sent;
-                }
-                reporter.report(&event);
-                connection.consumed(Class::Events, cost);
-                if reporter.lines_are_lost() {
-                    stop.store(true, Ordering::Relaxed);
-                }
+            reporter.report(&event);
+            connection.consumed(Class::Events, cost);
+            if reporter.lines_are_lost() {
+                stop.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -166,7 +166,7 @@ impl StockServer<'_> {
         let terms = Terms { options, ..self.terms(&rules, &interrupted) };
         let inbox = Arc::new(SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE)));
         // The client reports all items. This end only logs them.
-        let reports = SenderReports::new(self.options, EventQueue::default());
+        let reports = SenderReports::new(self.options, EventQueue::of(false));
         let wants = self.log.map(|log| log.lock().wants()).unwrap_or_default();
         let (encoder, intake) = push::directions(stock, Vec::new(), options, wants, reports.clone())?;
         let encoder = encoder.at_server(ServingSender {
