@@ -13,7 +13,7 @@ use crate::fs::read::{EntryAt, Names, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
 use crate::fs::trusted_path;
-use crate::options::{LinkOwners, Options};
+use crate::options::Options;
 use crate::path::RelPath;
 use crate::proto::DestDirState;
 use crate::proto::limits::NAME_MAX_BYTES;
@@ -33,21 +33,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A destination that is scanned without a source.
-pub struct ScannedDest<'a> {
+/// Scans directories of a destination without a source, and digests them.
+pub struct DigestScan<'a> {
     /// Its top directory; `None` if it does not exist (dry run).
     pub root: Option<&'a Root>,
     /// What to read of each entry.
     pub wanted: Wanted<'a>,
-    /// Whose symlinks may lead to merge files.
-    pub link_owners: LinkOwners,
     /// How many threads may examine one large directory.
     pub threads: usize,
     /// Set when the results are not needed any more.
     pub is_over: Arc<AtomicBool>,
+    /// Computes the digests.
+    pub digester: Digester<'a>,
 }
 
-impl ScannedDest<'_> {
+impl DigestScan<'_> {
     /// Opens a directory and lists its names. `chain` holds the rules in force in its parent. `Err` has the item to
     /// send in place of its entries.
     fn begin(&self, path: RelPath, mut chain: Chain) -> Result<Half, DestDirState> {
@@ -58,7 +58,8 @@ impl ScannedDest<'_> {
         })?;
         if chain.has_per_dir() {
             // Problems are reported when the directory is decided.
-            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.link_owners).map_err(|_| NO_DIGEST)?;
+            let (entered, _) = enter_dir(&chain, &dir, &path, "generator", self.digester.options.preserve.link_owners)
+                .map_err(|_| NO_DIGEST)?;
             chain = entered;
         }
         let mut names = Names::default();
@@ -113,24 +114,7 @@ impl ScannedDest<'_> {
         }
         Ok(true)
     }
-}
 
-/// A directory without a digest, which the sender must list.
-const NO_DIGEST: DestDirState = DestDirState::Dir { digest: None, children: Vec::new() };
-
-/// A directory with more entries is not examined before its turn: the sender may not need more than their number.
-/// Examining this many takes a tenth of a second if they are not cached.
-pub const LARGE_NAMES: usize = 8192;
-
-/// Scans directories of a destination and digests them.
-pub struct DigestScan<'a> {
-    /// The destination.
-    pub scanned: ScannedDest<'a>,
-    /// Computes the digests.
-    pub digester: Digester<'a>,
-}
-
-impl DigestScan<'_> {
     /// Whether leftovers of interrupted transfers may exist, so that files must be compared one by one. `list`: the
     /// entries of the directory.
     fn may_hold_partials(&self, list: &DirList) -> bool {
@@ -172,6 +156,13 @@ impl DigestScan<'_> {
     }
 }
 
+/// A directory without a digest, which the sender must list.
+const NO_DIGEST: DestDirState = DestDirState::Dir { digest: None, children: Vec::new() };
+
+/// A directory with more entries is not examined before its turn: the sender may not need more than their number.
+/// Examining this many takes a tenth of a second if they are not cached.
+pub const LARGE_NAMES: usize = 8192;
+
 /// Creates a result with a placeholder task number for each task.
 fn with_room_for<T>(tasks: &[T]) -> ScannedDir {
     ScannedDir { task_ids: vec![TaskId::NONE; tasks.len()], ..ScannedDir::bare(DestDirState::Absent) }
@@ -182,9 +173,9 @@ impl Look for DigestScan<'_> {
     type Found = ScannedDir;
 
     fn look(&self, (path, chain): (RelPath, Chain)) -> (ScannedDir, Vec<(RelPath, Chain)>) {
-        let mut half = match self.scanned.begin(path, chain) {
+        let mut half = match self.begin(path, chain) {
             Ok(half) => Box::new(half),
-            Err(DestDirState::Absent) if self.scanned.root.is_none() && self.may_hold_partials(&DirList::default()) => {
+            Err(DestDirState::Absent) if self.root.is_none() && self.may_hold_partials(&DirList::default()) => {
                 return (ScannedDir::bare(NO_DIGEST), Vec::new());
             }
             Err(seen) => return (ScannedDir::bare(seen), Vec::new()),
@@ -194,7 +185,7 @@ impl Look for DigestScan<'_> {
             let seen = DestDirState::Large(half.names.items.len() as u64);
             return (ScannedDir { half: Some(half), ..ScannedDir::bare(seen) }, Vec::new());
         }
-        match self.scanned.go_on(&mut half, &|| false) {
+        match self.go_on(&mut half, &|| false) {
             Ok(_) => self.end(*half),
             Err(seen) => (ScannedDir::bare(seen), Vec::new()),
         }
@@ -224,11 +215,11 @@ impl ScanResults for Scanner<DigestScan<'_>> {
 
     fn list(&self, half: &mut Half, enough: &dyn Fn() -> bool) {
         // An error occurs again in the next step and is handled there.
-        let _ = self.walk().scanned.list(half, enough);
+        let _ = self.walk().list(half, enough);
     }
 
     fn go_on(&self, mut half: Box<Half>, enough: &dyn Fn() -> bool) -> Result<ScannedDir, Box<Half>> {
-        match self.walk().scanned.go_on(&mut half, enough) {
+        match self.walk().go_on(&mut half, enough) {
             Ok(true) => {
                 let (mut found, tasks) = self.walk().end(*half);
                 self.add(&mut found, tasks);
@@ -240,10 +231,9 @@ impl ScanResults for Scanner<DigestScan<'_>> {
     }
 
     fn cut(&self, mut half: Box<Half>, has_none: bool) -> ScannedDir {
-        let scanned = &self.walk().scanned;
         // If the names do not show which of them are directories, the entries must be examined.
         let is_typed = |half: &Half| half.names.items.iter().all(|item| item.is_dir.is_some());
-        if !has_none && (!matches!(scanned.list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
+        if !has_none && (!matches!(self.walk().list(&mut half, &|| false), Ok(true)) || !is_typed(&half)) {
             return self.go_on(half, &|| false).unwrap_or_else(|_| ScannedDir::bare(NO_DIGEST));
         }
         let Half { path, chain, names, .. } = *half;
@@ -324,13 +314,10 @@ impl Guess<'_> {
         let is_super = options.preserve.super_user.unwrap_or(sys::ids().0 == 0) || options.preserve.fake_super;
         self.terms.with_wanted(&options.preserve, &|_, _| {}, |wanted| {
             let look = DigestScan {
-                scanned: ScannedDest {
-                    root: root.as_ref(),
-                    wanted,
-                    link_owners: options.preserve.link_owners,
-                    threads: self.terms.process.threads,
-                    is_over: is_over.clone(),
-                },
+                root: root.as_ref(),
+                wanted,
+                threads: self.terms.process.threads,
+                is_over: is_over.clone(),
                 digester: Digester { key: self.key, options, is_sender: false, owners: is_super, ids: &ids },
             };
             let scanner = &Scanner::early(look);

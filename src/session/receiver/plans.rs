@@ -14,7 +14,7 @@ use crate::path::RelPath;
 use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Message};
 use crate::report::event::{ErrorRole, Problem};
 use crate::session::connection::{Connection, unexpected};
-use crate::session::dest_prescan::{DigestScan, ScannedDest};
+use crate::session::dest_prescan::DigestScan;
 use crate::session::digest_exchange::{Half, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
 use crate::session::dir_digest::Digester;
 use crate::session::sender::{compare_walked, is_below};
@@ -45,20 +45,15 @@ impl SourcePlans for PeerSource<'_> {
             ids: &self.accounts.ids,
         };
         let is_over = Arc::new(AtomicBool::new(false));
-        let scanned = ScannedDest {
-            root: walk.dest,
-            wanted: walk.wanted,
-            link_owners: walk.policy.preserve.link_owners,
-            threads: walk.threads,
-            is_over: is_over.clone(),
-        };
+        let (root, wanted, threads) = (walk.dest, walk.wanted, walk.threads);
+        let scan = DigestScan { root, wanted, threads, is_over: is_over.clone(), digester };
         let begun = self.receiver.prescan.map(|(prescan, known)| prescan.meet(walk.dest, &self.whole, known));
         let mut rest = begun.transpose()?.unwrap_or_default();
         // Must happen before any listing is taken.
         self.receiver.inbox.begin(std::mem::take(&mut rest.survey));
         Ok(Box::new(PeerPlans {
             peer: self,
-            scanner: Scanner::new(DigestScan { scanned, digester }, false),
+            scanner: Scanner::new(scan, false),
             is_over,
             seen: Mutex::new(std::mem::take(&mut rest.kept)),
             rest: Mutex::new(rest),
