@@ -130,9 +130,7 @@ fn open_content<'c>(job: &Job<'c>) -> Result<Content<'c>, Failure> {
         };
     }
     let Some(place) = job.place() else { return Err(Failure::Stopped) };
-    let noatime = job.context.options.select.open_noatime;
-    let follow = job.context.options.select.opens_link_targets();
-    let opened = place.dir().and_then(|dir| sys::open_read(dir.fd(), job.source_name(), follow, noatime));
+    let opened = place.open_file(job.source_name(), &job.context.options.select);
     opened.map(Content::File).map_err(|error| cannot_open(&place.full(job.source_name()), &error).into())
 }
 

@@ -189,10 +189,8 @@ impl<'a> Job<'a> {
         if let Some(Comparison::Negotiated(sum)) = self.context.wire.map(Wire::compared_by) {
             return self.source().extra.as_ref()?.digest.map(|digest| digest::shown_of(*sum, &digest));
         }
-        let select = &self.context.options.select;
-        let follow = select.opens_link_targets();
         let opened = match self.place() {
-            Some(place) => sys::open_read(place.dir().ok()?.fd(), self.source_name(), follow, select.open_noatime),
+            Some(place) => place.open_file(self.source_name(), &self.context.options.select),
             None if matches!(self.step.decision.action, Action::Keep | Action::Adjust(_)) || !self.context.is_dry() => {
                 sys::open_read(self.spot.dir.as_ref()?.fd(), self.name(), false, false)
             }

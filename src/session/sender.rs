@@ -377,11 +377,7 @@ impl<'a> Sender<'a> {
     /// no end.
     fn open(&self, place: &SourceDir, name: &[u8], listed_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
-        let follow = select.opens_link_targets();
-        let from = place
-            .dir()
-            .and_then(|dir| sys::open_read(dir.fd(), name, follow, select.open_noatime))
-            .map_err(|error| cannot_open(&place.full(name), &error))?;
+        let from = place.open_file(name, select).map_err(|error| cannot_open(&place.full(name), &error))?;
         let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
         match Kind::of_mode(stat.mode) {
             Some(Kind::File) => Ok((from, stat.len_bytes, content_max_bytes(listed_bytes))),

@@ -6,7 +6,7 @@ use crate::flist::Kind;
 use crate::fs::sys;
 use crate::options::Select;
 use crate::walk::ComparedSource;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 
 /// How many files are read ahead at most.
 pub const COLD_FILES_MAX: usize = 64;
@@ -23,9 +23,7 @@ pub fn read_ahead<'a>(files: impl DoubleEndedIterator<Item = ComparedSource<'a>>
     if small.clone().nth(FILES_MIN - 1).is_none() {
         return;
     }
-    let open = |file: ComparedSource<'_>| -> Option<OwnedFd> {
-        sys::open_read(file.place?.dir().ok()?.fd(), file.name, select.opens_link_targets(), select.open_noatime).ok()
-    };
+    let open = |file: ComparedSource<'_>| file.place?.open_file(file.name, select).ok();
     if small.clone().next_back().and_then(open).is_some_and(|file| !sys::is_cached(file.as_fd())) {
         for file in small.filter_map(open) {
             let _ = sys::will_read(file.as_fd());

@@ -432,8 +432,7 @@ impl SourceWalk<'_> {
         len_bytes: u64,
         contents: &Contents<'_>,
     ) -> io::Result<ContentDigest> {
-        let follow = self.select.opens_link_targets();
-        let file = sys::open_read(place.dir()?.fd(), name, follow, self.select.open_noatime)?;
+        let file = place.open_file(name, self.select)?;
         digest_of_beginning(file.as_fd(), len_bytes, contents.by, &|| contents.peer_is_gone.load(Ordering::Relaxed))
     }
 

@@ -5,6 +5,7 @@ use crate::flist::Entry;
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
+use crate::options::Select;
 use crate::path::{self, RelPath};
 use std::borrow::Cow;
 use std::io;
@@ -112,6 +113,11 @@ impl SourceDir {
     /// Returns the same directory, open.
     pub fn opened(&self) -> io::Result<SourceDir> {
         Ok(SourceDir { open: Some(self.dir()?.into_owned()), base: self.base.clone(), path: self.path.clone() })
+    }
+
+    /// Opens a file in it, or what a symlink leads to if the options require that.
+    pub fn open_file(&self, name: &[u8], select: &Select) -> io::Result<OwnedFd> {
+        sys::open_read(self.dir()?.fd(), name, select.opens_link_targets(), select.open_noatime)
     }
 
     /// Returns the absolute path of an entry, for messages.
