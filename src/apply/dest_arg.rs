@@ -30,6 +30,7 @@ pub struct Facts {
 }
 
 /// The resolved destination.
+#[derive(Default)]
 pub struct Destination {
     /// Its top directory; `None` if it does not exist (dry run, or `--existing` and an empty directory).
     pub root: Option<Root>,
@@ -77,17 +78,7 @@ impl Destination {
 
     /// Returns an existing destination that needs no change and no new name.
     fn at(root: Option<Root>, path: Vec<u8>) -> Destination {
-        let work_dir = path.clone();
-        Destination {
-            root,
-            path,
-            work_dir,
-            renamed: None,
-            mode_before: None,
-            is_new: false,
-            link: None,
-            made: Vec::new(),
-        }
+        Destination { root, work_dir: path.clone(), path, ..Destination::default() }
     }
 }
 
