@@ -33,6 +33,7 @@ use self::push::{PushRecorder, SenderReports};
 use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
+use crate::apply::ListingClient;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
@@ -54,7 +55,7 @@ use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
 use crate::session::io_threads::{SessionIo, counted};
-use crate::session::receiver::{ListingClient, ReceiverInbox};
+use crate::session::receiver::ReceiverInbox;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};

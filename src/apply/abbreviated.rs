@@ -1,6 +1,6 @@
 //! Values of extended attributes that a stock sender has abbreviated: where an entry that needs them gets them.
 
-use crate::apply::Context;
+use crate::apply::{Context, ListingClient, Wire};
 use crate::error::Error;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Entry, FileId};
@@ -36,8 +36,9 @@ impl Context<'_> {
     /// Requests the values that are not here with the next item of an entry, if the peer sends values with items. Returns
     /// whether they must be awaited.
     pub fn want_xattrs(&self, file: Option<FileId>, source: &Entry, local: &LocalValues<'_>) -> bool {
-        let wire = self.wire.filter(|wire| source.has_abbreviated() && wire.sends_xattrs());
-        let Some((wire, file)) = wire.zip(file) else { return false };
+        let client = self.wire.and_then(Wire::listing_client).filter(|client| client.sends_xattrs());
+        let client = client.filter(|_| source.has_abbreviated());
+        let Some(((wire, client), file)) = self.wire.zip(client).zip(file) else { return false };
         let wanted = source.xattrs().iter().filter_map(|(name, value)| Some((name, AbbreviatedValue::decode(value)?)));
         let wanted = wanted.map(|(name, wanted)| (local.find(name, &wanted).is_none(), wanted));
         let (mut list, mut missing) = (0, Vec::new());
@@ -47,13 +48,15 @@ impl Context<'_> {
         }
         missing.sort_unstable();
         let is_any_missing = !missing.is_empty();
-        wire.want_xattrs(file, list, missing);
+        client.want_xattrs(file, list, missing);
         is_any_missing && !self.is_dry()
     }
 
     /// Waits for the values that were requested with the items of an entry.
     pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<(), Error> {
-        let wire = self.wire.filter(|wire| source.has_abbreviated() && wire.sends_xattrs());
-        wire.zip(file).map_or(Ok(()), |(wire, file)| wire.await_xattrs(file))
+        let wire = self.wire.filter(|_| source.has_abbreviated());
+        let has_come =
+            |file| move |client: &dyn ListingClient| !client.sends_xattrs() || client.has_returned_xattrs(file);
+        wire.zip(file).map_or(Ok(()), |(wire, file)| wire.await_client(&has_come(file)))
     }
 }

@@ -203,9 +203,9 @@ impl Context<'_> {
         if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
     }
 
-    /// Returns whether the generator reports items to the peer in list order; see [`Wire::reports_items`].
+    /// Returns whether the generator reports items to the peer in list order; see [`Wire::listing_client`].
     pub fn is_reported_by_peer(&self) -> bool {
-        self.wire.is_some_and(Wire::reports_items)
+        self.wire.and_then(Wire::listing_client).is_some()
     }
 
     /// Returns whether nothing may wait for answers of the peer yet; see [`Wire::is_silent_about_unreadable`].
@@ -289,21 +289,29 @@ pub trait Wire: Sync {
     fn block_sums(&self) -> BlockSums;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
     fn placed(&self, file: FileId) -> Result<(), Error>;
-    /// Returns whether the peer is a client that reports all items, so it gets each in list order: those of requested
+    /// Returns the peer if it is a client that reports all items, so it gets each in list order: those of requested
     /// files just before the request, all others when they are done.
-    fn reports_items(&self) -> bool;
-    /// Waits until the item of an entry can be sent to such a peer.
-    fn await_number(&self, file: FileId) -> Result<(), Error>;
+    fn listing_client(&self) -> Option<&dyn ListingClient>;
+    /// Waits until such a peer has come so far.
+    fn await_client(&self, has_come: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error>;
     /// Sets how such a peer reports a file whose next request follows.
     fn announce(&self, item: Box<Item>) -> Result<(), Error>;
-    /// Returns whether such a peer sends abbreviated values of extended attributes with the items that it returns.
-    fn sends_xattrs(&self) -> bool;
-    /// Requests abbreviated values of such a peer with the next item of an entry, by their numbers in their list.
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
-    /// Waits until such a peer has returned all items of an entry that have values.
-    fn await_xattrs(&self, file: FileId) -> Result<(), Error>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
+}
+
+/// A client that sends, and reports all items. It lists directories piecewise.
+pub trait ListingClient: Sync {
+    /// Returns whether an entry has its number in the protocol.
+    fn has_number(&self, file: FileId) -> bool;
+    /// Returns whether more lists come although none of those that came is done any more.
+    fn owes_lists(&self) -> bool;
+    /// Returns whether it sends abbreviated values of extended attributes with the items that it returns.
+    fn sends_xattrs(&self) -> bool;
+    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
+    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
+    /// Returns whether no item with values of an entry is to be returned.
+    fn has_returned_xattrs(&self, file: FileId) -> bool;
 }
 
 /// When wrong content is requested again.

@@ -9,6 +9,7 @@ mod plans;
 pub use self::inbox::{ReceiverHandler, ReceiverInbox};
 
 use self::plans::PeerSource;
+use crate::apply::ListingClient;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
 use crate::digest::Comparison;
@@ -19,7 +20,7 @@ use crate::fs::ids::Ids;
 use crate::fs::root::Dir;
 use crate::fs::sys;
 use crate::plan::idmap::{IdClass, IdNames};
-use crate::proto::{FileId, Message, Roots};
+use crate::proto::{Message, Roots};
 use crate::report::Tally;
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::session::checksums::SessionChecksums;
@@ -198,18 +199,4 @@ impl IdNames for PeerAccounts {
     fn dest_id(&self, class: IdClass, name: &[u8]) -> Option<u32> {
         self.ids.id(class, name)
     }
-}
-
-/// A client that sends, and reports all items. It lists directories piecewise.
-pub trait ListingClient: Sync {
-    /// Returns whether an entry has its number in the protocol.
-    fn has_number(&self, file: FileId) -> bool;
-    /// Returns whether more lists come although none of those that came is done any more.
-    fn owes_lists(&self) -> bool;
-    /// Returns whether it sends abbreviated values of extended attributes with the items that it returns.
-    fn sends_xattrs(&self) -> bool;
-    /// Requests abbreviated values with the next item of an entry, by their numbers in their list.
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>);
-    /// Returns whether no item with values of an entry is to be returned.
-    fn has_returned_xattrs(&self, file: FileId) -> bool;
 }

@@ -79,7 +79,7 @@ pub(super) fn record_retry(job: &Job<'_>) -> Result<(), Error> {
     // The first attempt would have left it with the current time.
     let changes = attributes::left_as_new(job.context, job.source());
     let item = job.transfer_item(changes);
-    if let Some(wire) = job.context.wire.filter(|wire| wire.reports_items()) {
+    if let Some(wire) = job.context.wire.filter(|_| job.context.is_reported_by_peer()) {
         return wire.announce(item);
     }
     job.context.again.lock().push((job.path.clone(), Event::Item(item)));

@@ -219,7 +219,7 @@ impl<'a> Outbox<'a> {
                 if let Event::Item(item) = event
                     && let Some(file) = item.file
                 {
-                    wire.await_number(file)?;
+                    wire.await_client(&|client| client.has_number(file))?;
                     wire.announce(item.clone())?;
                     item.file = None;
                 }
@@ -279,7 +279,7 @@ impl<'a> Outbox<'a> {
         if job.plan.listing.with_data {
             return Ok(());
         }
-        if let Some(wire) = context.wire.filter(|wire| wire.reports_items()) {
+        if let Some(wire) = context.wire.filter(|_| context.is_reported_by_peer()) {
             context.want_xattrs(job.file_id(), job.source(), &job.local_values());
             let (item, warning) = file::announced(&job, changes);
             self.head.extend(warning);
@@ -320,7 +320,7 @@ impl<'a> Outbox<'a> {
 fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<(), Error> {
     let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
     if let Some(wire) = context.wire {
-        files.into_iter().try_for_each(|file| wire.await_number(file))?;
+        files.into_iter().try_for_each(|file| wire.await_client(&|client| client.has_number(file)))?;
     }
     if !events.is_empty() {
         (appliers.report_now)(events);

@@ -1,8 +1,8 @@
 //! Contents from the peer: requests them, and takes them as they arrive.
 
+use super::Receiver;
 use super::inbox::FileSlot;
-use super::{ListingClient, Receiver};
-use crate::apply::{BlockSums, ContentPiece, Incoming, Loss, Retry, Wire};
+use crate::apply::{BlockSums, ContentPiece, Incoming, ListingClient, Loss, Retry, Wire};
 use crate::digest::{By, Comparison};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -116,32 +116,17 @@ impl Wire for Receiver<'_> {
         self.connection.send_later(&Message::Placed(file))
     }
 
-    fn reports_items(&self) -> bool {
-        self.listing_client.is_some()
+    fn listing_client(&self) -> Option<&dyn ListingClient> {
+        self.listing_client
+    }
+
+    fn await_client(&self, has_come: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error> {
+        let Some(client) = self.listing_client else { return Ok(()) };
+        self.inbox.wait(|_| has_come(client).then_some(()))
     }
 
     fn announce(&self, item: Box<Item>) -> Result<(), Error> {
         self.connection.send(&Message::Event(Event::Item(item)))
-    }
-
-    fn await_number(&self, file: FileId) -> Result<(), Error> {
-        let Some(client) = self.listing_client else { return Ok(()) };
-        self.inbox.wait(|_| client.has_number(file).then_some(()))
-    }
-
-    fn sends_xattrs(&self) -> bool {
-        self.listing_client.is_some_and(ListingClient::sends_xattrs)
-    }
-
-    fn want_xattrs(&self, file: FileId, list: u32, numbers: Vec<u32>) {
-        if let Some(client) = self.listing_client {
-            client.want_xattrs(file, list, numbers);
-        }
-    }
-
-    fn await_xattrs(&self, file: FileId) -> Result<(), Error> {
-        let Some(client) = self.listing_client else { return Ok(()) };
-        self.inbox.wait(|_| client.has_returned_xattrs(file).then_some(()))
     }
 
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>> {
