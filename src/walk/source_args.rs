@@ -13,12 +13,12 @@ pub use self::gathered::Gathered;
 use self::node_builder::NodeBuilder;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::filter::{Chain, Rules, Side};
+use crate::filter::{Chain, Side};
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
 use crate::fs::root::Root;
 use crate::fs::sys::{self, Follow};
-use crate::options::{LinkOwners, Select};
+use crate::options::Select;
 use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::arg_path::{as_given, clean_dots, resolved};
@@ -37,9 +37,8 @@ const OPEN_PARTS: usize = 8;
 
 /// Gathers arguments.
 pub struct Gatherer<'a> {
+    terms: Terms<'a>,
     select: &'a Select,
-    cwd: &'a [u8],
-    rules: &'a Rules,
     bases: HashMap<Vec<u8>, Arc<Base>>,
     /// How many of them stay open.
     open_bases_max: usize,
@@ -50,18 +49,10 @@ pub struct Gatherer<'a> {
     argument: usize,
     /// The base and the directories that lead to the last argument under `-R`.
     led: Option<(Arc<Base>, Vec<Vec<u8>>)>,
-    /// rsync builds the whole list before it copies anything.
-    lists_first: bool,
     /// The last directory that was entered for its per-directory rules, and the rules in force there.
     entered: Option<(Vec<Vec<u8>>, Chain)>,
     /// A name has implied the root.
     has_implied_top: bool,
-    /// A root that a name implies has no attributes (`--no-implied-dirs`). The protocol cannot express that before 30.
-    implies_bare_top: bool,
-    /// Whose symlinks may lead to per-directory rule files.
-    link_owners: LinkOwners,
-    /// Report the rule that matched.
-    reports_rules: bool,
     /// Missing directories that lead to missing arguments.
     absent: BTreeSet<Vec<u8>>,
     /// The prefix that is removed from paths for `%f`: the directory that the names of `--files-from` are relative to.
@@ -71,11 +62,9 @@ pub struct Gatherer<'a> {
 impl<'a> Gatherer<'a> {
     /// Creates a gatherer without arguments. `cwd` is absolute.
     pub fn new(terms: &Terms<'a>) -> Gatherer<'a> {
-        let (select, cwd, rules) = (&terms.options.select, terms.process.cwd, terms.rules);
         Gatherer {
-            select,
-            cwd,
-            rules,
+            terms: *terms,
+            select: &terms.options.select,
             bases: HashMap::new(),
             open_bases_max: sys::share_of_open_files(OPEN_PARTS, OPEN_BASES_MAX).max(1),
             tree: NodeBuilder::default(),
@@ -83,12 +72,8 @@ impl<'a> Gatherer<'a> {
             entries: 0,
             argument: 0,
             led: None,
-            lists_first: select.no_inc_recursive,
             entered: None,
             has_implied_top: false,
-            implies_bare_top: select.no_implied_dirs && terms.options.connect.protocol.is_none_or(|it| it >= 30),
-            link_owners: terms.options.preserve.link_owners,
-            reports_rules: terms.options.output.debug.filter >= 1,
             absent: BTreeSet::new(),
             unshown: Vec::new(),
         }
@@ -132,6 +117,13 @@ impl<'a> Gatherer<'a> {
         self.out
     }
 
+    /// Returns whether the rules include an entry of an argument, and reports the rule that matched if that is requested.
+    fn includes(&mut self, base: &Base, path: &[u8], is_dir: bool) -> bool {
+        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
+        let reports = self.terms.options.output.debug.filter >= 1;
+        chain.includes(reports, Side::Sender, path, is_dir, &mut self.out.notes)
+    }
+
     /// Returns whether symlinks of the source are followed, if only some.
     fn follows_links(&self) -> bool {
         self.select.opens_link_targets() || self.select.copy_dirlinks
@@ -144,14 +136,14 @@ impl<'a> Gatherer<'a> {
         if let Some(base) = self.bases.get(dir) {
             return Ok(base.clone());
         }
-        let full = resolved(self.cwd, dir);
+        let full = resolved(self.terms.process.cwd, dir);
         let cannot_enter = |error| {
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), &error);
             Error::new(Exit::Partial, problem.line).by("sender")
         };
         let open = enter(dir).map_err(cannot_enter)?;
         let follow = if self.follows_links() || self.select.relative { Follow::Anywhere } else { Follow::Never };
-        let chain = self.rules.chain(Side::Sender, &full);
+        let chain = self.terms.rules.chain(Side::Sender, &full);
         // Without `.` elements. `..` elements stay.
         let shown = clean_dots(shown.strip_prefix(&self.unshown[..]).unwrap_or(shown));
         let root = match self.bases.len() < self.open_bases_max {
@@ -227,8 +219,10 @@ impl<'a> Gatherer<'a> {
     /// Returns the path of a directory that cannot be entered, as rsync prints it.
     fn given(&self, dir: &[u8]) -> Vec<u8> {
         match dir.strip_prefix(&self.unshown[..]) {
-            Some(name) if !self.unshown.is_empty() => path::join(&resolved(self.cwd, &self.unshown), &clean_dots(name)),
-            _ => as_given(self.cwd, dir),
+            Some(name) if !self.unshown.is_empty() => {
+                path::join(&resolved(self.terms.process.cwd, &self.unshown), &clean_dots(name))
+            }
+            _ => as_given(self.terms.process.cwd, dir),
         }
     }
 }

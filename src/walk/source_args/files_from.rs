@@ -18,7 +18,7 @@ impl Gatherer<'_> {
         // Without this directory there is nothing to copy. The error shows it as it was given.
         let cannot_enter = |error: io::Error| {
             let slash: &[u8] = if base_arg.len() > 1 && base_arg.ends_with(b"/") { b"/" } else { b"" };
-            let full = [&absolute(self.cwd, base_arg)[..], slash].concat();
+            let full = [&absolute(self.terms.process.cwd, base_arg)[..], slash].concat();
             let problem = Problem::failed(ErrorRole::Sender, "change_dir", &full, &error);
             Error::new(Exit::FileSelect, problem.line).by("sender")
         };
@@ -33,7 +33,7 @@ impl Gatherer<'_> {
                 && let Err(error) = check_listed(base_arg, &cleaned, content)
             {
                 let dot: &[u8] = if content && !self.select.relative { b"/." } else { b"" };
-                let full = resolved(self.cwd, &path::join(base_arg, &cleaned.join(&b'/')));
+                let full = resolved(self.terms.process.cwd, &path::join(base_arg, &cleaned.join(&b'/')));
                 let full = [&full, dot].concat();
                 let problem = Problem::failed(ErrorRole::Sender, "link_stat", &full, &error);
                 self.out.problems.push(problem.weighing(Weight::SourceError));

@@ -63,7 +63,7 @@ impl Gatherer<'_> {
             }
             _ => {}
         }
-        self.cannot_stat(&resolved(self.cwd, arg), error);
+        self.cannot_stat(&resolved(self.terms.process.cwd, arg), error);
         Ok(())
     }
 }

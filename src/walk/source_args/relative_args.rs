@@ -4,7 +4,6 @@ use super::Gatherer;
 use super::gathered::LoneDir;
 use super::node_builder::NodeBuilder;
 use crate::error::Error;
-use crate::filter::Side;
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
 use crate::fs::{errno, sandbox, sys};
@@ -39,15 +38,16 @@ impl Gatherer<'_> {
         if !implies_root(kept) || self.has_implied_top {
             return;
         }
-        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
-        if !chain.includes(self.reports_rules, Side::Sender, b".", true, &mut self.out.notes) {
+        if !self.includes(base, b".", true) {
             return;
         }
         self.has_implied_top = true;
         if !self.skips_dir(b".") {
             let is_first = self.out.top.is_none();
             self.top(base.root.open().and_then(|root| sys::fstat(root.dir().fd())), base);
-            self.out.top_is_bare = is_first && self.implies_bare_top;
+            // The protocol cannot express a root without attributes before 30.
+            let protocol = self.terms.options.connect.protocol;
+            self.out.top_is_bare = is_first && self.select.no_implied_dirs && protocol.is_none_or(|it| it >= 30);
         }
     }
 
@@ -121,8 +121,7 @@ impl Gatherer<'_> {
         let (whole, parent) = (parts.join(&b'/'), leading.join(&b'/'));
         let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
         let is_dir = is_listed_as_dir && !self.is_only_unsafe(stat);
-        let chain = self.entered.as_ref().map_or(&base.chain, |(_, chain)| chain);
-        if !chain.includes(self.reports_rules, Side::Sender, &whole, is_dir, &mut self.out.notes) {
+        if !self.includes(base, &whole, is_dir) {
             return Ok(());
         }
         if is_dir && self.skips_dir(&whole) {
@@ -180,7 +179,7 @@ impl Gatherer<'_> {
     /// incremental recursion, an argument is checked before that, against the rules of the directory entered last.
     fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<(), Error> {
         let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
-        if is_inside || !self.lists_first || !base.chain.has_per_dir() {
+        if is_inside || !self.select.no_inc_recursive || !base.chain.has_per_dir() {
             return Ok(());
         }
         let is_first = self.entered.is_none() && self.out.whole.is_empty() && self.tree.all.is_empty();
@@ -190,7 +189,8 @@ impl Gatherer<'_> {
             path = path.join(part);
             // What cannot be opened has no rules; that is reported when it is listed.
             if let Ok(dir) = base.root.open_dir_to_search(&path) {
-                let (rules, refusals) = enter_dir(&chain, &dir, &path, "sender", self.link_owners)?;
+                let (rules, refusals) =
+                    enter_dir(&chain, &dir, &path, "sender", self.terms.options.preserve.link_owners)?;
                 chain = rules;
                 self.out.problems.extend(refusals);
             }
@@ -202,7 +202,7 @@ impl Gatherer<'_> {
     /// Adds the directories that lead to an argument. As in rsync, those that the previous argument did not share are
     /// listed again; with incremental recursion only the topmost one is.
     fn imply(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> (&mut NodeBuilder, RelPath) {
-        let is_whole = self.lists_first;
+        let is_whole = self.select.no_inc_recursive;
         let shared = match &self.led {
             Some((before, parts)) if is_whole || Arc::ptr_eq(before, base) => {
                 let shared = parts.iter().zip(leading).take_while(|(a, b)| a == b).count();
