@@ -323,7 +323,10 @@ impl Guess<'_> {
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
             let progress = &Mutex::new(SurveyProgress::of(first, self.key));
-            let prescan = self.prescan(root.as_ref(), scanner, progress, is_over);
+            let was = root.as_ref().and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
+            let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
+            let prescan =
+                DestPrescan { guess: self, root: root.as_ref(), progress, predicted, is_over, results: scanner };
             if root.is_none() {
                 // There is nothing to scan, so no thread is needed.
                 progress.lock().predict_digests(scanner, &prescan.predicted);
@@ -343,18 +346,6 @@ impl Guess<'_> {
                 Ok(body(Some(prescan)))
             })
         })
-    }
-
-    fn prescan<'l>(
-        &'l self,
-        root: Option<&'l Root>,
-        results: &'l dyn ScanResults,
-        progress: &'l Mutex<SurveyProgress>,
-        is_over: Arc<AtomicBool>,
-    ) -> DestPrescan<'l> {
-        let was = root.and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
-        let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
-        DestPrescan { guess: self, root, progress, predicted, is_over, results }
     }
 }
 
