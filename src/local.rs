@@ -14,6 +14,7 @@ use crate::path::RelPath;
 use crate::plan::idmap::{IdClass, IdNames};
 use crate::report::TextReporter;
 use crate::report::event::{Event, Problem, Weight};
+use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
 use crate::walk::destination::DestWalk;
 use crate::walk::run_context::Terms;
@@ -168,7 +169,7 @@ impl Plans for LocalPlans<'_> {
         &self.scanner.walk().dest
     }
 
-    fn listed(&self) -> (u64, u64, bool) {
+    fn listed(&self) -> ListTotal {
         self.scanner.listed()
     }
 

@@ -26,7 +26,7 @@ pub enum ProgressScope {
 }
 
 /// The size of the list as far as it is known.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListTotal {
     /// The number of entries.
     pub entries: u64,

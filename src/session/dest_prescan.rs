@@ -257,7 +257,7 @@ impl ScanResults for Scanner<DigestScan<'_>> {
 
     #[cfg(test)]
     fn seen(&self) -> u64 {
-        self.listed().0
+        self.listed().entries
     }
 
     fn close(&self) {

@@ -198,13 +198,12 @@ impl SourcePrefetch<'_> {
     /// Returns how many entries were found so far.
     #[cfg(test)]
     pub fn found(&self) -> u64 {
-        self.scanner.listed().0
+        self.scanner.listed().entries
     }
 
     /// Returns the length of the list so far.
     pub fn count_so_far(&self) -> ListTotal {
-        let (entries, bytes, complete) = self.scanner.listed();
-        ListTotal { entries, bytes, complete }
+        self.scanner.listed()
     }
 
     /// Whether the results so far are recent enough to be used.

@@ -1,6 +1,7 @@
 //! Lists directories on worker threads, a bounded number ahead of the consumer, which takes the results in order.
 
 use crate::fs::sys;
+use crate::report::progress::ListTotal;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 
@@ -236,11 +237,11 @@ impl<L: Look> Scanner<L> {
         }
     }
 
-    /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
-    /// result contains it.
-    pub fn listed(&self) -> (u64, u64, bool) {
+    /// Returns the length of the list so far. The root is missing, because no result contains it.
+    pub fn listed(&self) -> ListTotal {
         let state = self.state.lock();
-        (state.listed.0, state.listed.1, state.waiting.is_empty() && state.begun == 0)
+        let (entries, bytes) = state.listed;
+        ListTotal { entries, bytes, complete: state.waiting.is_empty() && state.begun == 0 }
     }
 
     /// Returns whether all results are made at once and held.
@@ -356,7 +357,7 @@ mod tests {
     }
 
     /// Takes a whole tree with this many workers. If `early`, the workers first run ahead until there is no more room.
-    fn run(tree: Tree, workers: usize, (unbounded, early): (bool, bool)) -> (usize, usize, (u64, u64, bool)) {
+    fn run(tree: Tree, workers: usize, (unbounded, early): (bool, bool)) -> (usize, usize, ListTotal) {
         let scanner = if early { Scanner::early(tree) } else { Scanner::new(tree, unbounded) };
         let taken = std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -364,7 +365,7 @@ mod tests {
             }
             let root = scanner.start(0);
             if early {
-                while !scanner.listed().2 {
+                while !scanner.listed().complete {
                     std::thread::yield_now();
                 }
                 scanner.end_early();
@@ -387,7 +388,8 @@ mod tests {
                 [(0, 0, 1, 1), (1, 300, 1, 301), (3000, 1, 1, 3001), (7, 4, 1, 2801), (40, 2, 15_000, 1641)]
             {
                 let (taken, most_ready, listed) = run(tree(wide, deep, entries), workers, (false, false));
-                assert_eq!((taken, listed), (all, (all as u64, 10 * all as u64, true)), "{wide} {deep} {workers}");
+                let total = ListTotal { entries: all as u64, bytes: 10 * all as u64, complete: true };
+                assert_eq!((taken, listed), (all, total), "{wide} {deep} {workers}");
                 // Each worker may have one more in progress when the room runs out.
                 assert!(most_ready <= DIRS_AHEAD_MAX + workers, "{most_ready} are ready: {wide} {deep} {workers}");
                 let entries_ready = most_ready * entries;

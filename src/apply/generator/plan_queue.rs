@@ -32,9 +32,8 @@ pub trait Plans: Sync {
     fn will_come(&self) -> bool;
     /// Returns how the destination is listed.
     fn walk(&self) -> &DestWalk<'_>;
-    /// Returns the entries and bytes listed so far, and whether that is everything. The root is missing, because no
-    /// plan contains it.
-    fn listed(&self) -> (u64, u64, bool);
+    /// Returns the length of the list so far. The root is missing, because no plan contains it.
+    fn listed(&self) -> ListTotal;
     /// Returns whether all plans are made at once and held.
     fn is_unbounded(&self) -> bool;
     /// Runs a worker until [`Plans::close`].
@@ -105,8 +104,8 @@ enum UpcomingPlan {
 
 /// Returns the length of the list so far, with entries that no plan contains.
 pub fn count_so_far(plans: &dyn Plans, unnamed: u64) -> ListTotal {
-    let (entries, bytes, complete) = plans.listed();
-    ListTotal { entries: entries + unnamed, bytes, complete }
+    let total = plans.listed();
+    ListTotal { entries: total.entries + unnamed, ..total }
 }
 
 impl<'a> PlanPool<'a> {

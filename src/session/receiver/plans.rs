@@ -13,6 +13,7 @@ use crate::fs::errno;
 use crate::path::RelPath;
 use crate::proto::{Class, DestDirState, DirId, DirListing, FileId, Message};
 use crate::report::event::{ErrorRole, Problem};
+use crate::report::progress::ListTotal;
 use crate::session::connection::{Connection, unexpected};
 use crate::session::dest_prescan::DigestScan;
 use crate::session::digest_exchange::{Half, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep};
@@ -296,10 +297,10 @@ impl Plans for PeerPlans<'_> {
         &self.walk
     }
 
-    fn listed(&self) -> (u64, u64, bool) {
+    fn listed(&self) -> ListTotal {
         let state = self.inbox().lock();
         let (entries, bytes) = state.dirs.listed();
-        (entries, bytes, state.dirs_ended.is_some())
+        ListTotal { entries, bytes, complete: state.dirs_ended.is_some() }
     }
 
     fn will_come(&self) -> bool {
