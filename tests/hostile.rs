@@ -41,16 +41,16 @@ fn bytes(text: &[u8]) -> Vec<u8> {
     [&varint(text.len() as u64), text].concat()
 }
 
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &varint(body.len() as u64), body].concat()
 }
 
 /// Splits the bytes of a sender into uncompressed chunks.
-fn chunks(sent: &[u8]) -> Vec<u8> {
+pub fn chunks(sent: &[u8]) -> Vec<u8> {
     sent.chunks(256 << 10).flat_map(|piece| chunk(0, piece)).collect()
 }
 
-fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
+pub fn chunk(kind: u8, piece: &[u8]) -> Vec<u8> {
     [&[kind][..], &(piece.len() as u32).to_le_bytes(), piece].concat()
 }
 
@@ -61,19 +61,19 @@ pub fn greeting() -> Vec<u8> {
 }
 
 /// Encodes a `Setup` with these lists, each with its count: words, remote words, rules, operands.
-fn setup(server_sends: bool, lists: [&[u8]; 4]) -> Vec<u8> {
+pub fn setup(server_sends: bool, lists: [&[u8]; 4]) -> Vec<u8> {
     let [words, remote_words, rules, operands] = lists;
     let body = [&[u8::from(server_sends), 0], words, remote_words, rules, operands, &varint(0o022)].concat();
     frame(SETUP, &body)
 }
 
 /// Encodes a `Setup` whose only word is `-r`.
-fn plain_setup(server_sends: bool) -> Vec<u8> {
+pub fn plain_setup(server_sends: bool) -> Vec<u8> {
     setup(server_sends, [&[1, 2, b'-', b'r'], &[0], &[0], &[0]])
 }
 
 /// Encodes an entry that shares all but name and mode with the previous one.
-fn entry(name: &[u8], mode: u64) -> Vec<u8> {
+pub fn entry(name: &[u8], mode: u64) -> Vec<u8> {
     [&[0x6e, 0][..], &bytes(name), &varint(mode)].concat()
 }
 
@@ -84,11 +84,11 @@ fn files(start: &str, count: u64) -> Vec<u8> {
 }
 
 /// Encodes `Roots` with one root, whose content is transferred.
-fn roots() -> Vec<u8> {
+pub fn roots() -> Vec<u8> {
     frame(ROOTS, &[&[1, 8, 1][..], &entry(b".", 0o040_755), &[0; 6]].concat())
 }
 
-fn dir(flags: u8, id: u64, path: &[u8], list: &[u8]) -> Vec<u8> {
+pub fn dir(flags: u8, id: u64, path: &[u8], list: &[u8]) -> Vec<u8> {
     frame(DIR, &[&[flags][..], &varint(id), &bytes(path), &[0, 0, 0], list, &[0, 0]].concat())
 }
 

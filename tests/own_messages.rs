@@ -2,6 +2,8 @@
 //!
 //! rsync's own words are compared with rsync elsewhere. What differs between runs is masked.
 
+mod peers;
+
 use crate::kit::{golden, oracle};
 use crate::server::Scene;
 use std::fmt::Write as _;
@@ -411,7 +413,7 @@ fn without_counts(line: &str) -> String {
 }
 
 /// The title of the last section.
-const TEMPLATES: &str = "# 11. Templates in the source that no output above shows";
+const TEMPLATES: &str = "# 30. Templates in the source that no output above shows";
 
 /// Every message in the source is shown by an output in the other sections, or listed in the last one.
 #[test]
