@@ -557,7 +557,8 @@ impl SshLogin {
         let failed = |why: String| vec![DoctorCheck::fail("ssh login", why).with_hint(see.clone())];
         match &self.ended {
             Err(error) => return failed(format!("cannot start `{command}`: {}", shown_errno(error))),
-            Ok(ShellExit::GivenUp | ShellExit::Killed) => {
+            Ok(ShellExit::Killed) => return failed(format!("`{command}` was killed")),
+            Ok(ShellExit::GivenUp) => {
                 return failed(format!("no end within {} s", ANSWER_MAX.as_secs()));
             }
             Ok(ShellExit::Code(SSH_FAILED)) => return failed("failed without asking for a password".into()),

@@ -295,7 +295,10 @@ fn install_on_host(env: &mut Env, reach: &RemoteHost) -> Result<()> {
             failed(format!("cannot install sparsync on {host}: cannot start the remote shell: {error}"))
         })
     };
-    let (_, output) = run("echo; uname -s -m", None)?;
+    let (ended, output) = run("echo; uname -s -m", None)?;
+    if ended != ShellExit::Code(0) {
+        return Err(failed(format!("cannot install sparsync on {host}: the remote shell cannot run `uname` there")));
+    }
     let remote = String::from_utf8_lossy(&output).lines().last().unwrap_or_default().trim().to_owned();
     let local = sys::system_and_machine();
     if remote != local {

@@ -42,10 +42,8 @@ impl GrantCheck {
         if let Some(mistake) = mistake
             && unlogged.insert(self.log_unknown_client()).is_some()
         {
-            error!(
-                "grants not reloaded, the previous ones stay in force: {}",
-                String::from_utf8_lossy(&mistake.message)
-            );
+            let why = String::from_utf8_lossy(&mistake.message);
+            error!("grants not reloaded, the previous ones stay in force: {}", why.trim_start_matches("sparsync: "));
         }
         let words = match grants.standing(pin, Timestamp(clock::now_unix().0)) {
             KeyStatus::Granted(_) => return true,

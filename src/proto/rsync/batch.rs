@@ -95,8 +95,9 @@ impl BatchHeader {
             return Err(violation(cause));
         }
         let protocol = u8::try_from(version).ok().filter(|protocol| VERSIONS.contains(protocol));
-        let protocol = protocol
-            .ok_or_else(|| violation(format!("sparsync: the batch file has the protocol version {version}")))?;
+        let protocol = protocol.ok_or_else(|| {
+            violation(format!("sparsync: cannot read the batch file: protocol {version} is not supported"))
+        })?;
         let compat = if protocol >= 30 { CompatFlags::decode(input)? } else { CompatFlags::default() };
         Ok(BatchHeader { options: options.valid_in(protocol), protocol, compat, seed: input.int()? })
     }

@@ -364,7 +364,7 @@ impl ReceiverHandler<'_> {
                 }
                 (lane, file, ContentPiece::Unsent(problem))
             }
-            _ => return Err(unexpected("message that is not part of a file")),
+            _ => unreachable!("the caller passes only parts of a file"),
         };
         if piece.is_last() {
             state.under_way[lane as usize] = None;
