@@ -2,12 +2,15 @@
 //!
 //! rsync's own words are compared with rsync elsewhere. What differs between runs is masked.
 
+mod machine;
 mod peers;
 
 use crate::kit::{golden, oracle};
 use crate::server::Scene;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -71,9 +74,14 @@ impl Book {
         let mut command = self.scene.command(who, line);
         let top = self.scene.path("");
         command.envs(vars.iter().map(|(name, value)| (name, value.replace("TOP/", top.to_str().unwrap()))));
-        let output = command.env("USER", "user").stdin(Stdio::null()).output().expect("a program can be started");
         let vars: String = vars.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-        self.note(&format!("{vars}sparsync {line}"), &output);
+        self.try_out(&format!("{vars}sparsync {line}"), &mut command);
+    }
+
+    /// Runs a command and notes its output under this title.
+    fn try_out(&mut self, title: &str, command: &mut Command) {
+        let output = command.env("USER", "user").stdin(Stdio::null()).output().expect("a program can be started");
+        self.note(title, &output);
     }
 
     fn note(&mut self, command: &str, output: &Output) {
@@ -109,13 +117,13 @@ fn fingerprints(text: &str) -> String {
 
 /// Replaces ports and process ids: numbers behind these words.
 fn numbers(text: &str) -> String {
-    let behind = ["process ", "port ", "::1]:", "127.0.0.1:", "[::]:", "sparsync-sshd-"];
+    let behind = ["process ", "port ", "::1]:", "127.0.0.1:", "[::]:", "sparsync-sshd-", "owned by user "];
     behind.iter().fold(text.to_owned(), |text, word| {
         let mut parts = text.split(word);
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |text, part| {
             let len = part.bytes().take_while(u8::is_ascii_digit).count();
-            let least = if *word == "process " { 1 } else { 3 };
+            let least = if ["process ", "owned by user "].contains(word) { 1 } else { 3 };
             if len < least { text + word + part } else { text + word + "<n>" + &part[len..] }
         })
     })
@@ -191,6 +199,26 @@ fn messages_of_command_lines() {
     for line in ["-a --transport=x a h:b", "-a a sparsync://h:0/b", "-a --transport=ssh a sparsync://h/b"] {
         book.client(line);
     }
+    for line in ["--man=x", "--completions=x", "-a --config=x a sparsync://h/b", "--daemon sparsync://h/b"] {
+        book.client(line);
+    }
+    for line in ["--port=1", "--owner=a:b:c", "--owner=a --no-owner", "--owner="] {
+        book.client(&format!("server grant {STRANGER} --name=n {line}"));
+    }
+    for (verb, words) in [
+        ("server status", &[&b"-e"[..], b"", b"h"][..]),
+        ("server status", &[b"\xff"]),
+        ("server grant", &[b"--name=\xff"]),
+        ("enroll", &[b"\xff"]),
+        ("doctor", &[b"\xff"]),
+        ("-a src/", &[b"host::a\nb/"]),
+    ] {
+        let mut command = book.scene.command("client", verb);
+        command.args(words.iter().map(|word| OsStr::from_bytes(word)));
+        let shown: Vec<String> = words.iter().map(|word| format!("'{}'", word.escape_ascii())).collect();
+        book.try_out(&format!("sparsync {verb} {}", shown.join(" ")), &mut command);
+    }
+    book.client("-a --transport=tls --iconv=utf8,latin1 src/ host:b");
     book.client("-a src/ sparsync://nowhere/b");
     book.client("-a --transport=tls src/ nowhere:b");
     compare(&book.text);
@@ -209,6 +237,79 @@ fn messages_of_runs_that_are_not_supported() {
     let program = oracle::under_test().to_str().unwrap().to_owned();
     book.scene.script("rsync", &format!("#!/bin/sh\nexec {program} \"$@\"\n"));
     book.run("client", "-a --bogus src/ host::module", &[("SPARSYNC_RSYNC", "TOP/rsync")]);
+    compare(&book.text);
+}
+
+#[test]
+fn messages_of_batches_and_measurements() {
+    let mut book = Book::new("18. Batches and measurements");
+    book.client("-a --read-batch=absent got/");
+    std::fs::write(book.scene.path("short"), "x").unwrap();
+    std::fs::write(book.scene.path("new"), 99i32.to_le_bytes().repeat(9)).unwrap();
+    std::fs::write(book.scene.path("old"), 1i32.to_le_bytes().repeat(9)).unwrap();
+    for name in ["short", "new", "old"] {
+        book.client(&format!("-a --read-batch={name} got/"));
+    }
+    book.run("client", "-a --read-batch=- got/", &[("TMPDIR", "/none")]);
+    let program = oracle::under_test().display().to_string();
+    let long = "x".repeat(200);
+    for n in 0..6000 {
+        std::fs::write(book.scene.path(&format!("in/{long}{n}")), "").unwrap();
+    }
+    for line in [
+        "-a --write-batch=b --protocol=28 src/ got/",
+        "-a -e TOP/ssh --rsync-path=PROGRAM --only-write-batch=b --protocol=29 host:TOP/src/ got/",
+        "-a -e TOP/ssh --rsync-path=PROGRAM --max-alloc=1M host:TOP/in/ got/",
+        "-a -e TOP/ssh --rsync-path=rsync --max-alloc=1M host:TOP/in/ got/",
+    ] {
+        let output = book.scene.command("client", &line.replace("PROGRAM", &program)).output().unwrap();
+        book.note(&format!("sparsync {line}"), &own_lines(output));
+    }
+    // A server that answers with another message, or ends.
+    let answer = [crate::hostile::greeting(), crate::hostile::frame(19, &[])].concat();
+    std::fs::write(book.scene.path("answer"), answer).unwrap();
+    std::fs::write(book.scene.path("greeting"), crate::hostile::greeting()).unwrap();
+    book.scene.script("odd", "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
+    book.scene.script("ends", "#!/bin/sh\ncat greeting\nexec head -c 30 >/dev/null\n");
+    book.client("-a --transport=quic -e TOP/odd src/ box:in/");
+    book.client("-a --transport=quic -e TOP/ends src/ box:in/");
+    book.client("-a -e TOP/ends src/ box:in/");
+    // An rsync that sends control messages that this end must not send: 86 ends it with a code, 102 is for receivers.
+    for (name, tag) in [("exits", 86u8), ("refuses", 102)] {
+        let answer = [&[31, 0, 0, 0][..], &[0], &[0; 4], &[4, 0, 0, 7 + tag], &[0; 4]].concat();
+        std::fs::write(book.scene.path("answer"), answer).unwrap();
+        book.scene.script(name, "#!/bin/sh\ncat answer\nexec cat >/dev/null\n");
+        let line = format!("-a -e TOP/{name} src/ box:in/");
+        let output = book.scene.command("client", &line).output().unwrap();
+        book.note(&format!("sparsync {line}"), &own_lines(output));
+    }
+    // A daemon that asks twice.
+    std::fs::write(book.scene.path("daemon"), "@RSYNCD: 31.0 md5\n@RSYNCD: AUTHREQD x\n@RSYNCD: AUTHREQD y\n").unwrap();
+    let vars = [("RSYNC_CONNECT_PROG", "cat daemon; cat >/dev/null"), ("RSYNC_PASSWORD", "x")];
+    book.run("client", "-a src/ host::module", &vars);
+    // A limit of the length of files.
+    std::fs::write(book.scene.path("src/long"), [0; 4096]).unwrap();
+    for line in [
+        "bench scan --repeat=1 --svg=none/x src",
+        "-a --only-write-batch=file src/ got/",
+        "bench sync --shape=large got7",
+    ] {
+        let sparsync = book.scene.command("client", line);
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]).arg(sparsync.get_program()).args(sparsync.get_args());
+        command.current_dir(book.scene.path("")).env("LC_ALL", "C");
+        let output = command.output().unwrap();
+        book.note(&format!("ulimit -f 1; sparsync {line}"), &own_lines(output));
+    }
+    book.run("client", "-a --transport=quic -e TOP/ends src/ box:in/", &[("SPARSYNC_CONFIG_DIR", "TOP/answer/below")]);
+    for (name, text) in
+        [("port", ""), ("facility", "syslog facility = bogus\n"), ("modes", "[m]\npath = /\nincoming chmod = bogus\n")]
+    {
+        // No daemon starts with this port.
+        std::fs::write(book.scene.path(&format!("{name}.conf")), format!("port = 99999\n{text}")).unwrap();
+        book.client(&format!("--daemon --no-detach --config={name}.conf"));
+    }
+    book.client("--daemon --no-detach --port=0 --config=short -6 --address=127.0.0.1");
     compare(&book.text);
 }
 
@@ -368,12 +469,6 @@ fn messages_of_unreachable_hosts() {
 fn messages_of_routes_and_logs() {
     let mut book = Book::new("8. Routes and the log of a server");
     book.scene.enroll("--root=TOP/in");
-    let own_lines = |output: Output| {
-        let is_own = |line: &&str| line.starts_with("sparsync: ") || line.starts_with("hint: ");
-        let text = String::from_utf8(output.stderr).unwrap();
-        let lines: String = text.lines().filter(is_own).map(|line| format!("{line}\n")).collect();
-        Output { stderr: lines.into(), stdout: Vec::new(), ..output }
-    };
     let way = |book: &mut Book, line: &str| {
         let path = format!("{}:{}", book.scene.path("").display(), std::env::var("PATH").unwrap());
         let output = book.scene.command("client", line).env("PATH", path).output().unwrap();
@@ -396,7 +491,18 @@ fn messages_of_routes_and_logs() {
     book.scene.copy_or_ask("--version");
     way(&mut book, "-avv src/ host:TOP/in/");
     way(&mut book, "-avv src/ host:TOP/in/");
+    book.scene.enroll("--root=TOP/in");
+    book.scene.well("revoke laptop");
+    way(&mut book, "-avv src/ host:TOP/in/");
     compare(&book.text);
+}
+
+/// Leaves only the lines of our own on standard error.
+fn own_lines(output: Output) -> Output {
+    let is_own = |line: &&str| line.starts_with("sparsync: ") || line.starts_with("hint: ");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: String = text.lines().filter(is_own).map(|line| format!("{line}\n")).collect();
+    Output { stderr: lines.into(), stdout: Vec::new(), ..output }
 }
 
 /// Replaces all numbers of a line of the log.
@@ -413,7 +519,7 @@ fn without_counts(line: &str) -> String {
 }
 
 /// The title of the last section.
-const TEMPLATES: &str = "# 30. Templates in the source that no output above shows";
+const TEMPLATES: &str = "# 19. Templates in the source that no output above shows";
 
 /// Every message in the source is shown by an output in the other sections, or listed in the last one.
 #[test]
@@ -440,6 +546,7 @@ fn templates_without_output() -> String {
         }
     }
     paths.sort();
+    let mut groups = GROUPS.map(|title| format!("\n## {title}\n"));
     for path in paths {
         let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display().to_string();
         if name.contains("/tests") || name.ends_with("laws.rs") || name.ends_with("fuzzing.rs") {
@@ -451,11 +558,21 @@ fn templates_without_output() -> String {
         // There, `failed` reports in rsync's words.
         found
             .retain(|text| text.trim_end() != "sparsync:" && !(name.contains("/apply/") && text.contains("failed to")));
-        found.retain(|text| !text.starts_with("delete_file: ") && !is_shown(text, &lines));
-        if !found.is_empty() {
-            let _ = write!(section, "\n{name}\n  {}\n", found.join("\n  "));
+        let is_rsyncs = |text: &str| {
+            let files = ["transport/daemon_socket.rs", "cmd/rsyncd_session/", "stock/daemon.rs"];
+            let is_failed = files.iter().any(|file| name.contains(file)) && !text.starts_with("sparsync: ");
+            is_failed || text.starts_with("delete_file: ") || text.starts_with("filter rules are too modern")
+        };
+        found.retain(|text| !is_rsyncs(text) && !is_shown(text, &lines));
+        for (at, group) in groups.iter_mut().enumerate() {
+            let found: Vec<&str> =
+                found.iter().map(String::as_str).filter(|text| group_of(&name, text) == at).collect();
+            if !found.is_empty() {
+                let _ = write!(group, "\n{name}\n  {}\n", found.join("\n  "));
+            }
         }
     }
+    section += &groups.concat();
     const ARCHAIC: [&str; 9] =
         ["shall", "whoever", "nobody", "somebody", "knock", " told", "taken back", "let in", "makes no sense"];
     for word in ARCHAIC {
@@ -465,12 +582,35 @@ fn templates_without_output() -> String {
     section
 }
 
+/// Why no output shows a template.
+const GROUPS: [&str; 3] = [
+    "Errors of the operating system that tests cannot cause",
+    "Checks that only a broken peer or an error of our own could fail, and that no test fails",
+    "States of a machine, a server or a run that would take too long, or that tests must not create",
+];
+
+/// Returns the index of a template's group.
+fn group_of(file: &str, template: &str) -> usize {
+    const PEERS: [&str; 4] = ["src/proto/", "src/session/", "src/stock/", "src/transport/"];
+    let is_of_peer = template.contains("protocol error") || !template.starts_with("sparsync: ");
+    // What is being done, for an error that follows.
+    let is_operation = [" ", " on", " from", " for", " in"].iter().any(|end| template.ends_with(end));
+    match () {
+        () if is_operation || template.contains("{error}") => 0,
+        () if is_of_peer && PEERS.iter().any(|dir| file.starts_with(dir)) => 1,
+        () if template.contains("internal error") || template.ends_with("crashed") => 1,
+        () => 2,
+    }
+}
+
 /// A template with fewer letters of its own must begin or end a part of a message.
 const LONG_ENOUGH: usize = 12;
 
 /// Returns whether a line of output is made of this template. It is if the template has no words of its own.
 fn is_shown(template: &str, lines: &[String]) -> bool {
-    template.replace("\\\"", "\"").replace("\\\\", "\\").split("\\n").all(|template| {
+    let template = template.replace("\\\"", "\"").replace("\\\\", "\\");
+    // `doctor` and `enroll` print messages of errors without our name.
+    template.trim_start_matches("sparsync: ").split("\\n").all(|template| {
         let pieces: Vec<String> = pieces_of(template).into_iter().map(without_numbers).collect();
         let words = pieces.iter().map(|piece| piece.trim_start_matches("sparsync: ").trim_start_matches("hint: "));
         let letters = words.flat_map(str::chars).filter(|c| c.is_alphabetic()).count();

@@ -119,7 +119,7 @@ impl Scene {
     }
 
     /// Starts the server, grants these rights to the client's key, and writes a script `shell` that connects to it.
-    fn serve(&self, granted: &str) {
+    pub fn serve(&self, granted: &str) {
         self.well("start --port PORT");
         let known = self.status("pin");
         self.lead_to(&known);
@@ -197,7 +197,7 @@ impl Scene {
     }
 
     /// Starts a client that receives the greeting and sends nothing.
-    fn silent_client(&self) -> Child {
+    pub fn silent_client(&self) -> Child {
         let mut command = Command::new(self.path("shell"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut client = command.spawn().unwrap();

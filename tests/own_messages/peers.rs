@@ -149,6 +149,10 @@ fn messages_about_receivers() {
         ("a removal without --remove-source-files", frame(PLACED, &[0, 0])),
         ("a large directory that does not grow", frame(DIGESTS, &[2, 3, 5, 3, 5])),
         ("a listing", roots()),
+        (
+            "more digests than the window",
+            frame(DIGESTS, &[&[1, 1, 0x80, 0x80, 0x40][..], &vec![0; 4 << 20]].concat()).repeat(3),
+        ),
         ("blocks that end early", blocks(&[0])),
         ("blocks of a wrong length", blocks(&basis(1, 0, 5))),
         ("blocks with a wrong length of tags", blocks(&basis(348, 0, 99))),
