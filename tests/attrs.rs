@@ -295,6 +295,22 @@ synctest!(owner_maps_apply_to_changes_of_single_entries, as root, |w: World| {
     }
 });
 
+// If the digests of a directory are equal, only the listing of the changed directory below it names the owners.
+synctest!(owner_maps_apply_below_unchanged_directories, as root, |w: World| {
+    for (n, map) in ["--usermap=daemon:2", "--groupmap=:nogroup", "--groupmap=daemon:sys"].into_iter().enumerate() {
+        let (src, dst) = (format!("src{n}"), format!("dst{n}"));
+        let build = |mode| {
+            w.build(&src, |t| {
+                t.dir("d").owner(1, 1);
+                t.file("d/f", "f").owner(1, 1).mode(mode);
+            });
+            w.agree_paths(&["-ai", map], &[&format!("{src}/"), &format!("{dst}/")]).exits(0);
+        };
+        build(0o644);
+        build(0o600);
+    }
+});
+
 synctest!(unprivileged_user_owns_received_files, as user, |w: World| {
     w.build("src", |t| {
         t.file("a", "a").owner(1, 1);

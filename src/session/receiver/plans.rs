@@ -257,7 +257,12 @@ impl Plans for PeerPlans<'_> {
         let request = &self.peer.receiver.request;
         // A directory that is not below `below` may be long and is looked at again until its turn, so it is not copied.
         let next = self.peek_at(|listing| {
-            let found = || (listing.path.clone(), listing.itself.entries.first().cloned(), request.check(listing));
+            let found = || {
+                let checked = request.check(listing);
+                // Its own owner may have been named nowhere else.
+                checked.is_ok().then(|| self.peer.accounts.learn(&listing.ids));
+                (listing.path.clone(), listing.itself.entries.first().cloned(), checked)
+            };
             is_below(&listing.path, below).then(found)
         })?;
         let Some((path, itself, checked)) = next.flatten() else { return Ok(None) };
