@@ -292,8 +292,8 @@ pub trait Wire: Sync {
     /// Returns the peer if it is a client that reports all items, so it gets each in list order: those of requested
     /// files just before the request, all others when they are done.
     fn listing_client(&self) -> Option<&dyn ListingClient>;
-    /// Waits until such a peer has come so far.
-    fn await_client(&self, has_come: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error>;
+    /// Waits until `is_ready` holds for such a peer.
+    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error>;
     /// Sets how such a peer reports a file whose next request follows.
     fn announce(&self, item: Box<Item>) -> Result<(), Error>;
     /// Returns an abbreviated value, if it has come.

@@ -123,8 +123,9 @@ impl Digester<'_> {
         }
     }
 
-    /// Encodes an id as the receiver would call it. The texts of both ends are the same only if the receiver maps the
-    /// sender's id to its own, provided that [`put_maps`](Self::put_maps) added the same.
+    /// Encodes an id as the right side of its map, else as its name, else as its number. The texts of both ends are the
+    /// same only if the receiver maps the sender's id to its own, provided that [`put_maps`](Self::put_maps) added the
+    /// same.
     fn id_text(&self, class: IdClass, id: u32) -> Vec<u8> {
         let name = self.name(class, id);
         let number = IdTo::Id(id);

@@ -103,7 +103,7 @@ pub(super) fn clear_for(job: &Job<'_>, head: &mut Vec<Event>) -> bool {
 }
 
 /// Opens the directory of a job, and creates it if it is missing. `None`: this failed and was reported. `is_bare`:
-/// it keeps whatever attributes it has.
+/// its attributes stay as they are.
 pub(super) fn open_or_make(job: &Job<'_>, is_bare: bool, changes: Changes, head: &mut Vec<Event>) -> Option<Opened> {
     let (context, spot) = (job.context, job.spot);
     let untouched = |dir| Some(Opened { dir, last: untouched(context, Some(&spot.last)) });

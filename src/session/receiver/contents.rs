@@ -120,9 +120,9 @@ impl Wire for Receiver<'_> {
         self.listing_client
     }
 
-    fn await_client(&self, has_come: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error> {
+    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error> {
         let Some(client) = self.listing_client else { return Ok(()) };
-        self.inbox.wait(|_| has_come(client).then_some(()))
+        self.inbox.wait(|_| is_ready(client).then_some(()))
     }
 
     fn announce(&self, item: Box<Item>) -> Result<(), Error> {

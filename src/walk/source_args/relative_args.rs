@@ -68,7 +68,7 @@ impl Gatherer<'_> {
         }
     }
 
-    /// Examines the entry of an argument, which is followed if it stands for content. Returns whether that was possible:
+    /// Examines the entry of an argument, which is followed if it stands for content. Also returns whether it was:
     /// a symlink that does not lead to a directory stands for itself, even if its argument ends in a slash.
     fn examine(&self, base: &Base, parts: &[Vec<u8>], content: bool) -> io::Result<(Stat, bool)> {
         let (path, itself) = (parts.join(&b'/'), |stat| (stat, false));
