@@ -199,6 +199,8 @@ impl DaemonConnection<'_> {
         let has_names = path.chroot.is_none() || values.raw(Param::NameConverter).is_some();
         preserve.numeric_ids |= values.optional_flag(Param::NumericIds).unwrap_or(!has_names);
         preserve.fake_super = values.flag(Param::FakeSuper);
+        // Only the module decides whether links are munged.
+        preserve.munge_links = false;
         preserve.peer_links = match munges {
             true => PeerLinks::Munged,
             false if path.is_whole_root() => PeerLinks::AsSent,
