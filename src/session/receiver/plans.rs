@@ -259,8 +259,10 @@ impl Plans for PeerPlans<'_> {
         let next = self.peek_at(|listing| {
             let found = || {
                 let checked = request.check(listing);
-                // Its own owner may have been named nowhere else.
-                checked.is_ok().then(|| self.peer.accounts.learn(&listing.ids));
+                if checked.is_ok() {
+                    // Its own owner may have been named nowhere else.
+                    self.peer.accounts.learn(&listing.ids);
+                }
                 (listing.path.clone(), listing.itself.entries.first().cloned(), checked)
             };
             is_below(&listing.path, below).then(found)
