@@ -2,7 +2,7 @@
 
 use super::{Book, STRANGER, compare, without_counts};
 use crate::enroll::shell_to_server;
-use crate::kit::{oracle, until};
+use crate::kit::{oracle, spare_port, until};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -122,18 +122,17 @@ fn messages_of_enroll() {
     let machine = Command::new("uname").args(["-s", "-m"]).output().unwrap().stdout;
     book.mask(String::from_utf8(machine).unwrap().trim().to_owned(), "MACHINE");
     book.client("enroll --list");
-    book.scene.script("rejects", "#!/bin/sh\nexit 3\n");
-    book.client("enroll -e TOP/rejects box");
-    book.scene.script("killed", "#!/bin/sh\nkill -KILL $$\n");
-    book.client("enroll -e TOP/killed box");
-    book.scene.script("none", "#!/bin/sh\nexit 127\n");
-    book.client("enroll --install -e TOP/none box");
-    book.scene.script("vanishes", "#!/bin/sh\nrm \"$0\"\nexit 127\n");
-    book.client("enroll --install -e TOP/vanishes box");
-    book.scene.script("full", "#!/bin/sh\ncase $* in *uname*) uname -s -m;; *server*) exit 127;; *) exit 1;; esac\n");
-    book.client("enroll --install -e TOP/full box");
-    book.scene.script("foreign", "#!/bin/sh\ncase $* in *uname*) echo Plan9 mips;; *) exit 127;; esac\n");
-    book.client("enroll --install -e TOP/foreign box");
+    for (option, shell, does) in [
+        ("", "rejects", "exit 3"),
+        ("", "killed", "kill -KILL $$"),
+        ("--install ", "none", "exit 127"),
+        ("--install ", "vanishes", "rm \"$0\"\nexit 127"),
+        ("--install ", "full", "case $* in *uname*) uname -s -m;; *server*) exit 127;; *) exit 1;; esac"),
+        ("--install ", "foreign", "case $* in *uname*) echo Plan9 mips;; *) exit 127;; esac"),
+    ] {
+        book.scene.script(shell, &format!("#!/bin/sh\n{does}\n"));
+        book.client(&format!("enroll {option}-e TOP/{shell} box"));
+    }
     std::fs::remove_dir_all(book.scene.path("client")).unwrap();
     book.client("enroll --revoke=box -e TOP/none");
     let mut command = book.scene.command("client", "enroll --list");
@@ -158,13 +157,11 @@ fn messages_of_enroll() {
 
     // A host whose answer names a port at which nothing, or a server without handshakes, listens.
     drop(taken);
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent_port = silent.local_addr().unwrap().port();
+    let silent_port = spare_port();
     let far = std::fs::read_to_string(book.scene.path("far")).unwrap();
     let other =
         far.replace("exec sh -c \"$*\"", &format!("sh -c \"$*\" | sed 's/\"port\":[0-9]*/\"port\":{silent_port}/'"));
     book.scene.script("other", &other);
-    drop(silent);
     book.client(&format!("enroll -e TOP/other --rsync-path={program} localhost"));
     book.server("server stop --now");
     book.client(&format!("server status -e TOP/far --rsync-path={program} localhost"));
