@@ -240,6 +240,7 @@ keeps_owners!(groupmap_with_numeric_ids, ["-ai", "--numeric-ids", "--groupmap=0:
 keeps_owners!(no_super_changes_no_owner, ["-ai", "--no-super"]);
 keeps_owners!(super_is_the_default_of_root, ["-ai", "--super"]);
 keeps_owners!(no_owner_no_group, ["-ai", "--no-o", "--no-g"]);
+keeps_owners!(no_owner_no_group_after_chown, ["-ai", "--chown=7:8", "--no-o", "--no-g"]);
 
 synctest!(invalid_id_cannot_be_set, as root, |w: World| {
     w.source("a%640 c/z@9 l->x p| same").dest("a=old c/ l->x same");

@@ -38,6 +38,12 @@ copies!(with client, one_level, TREE, OLD, ["-dti"]);
 copies!(with client, very_verbose, "a*5000 d/x", "a*4000@-4", ["-avv", "--no-whole-file"]);
 copies!(with client, quick_timeout, TREE, OLD, ["-ai", "--timeout=20"]);
 
+// The client sends the maps, but no owners.
+synctest!(maps_of_owners_that_are_not_kept, with client, |w: World| {
+    w.source("a b/c");
+    w.agree(&["-ai", "--chown=7:8", "--no-o", "--no-g"]).exits(0);
+});
+
 // Up to protocol 28, a client cannot send the rule for these files.
 synctest!(cvsignore_files_of_a_receiver, with client, |w: World| {
     w.source("a").dest("keep extra b.o d/keep .cvsignore=keep").keep_dest().once().no_dry_run();

@@ -59,7 +59,7 @@ const FORBID_REPEAT: &str =
 type Known = (&'static str, fn(&Case, Route) -> bool);
 
 /// Differences that docs/DIFFERENCES.md lists, and commands whose result is a matter of time.
-const KNOWN: [Known; 37] = [
+const KNOWN: [Known; 38] = [
     ("a server speaks only its own protocol", |case, on| on.is_by_server() && case.has(&["--protocol"])),
     ("lines have the order of later protocols", |case, _| case.is_early() && case.prints()),
     ("two processes reject it, unless one ends the other first", |case, _| {
@@ -125,6 +125,10 @@ const KNOWN: [Known; 37] = [
     }),
     ("without -o and -g, rsync stores numbers without meaning", |case, _| {
         case.has(&["--fake-super"]) && (!case.has(&["-o", "-g"]) || case.has(&["--no-"]))
+    }),
+    ("a receiving rsync gives everything to user or group 0", |case, on| {
+        let drops = |option, map| case.has(&[option]) && (case.has(&[map]) || case.has(&["--chown"]));
+        matches!(on, Route::Push(_)) && (drops("--no-owner", "--usermap") || drops("--no-group", "--groupmap"))
     }),
     ("an entry that several arguments name is sent and counted once", |case, on| {
         on.is_far() && (case.sources.len() > 1 || !case.list.is_empty()) && case.prints()

@@ -202,9 +202,10 @@ fn set_map(args: &mut Args, map: Map, text: &[u8], by_chown: bool) -> Result<()>
         }));
     }
     *slot = Some(GivenMap { by_chown, text: text.to_vec() });
+    // The letters for a server state what is kept. With --no-o or --no-g after the map, the client sends no owners.
     match map {
-        Map::User => args.preserve.owner = true,
-        Map::Group => args.preserve.group = true,
+        Map::User => args.preserve.owner |= !args.server,
+        Map::Group => args.preserve.group |= !args.server,
     }
     Ok(())
 }
