@@ -387,6 +387,14 @@ fn files_within_a_root_get_no_privileged_attributes() {
     copy("src/ host:TOP/in/copy/");
     assert_eq!(seen("in/copy"), "2755\n755\n0\n/rsyncd-munged//etc/passwd\n");
     assert!(sh("getfattr -m- in/copy/d/tool").contains("user.a"));
+    // What is there already loses them too, whether or not its directory is listed.
+    for dir in ["in/equal", "in/listed"] {
+        sh(&format!("cp -a --preserve=all src {dir} && rm {dir}/link"));
+    }
+    sh("touch in/listed/d/more");
+    copy("src/ host:TOP/in/equal/");
+    copy("src/ host:TOP/in/listed/");
+    assert_eq!([seen("in/equal"), seen("in/listed")], [seen("in/copy"), seen("in/copy")]);
     // A second run does nothing, and a pull restores the symlink.
     let again = scene.command("client", "--transport=quic -aXi src/ host:TOP/in/copy/").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), "");

@@ -20,6 +20,14 @@ pub enum Kind {
 /// The file-type bits of a mode.
 pub const S_IFMT: u32 = 0o170000;
 
+/// The setuid and setgid bits of a mode.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// Returns whether an extended attribute can give privileges.
+fn is_security(name: &[u8]) -> bool {
+    name.starts_with(b"security.")
+}
+
 impl Kind {
     /// Returns the kind for a mode's type bits; `None` for bits that no Linux file has.
     pub fn of_mode(mode: u32) -> Option<Kind> {
@@ -159,6 +167,26 @@ impl Entry {
     /// Returns whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.mode & S_IFMT == 0o040000
+    }
+
+    /// Returns whether [`strip_privileges`](Self::strip_privileges) would change it.
+    pub fn has_privileges(&self) -> bool {
+        self.has_set_id_bits() || self.xattrs().iter().any(|(name, _)| is_security(name))
+    }
+
+    /// Drops set-ID bits and `security.` attributes.
+    pub fn strip_privileges(&mut self) {
+        if self.has_set_id_bits() {
+            self.mode &= !SET_ID_BITS;
+        }
+        let Some(xattrs) = self.extra.as_mut().and_then(|extra| extra.xattrs.as_mut()) else { return };
+        if xattrs.iter().any(|(name, _)| is_security(name)) {
+            Arc::make_mut(xattrs).retain(|(name, _)| !is_security(name));
+        }
+    }
+
+    fn has_set_id_bits(&self) -> bool {
+        !self.is_dir() && self.mode & SET_ID_BITS != 0
     }
 
     /// Replaces the attributes with those from stat. The kind may differ from the one in the listing.

@@ -73,8 +73,10 @@ impl Digester<'_> {
         };
         // Other names of the file may be in directories that are listed.
         let is_in_group = self.is_sender && preserve.hard_links && entry.inode.is_some();
-        // A receiver compares targets after it has changed those of the source.
-        let is_changed = !self.is_sender && kind == Kind::Symlink && self.changes_target(entry.target(), depth);
+        // A receiver compares entries after it has changed those of the source.
+        let is_changed = !self.is_sender
+            && (kind == Kind::Symlink && self.changes_target(entry.target(), depth)
+                || preserve.strips_privileges && entry.has_privileges());
         if !is_kept || entry.is_unsettled() || is_in_group || is_changed {
             return None;
         }
@@ -369,8 +371,8 @@ mod tests {
     }
 
     fn entry() -> impl Strategy<Value = Entry> {
-        const MODES: [u32; 9] =
-            [0o100644, 0o100755, 0o100600, 0o100000, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
+        const MODES: [u32; 10] =
+            [0o104755, 0o100644, 0o100755, 0o100600, 0o100000, 0o040755, 0o120777, 0o060600, 0o010644, 0o140644];
         let numbers = (0..IDS, 0..IDS, 0..2i64, 0..2u32, 1..3u64, 0..2u64);
         (0..MODES.len(), numbers, 0..3u8, any::<[bool; 2]>()).prop_map(
             |(mode, (uid, gid, secs, nanos, len_bytes, rdev), target, [has_xattr, has_acl])| {
@@ -380,7 +382,8 @@ mod tests {
                 let extra = entry.extra_mut();
                 extra.rdev = rdev;
                 extra.target = Some(vec![b'a' + target].into());
-                extra.xattrs = has_xattr.then(|| Arc::new(vec![(b"user.x"[..].into(), b"1"[..].into())]));
+                let name = if target == 0 { &b"security.x"[..] } else { b"user.x" };
+                extra.xattrs = has_xattr.then(|| Arc::new(vec![(name.into(), b"1"[..].into())]));
                 extra.acl = (has_acl && target == 2).then(|| vec![1, 2].into());
                 entry
             },
@@ -445,7 +448,7 @@ mod tests {
         };
         let check =
             (-1..1i64).prop_flat_map(move |window| (Just(window), prop::sample::select(modes(window).to_vec())));
-        let all = (any::<[bool; 11]>(), kept, check, rare(), rare(), alternates, id_maps(), id_maps());
+        let all = (any::<[bool; 12]>(), kept, check, rare(), rare(), alternates, id_maps(), id_maps());
         all.prop_map(|(on, kept, (window_secs, mode), atimes, keep_dirlinks, alternates, usermap, groupmap)| {
             let mut options = Options::default();
             options.select.recurse = Recurse::Full;
@@ -463,8 +466,10 @@ mod tests {
                 preserve.numeric_ids,
                 preserve.hard_links,
                 _,
+                _,
             ] = on;
             preserve.xattrs = u8::from(on[10]);
+            preserve.strips_privileges = on[11];
             (preserve.usermap, preserve.groupmap) = (usermap, groupmap);
             // No digests are used under these options.
             (preserve.atimes, preserve.keep_dirlinks) = (atimes, keep_dirlinks);
@@ -517,6 +522,9 @@ mod tests {
                 let (uid, gid) = mapper.wanted(entry.uid, entry.gid, privileges, &names);
                 let mut entry = entry.clone();
                 (entry.uid, entry.gid) = (uid.unwrap_or(entry.uid), gid.unwrap_or(entry.gid));
+                if dest_options.preserve.strips_privileges {
+                    entry.strip_privileges();
+                }
                 entry
             };
             // Otherwise hardly any mapped ids would be equal.

@@ -6,7 +6,6 @@ use crate::options::PeerLinks;
 use crate::plan::NO_ID;
 use crate::plan::idmap::{IdClass, IdMapper, IdNames, Privileges};
 use crate::plan::safelink;
-use std::sync::Arc;
 
 /// Changes entries, as the source reported them, into what the destination must have.
 pub(super) struct Adoption<'a> {
@@ -26,20 +25,6 @@ pub(super) struct Adoption<'a> {
     pub(super) privileges: Privileges<'a>,
 }
 
-/// The setuid and setgid bits of a mode.
-const SET_ID_BITS: u32 = 0o6000;
-
-/// Drops set-ID bits and `security.` attributes.
-fn strip_privileges(entry: &mut Entry) {
-    if !entry.is_dir() {
-        entry.mode &= !SET_ID_BITS;
-    }
-    let Some(xattrs) = entry.extra.as_mut().and_then(|extra| extra.xattrs.as_mut()) else { return };
-    if xattrs.iter().any(|(name, _)| name.starts_with(b"security.")) {
-        Arc::make_mut(xattrs).retain(|(name, _)| !name.starts_with(b"security."));
-    }
-}
-
 impl Adoption<'_> {
     /// Adapts an entry of the source. `depth`: how many directories of the transfer lead to it.
     pub(super) fn adopt(&self, entry: &mut Entry, depth: usize) {
@@ -55,7 +40,7 @@ impl Adoption<'_> {
             }
         }
         if self.strips_privileges {
-            strip_privileges(entry);
+            entry.strip_privileges();
         }
         // As in rsync, the ids in ACLs are mapped even if owner and group are not kept.
         self.map_acls(entry);
