@@ -296,6 +296,15 @@ synctest!(owner_maps_apply_to_changes_of_single_entries, as root, |w: World| {
     }
 });
 
+// The two maps of a push are an error.
+synctest!(owner_maps_for_both_ends_of_a_pull, as root, |w: World| {
+    if w.is_pulled() {
+        owners(&w);
+        w.agree(&["-ai", "--groupmap=1:2", "-M--groupmap=1:3"]).exits(0);
+        w.agree(&["-ai", "--chown=7", "-M--usermap=4321:5"]).exits(0);
+    }
+});
+
 // If the digests of a directory are equal, only the listing of the changed directory below it names the owners.
 synctest!(owner_maps_apply_below_unchanged_directories, as root, |w: World| {
     for (n, map) in ["--usermap=daemon:2", "--groupmap=:nogroup", "--groupmap=daemon:sys"].into_iter().enumerate() {

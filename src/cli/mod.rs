@@ -233,9 +233,9 @@ pub fn read(call: &Invocation<'_>) -> Result<Request> {
     let inherited = if is_child { remote_args::inherited(&walked.args) } else { Vec::new() };
     let far = peer.map(|operand| Far {
         server_words: server_args::words(&walked.args, &options, !operand.server_sends),
+        words: remote_args::words(&walked.given, &walked.args, &options, sums, operand.server_sends),
         operand,
         is_child,
-        words: remote_args::words(&walked.given, &walked.args, &options, sums),
         remote_words: [inherited, walked.args.remote_options.clone()].concat(),
     });
     Ok(Request::Copy(Box::new(Copy { options, sources, dest, far })))

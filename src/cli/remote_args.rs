@@ -192,13 +192,24 @@ pub fn files_from(name: Vec<u8>, peer: Option<&RemoteOperand>) -> Result<FilesFr
 ///
 /// Options whose files or variables only the client reads are replaced by their result: a list of files by `-`, a
 /// directory from the environment by the option. `sums`: the chosen checksums, from an option or the environment.
-pub fn words(given: &[GivenOption], args: &Args, options: &Options, sums: Option<Checksums>) -> Vec<Vec<u8>> {
+pub fn words(
+    given: &[GivenOption],
+    args: &Args,
+    options: &Options,
+    sums: Option<Checksums>,
+    server_sends: bool,
+) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> =
         given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
     // As rsync does: send --super if it is in force, and never --no-super. A list of files implies --dirs at the server.
     let is_super = args.preserve.super_user == Some(true);
     let implies_dirs = args.dirs == Dirs::No && options.select.files_from.is_some();
+    // A sender only includes the maps in its digests. Two of a kind are an error, so those of --remote-option replace them.
+    let is_map =
+        |word: &Vec<u8>| ["--usermap", "--groupmap", "--chown"].iter().any(|map| word.starts_with(map.as_bytes()));
+    let has_own_maps = server_sends && args.remote_options.iter().any(is_map);
     words.retain(|word| match &word[..] {
+        _ if has_own_maps && is_map(word) => false,
         b"--no-super" => false,
         b"--super" => is_super,
         b"--dirs" | b"--old-dirs" | b"--no-dirs" => !implies_dirs,
