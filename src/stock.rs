@@ -292,7 +292,8 @@ impl StockClient<'_> {
         let encoder = encoder.recording(self.recorder.as_ref().map(recorder));
         let connection = Arc::new(Connection::new(Box::new(encoder)).over(link.moved.clone()).of_stock_sender());
         let inbox = SenderInbox::of_stock(stock.flags.has(CompatFlags::INC_RECURSE));
-        let handler = SenderHandler { inbox: &inbox, events: &reports.events };
+        let keeps_times = self.client.options.preserve.times;
+        let handler = SenderHandler { inbox: &inbox, events: &reports.events, keeps_times };
         let report = |event: Event| {
             reports.count(&event);
             reports.events.push(event, 0);

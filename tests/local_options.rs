@@ -142,6 +142,14 @@ synctest!(remote_receiver_with_other_options_compares_unchanged_entries, as root
     }
 });
 
+synctest!(options_that_only_the_receiver_has_or_lacks, |w: World| {
+    w.not_pulled("the receiver is the client").source("tool%755 d/new l->new same");
+    w.dest("tool@-9 d/new=old@-9 l->old same").keep_dest();
+    for options in [["-a", "-M--no-times"], ["-r", "-M--times"], ["-aE", "-M--no-perms"]] {
+        w.restore_dest().agree(&[&["-i"], &options[..]].concat()).exits(0);
+    }
+});
+
 synctest!(copy_as_another_user_at_the_destination, as root, |w: World| {
     w.only_local(LOCAL).source("a b d/c").stderr_unordered().tree(".", "dst/%777").no_dry_run().once();
     w.agree(&["-ai", "--omit-dir-times", "--no-perms", "-M--copy-as=nobody"]);

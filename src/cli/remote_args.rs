@@ -201,7 +201,8 @@ pub fn words(
 ) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> =
         given.iter().filter(|given| given.flag.reach == FlagScope::Both).map(GivenOption::word).collect();
-    // As rsync does: send --super if it is in force, and never --no-super. A list of files implies --dirs at the server.
+    // As rsync does: send --super if it is in force, and never --no-super; --executability only without --perms, which
+    // --remote-option may revoke. A list of files implies --dirs at the server.
     let is_super = args.preserve.super_user == Some(true);
     let implies_dirs = args.dirs == Dirs::No && options.select.files_from.is_some();
     // A sender only includes the maps in its digests. Two of a kind are an error, so those of --remote-option replace them.
@@ -213,6 +214,7 @@ pub fn words(
         b"--no-super" => false,
         b"--super" => is_super,
         b"--dirs" | b"--old-dirs" | b"--no-dirs" => !implies_dirs,
+        b"--executability" => !args.preserve.perms,
         _ => true,
     });
     let is_whole_by_default = !given.iter().any(|given| given.flag.long == "whole-file");
@@ -240,12 +242,13 @@ pub fn words(
 
 /// Returns the options that a client does not send to a server, but that both processes of a local copy have.
 pub fn inherited(args: &Args) -> Vec<Vec<u8>> {
-    let Preserve { super_user, fake_super, drop_devices, .. } = args.preserve;
+    let Preserve { super_user, fake_super, drop_devices, executability, .. } = args.preserve;
     let options = [
         (fake_super, "--fake-super"),
         (super_user == Some(false), "--no-super"),
         (drop_devices, "--drop-D"),
         (args.insecure_links, "--insecure-links"),
+        (executability, "--executability"),
     ];
     options.into_iter().filter(|(is_set, _)| *is_set).map(|(_, option)| option.into()).collect()
 }

@@ -93,6 +93,13 @@ impl Changes {
         if when { self | other } else { self }
     }
 
+    /// Returns the set as an end shows it that has or lacks `--times`: a changed time is `t` or `T`.
+    pub fn with_times(self, keeps_times: bool) -> Changes {
+        let times = Changes::TIME | Changes::TIME_NOW;
+        let shown = if keeps_times { Changes::TIME } else { Changes::TIME_NOW };
+        self.without(times).with(shown, self.any(times))
+    }
+
     /// Returns the set without `other`.
     pub fn without(self, other: Changes) -> Changes {
         Changes(self.0 & !other.0)

@@ -119,12 +119,17 @@ impl EventQueue {
 pub struct SenderHandler<'a> {
     pub inbox: &'a sender::SenderInbox,
     pub events: &'a EventQueue,
+    /// `--times` of this end, which the receiver may lack: `--remote-option`.
+    pub keeps_times: bool,
 }
 
 impl MessageHandler for SenderHandler<'_> {
     fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
         match message {
-            Message::Event(event) => {
+            Message::Event(mut event) => {
+                if let Event::Item(item) = &mut event {
+                    item.changes = item.changes.with_times(self.keeps_times);
+                }
                 self.events.push(event, cost);
                 Ok(())
             }

@@ -359,7 +359,8 @@ impl Client<'_> {
         let (connection, terms, wants) = (session_io.connection, self.terms(), reporter.lock().wants());
         let inbox = sender::SenderInbox::default();
         let events = EventQueue::of(self.is_local);
-        let handler = SenderHandler { inbox: &inbox, events: &events };
+        let keeps_times = terms.options.preserve.times;
+        let handler = SenderHandler { inbox: &inbox, events: &events, keeps_times };
         let report = |event: Event| {
             events.push(event, 0);
             Ok(())
