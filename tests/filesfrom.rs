@@ -29,6 +29,16 @@ synctest!(without_directories_only_where_the_list_is_read, |w: World| {
     w.file("list", "d/y\na\n").agree_paths(&["-ai", "-d", "--no-dirs", "--files-from=list"], &["src/", "dst"]);
 });
 lists!(symlink_loop_with_a_slash, "loop/\nd/loop/\n./top/./loop/\na\n", ["-ai"]);
+
+// Without -l, the symlinks are skipped.
+synctest!(symlink_loop_with_a_slash_if_some_links_are_followed, |w: World| {
+    w.source("loop->loop a->b b->a d/x u->d/../../src/u").dest("old").file("list", "loop/\na/.\nu/\n").keep_dest();
+    for option in ["--copy-unsafe-links", "--copy-dirlinks", "--copy-links"] {
+        w.restore_dest().agree(&["-ai", "--files-from=list", option]);
+        w.restore_dest().agree(&["-r", "--files-from=list", option]);
+    }
+    w.file("list", "u\n").agree(&["-ai", "--files-from=list", "--copy-unsafe-links"]).exits(23);
+});
 lists!(slash_in_the_list_with_recursion, "/\n", ["-air"]);
 lists!(an_implied_root_counts_once, "./a\n./d/x\n./b\n", ["-ai", "--stats"]);
 synctest!(an_implied_root_without_attributes_counts_once, |w: World| {

@@ -496,7 +496,9 @@ impl SourceWalk<'_> {
             // A missing argument gives exit code 23, but does not stop deletions.
             return Problem::failed(ErrorRole::Sender, "link_stat", &full, error);
         }
-        if named {
+        // Of a symlink that is followed because of its target, the argument itself was examined before.
+        let is_examined = || place.dir().is_ok_and(|dir| sys::stat(dir.fd(), name, false).is_ok());
+        if named && (self.select.copy_links || !is_examined()) {
             return Problem::failed(ErrorRole::Sender, "link_stat", &full, error).weighing(Weight::SourceError);
         }
         let words = crate::report::event::errno_words(error);

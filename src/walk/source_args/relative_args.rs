@@ -83,8 +83,10 @@ impl Gatherer<'_> {
         }
         let may_lead_on = match &found {
             Ok(stat) => Kind::of_mode(stat.mode) == Some(Kind::Dir),
-            // As in rsync, a symlink in a list must not form a loop, except in a module.
-            Err(error) if errno::leads_outside(error) => self.select.files_from.is_some() && !sandbox::is_module(),
+            // As in rsync, a symlink in a list must not form a loop, except in a module or if some are followed.
+            Err(error) if errno::leads_outside(error) => {
+                self.select.files_from.is_some() && !self.follows_links() && !sandbox::is_module()
+            }
             Err(error) => !errno::is_unreachable(error) && error.kind() != io::ErrorKind::InvalidFilename,
         };
         let found = found.map(|stat| (stat, true));
