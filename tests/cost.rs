@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{Advice, fadvise, syncfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::kit::{Surroundings, Who, oracle, report_skip, run, write_script};
+use crate::kit::{Surroundings, USUAL_UMASK, Who, oracle, report_skip, run, write_script};
 
 const DIRS: u64 = 10;
 const FILES: u64 = 1_000;
@@ -43,7 +43,8 @@ fn calls_in(base: &Path, name: &str, words: &[&str], phases: &[&dyn Fn(&Path)]) 
         std::fs::write(dir.join(format!("f{n}")), format!("file {n}")).expect("scratch can be written");
     }
     let env = vec![("SPARSYNC_PROFILE".to_owned(), "1".to_owned())];
-    let surroundings = Surroundings { who: Who::Current, home: top.to_owned(), umask: 0o022, stdin: Vec::new(), env };
+    let surroundings =
+        Surroundings { who: Who::Current, home: top.to_owned(), umask: USUAL_UMASK, stdin: Vec::new(), env };
     let mut counted = Calls::new();
     for phase in phases {
         phase(top);

@@ -3,7 +3,7 @@
 //! Most cases use devices without content and need only root. Cases with a device that has a length need a loop device;
 //! they run only the program under test, because the two twins could not share the device.
 
-use crate::kit::{World, oracle, report_skip, synctest, write_script};
+use crate::kit::{World, noise, oracle, report_skip, synctest, write_script};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -191,21 +191,11 @@ impl Drop for Disk {
     }
 }
 
-/// Returns bytes in which a delta finds no matches with the bytes of another seed.
-fn noise(len: usize, mut seed: u32) -> Vec<u8> {
-    std::iter::repeat_with(|| {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 24) as u8
-    })
-    .take(len)
-    .collect()
-}
-
 const DISK_BYTES: usize = 1 << 20;
 
 #[test]
 fn disk_content_is_copied_over_every_route() {
-    let content = noise(DISK_BYTES, 1);
+    let content = noise(1, DISK_BYTES);
     let Some(disk) = Disk::new("disk_content_is_copied_over_every_route", &content) else { return };
     std::fs::create_dir(disk.path("src")).unwrap();
     disk.node("src/disk");
@@ -226,7 +216,7 @@ fn disk_content_is_copied_over_every_route() {
 
 #[test]
 fn files_are_written_to_a_disk_over_every_route() {
-    let Some(disk) = Disk::new("files_are_written_to_a_disk_over_every_route", &noise(DISK_BYTES, 1)) else { return };
+    let Some(disk) = Disk::new("files_are_written_to_a_disk_over_every_route", &noise(1, DISK_BYTES)) else { return };
     let top = disk.dir.path().to_str().unwrap();
     for dir in ["src", "dst"] {
         std::fs::create_dir(disk.path(dir)).unwrap();
@@ -236,7 +226,7 @@ fn files_are_written_to_a_disk_over_every_route() {
     for (seed, (from, to)) in (2..).zip(ways) {
         let [from, to] = [from, to].map(|path| path.replace("PWD", top));
         // First the whole device, then a shorter file of which only a little is new.
-        let mut content = noise(DISK_BYTES, seed);
+        let mut content = noise(seed, DISK_BYTES);
         std::fs::write(disk.path("src/disk"), &content).unwrap();
         let printed = disk.output_of(&["-ri", "-I", "-W", "-S", "--write-devices", &from, &to]);
         assert!(printed.contains("f..T...... disk"), "{printed}");
@@ -256,7 +246,7 @@ fn files_are_written_to_a_disk_over_every_route() {
         assert!(std::fs::read(disk.path("dst/disk~")).unwrap() == content, "{to}: the backup");
         std::fs::remove_file(disk.path("dst/disk~")).unwrap();
         // Nothing differs, so nothing is written. Then only the content differs, and `--checksum` finds that.
-        std::fs::write(disk.path("src/disk"), noise(DISK_BYTES, seed)).unwrap();
+        std::fs::write(disk.path("src/disk"), noise(seed, DISK_BYTES)).unwrap();
         disk.output_of(&["-rt", "-I", "--write-devices", &from, &to]);
         assert_eq!(disk.output_of(&["-rti", "--write-devices", &from, &to]), "", "{to}");
         assert_eq!(disk.output_of(&["-rtic", "--write-devices", &from, &to]), "", "{to}");
@@ -268,7 +258,7 @@ fn files_are_written_to_a_disk_over_every_route() {
     }
     assert!(std::fs::symlink_metadata(disk.path("dst/disk")).unwrap().file_type().is_block_device());
     // More than the device can hold.
-    std::fs::write(disk.path("src/disk"), noise(DISK_BYTES + 1, 9)).unwrap();
+    std::fs::write(disk.path("src/disk"), noise(9, DISK_BYTES + 1)).unwrap();
     let output = disk.run(&["-r", "--write-devices", "src/", "dst/"]);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(11) && printed.contains("No space left on device (28)"), "{printed}");

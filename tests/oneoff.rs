@@ -1,6 +1,6 @@
 //! QUIC to a host that is not enrolled: the remote side of a shell opens an ephemeral server for one run.
 
-use crate::kit::{self, World, oracle, synctest, until};
+use crate::kit::{self, World, noise, oracle, synctest, until};
 use crate::server::{Scene, assert_output, field_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -256,8 +256,7 @@ fn session_beyond_the_command_line_is_rejected() {
 /// Starts a long copy in its own process group and waits until data arrives.
 fn slow(scene: &Scene) -> Child {
     const BYTES: usize = 24 << 20;
-    let content: Vec<u8> = (0..BYTES as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    std::fs::write(scene.path("src/big"), content).unwrap();
+    std::fs::write(scene.path("src/big"), noise(1, BYTES)).unwrap();
     let program = oracle::under_test();
     let mut command = Command::new(program);
     let path = |name: &str| scene.path(name).display().to_string();

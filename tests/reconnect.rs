@@ -6,7 +6,7 @@
 //! that the first connection is gone. [`CASES`] defines for each option set whether the run must finish or must not
 //! reconnect.
 
-use crate::kit::{Cut, Lens, Relay, Trigger, oracle, snapshot, until};
+use crate::kit::{Cut, Lens, Relay, Trigger, noise, oracle, snapshot, until};
 use crate::server::Scene;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::catch_unwind;
@@ -101,18 +101,6 @@ const LOSSES: [Loss; 5] = [Loss::Connection, Loss::AtClient, Loss::Session, Loss
 enum Direction {
     Push,
     Pull,
-}
-
-/// Returns content without repetitions that depends only on the seed.
-fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(len_bytes.div_ceil(8)).flatten().take(len_bytes).collect()
 }
 
 /// Interrupted files of at least this length are kept for the next attempt.

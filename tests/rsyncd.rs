@@ -170,9 +170,9 @@ impl Scene {
             echo longer > src/sub/d; echo y > src/sub/new/y; echo x > src/x.bak; echo h > src/hid/h; echo o > mod/hid/o
             ln -s ../out/secret src/l; ln -s n src/m; ln src/n src/o; chmod 640 src/n; echo k > mod/k.bak
             touch -d 2021-02-03 src/n src/sub/d src/sub/new/y src/x.bak src/hid/h; touch -hd 2021-02-03 src/l src/m
-            mkdir -p links/sub/new; cd links
+            mkdir -p links/sub/new; cd links; n=0
             for v in a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b; do
-                ln -s -- $v L$(echo $v | tr / _)
+                ln -s -- $v L$n; n=$((n + 1))
             done
             cp -a L* sub; cp -a L* sub/new; cd ..
             cp -p src/n src/x.bak mod/alt; chown -Rh 5:7 mod; chown -Rh 5:7 src/sub

@@ -2,7 +2,7 @@
 
 use crate::enroll::{enroll, shell_to_server};
 use crate::hostile;
-use crate::kit::{oracle, spare_port, until, write_script};
+use crate::kit::{noise, oracle, spare_port, until, write_script};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -624,7 +624,7 @@ fn copy_survives_a_terminated_session() {
     const BYTES: usize = 16 << 20;
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    let content = noise(BYTES);
+    let content = noise(1, BYTES);
     std::fs::write(scene.path("src/big"), &content).unwrap();
     let mut copy = scene.command("client", "-a --transport=quic --bwlimit=3m src/big host:TOP/in/pushed");
     let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -1316,7 +1316,7 @@ fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
     for transport in ["quic", "tls"] {
         let scene = Scene::new();
         scene.enroll("--root TOP/in");
-        std::fs::write(scene.path("src/big"), noise(16 << 20)).unwrap();
+        std::fs::write(scene.path("src/big"), noise(1, 16 << 20)).unwrap();
         let mut copy =
             scene.command("client", &format!("-a --transport={transport} --bwlimit=3m src/big host:TOP/in/big"));
         let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -1335,7 +1335,7 @@ fn a_copy_whose_grant_is_revoked_names_the_way_to_a_new_one() {
 fn a_client_without_a_connection_reports_how_long_it_has_tried() {
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    std::fs::write(scene.path("src/big"), noise(32 << 20)).unwrap();
+    std::fs::write(scene.path("src/big"), noise(1, 32 << 20)).unwrap();
     // The reports come every five seconds.
     let line = "-av --transport=tls --timeout=9 --bwlimit=3m src/big host:TOP/in/big";
     let copy = scene.command("client", line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -1608,16 +1608,11 @@ fn noise_costs_a_server_little_memory() {
     assert!(more_kib < MORE_MAX_KIB, "{before_kib} KiB, and {more_kib} KiB more after the noise");
 }
 
-/// Returns incompressible bytes.
-fn noise(bytes: usize) -> Vec<u8> {
-    (0..bytes as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
-}
-
 #[test]
 fn bulk_data_moves_to_tls_on_a_short_path() {
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
-    let content = noise(24 << 20);
+    let content = noise(1, 24 << 20);
     std::fs::write(scene.path("src/big"), &content).unwrap();
     // A run with --transport=tls must not make TLS the first choice of later runs.
     let output = scene.command("client", "-a --transport=tls src/new host:TOP/in/new").output().unwrap();
@@ -1671,7 +1666,7 @@ fn copy_survives_a_server_restart() {
     let scene = Scene::new();
     scene.enroll("--root TOP/in");
     let port = scene.status("port");
-    let content = noise(BYTES);
+    let content = noise(1, BYTES);
     for (line, from, to, counted) in [
         ("--transport=quic src/big host:TOP/in/pushed", "src/big", "in/pushed", "bytes_in"),
         ("--transport=quic host:TOP/in/pushed got", "in/pushed", "got", "bytes_out"),

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::kit::{Output, Surroundings, Who, oracle, report_skip, run, write_script};
+use crate::kit::{Output, Surroundings, Who, noise, oracle, report_skip, run, write_script};
 
 const FILES: u64 = 1_000;
 const DIRS: u64 = 10;
@@ -410,12 +410,7 @@ fn write_later(path: &Path, content: &[u8], secs: u64) {
 #[test]
 fn changes_cost_less_than_rsync_sends() {
     let trees = Trees::empty();
-    let mut state = 7u64;
-    let mut noise = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    let old: Vec<u8> = (0..8 << 20).map(|_| noise()).collect();
+    let old = noise(7, 8 << 20);
     let path = trees.path("src/big");
     fs::write(&path, &old).expect("scratch can be written");
     trees.push();
@@ -423,7 +418,7 @@ fn changes_cost_less_than_rsync_sends() {
     let mut new = old.clone();
     for n in 0..40 {
         let at = n * 200_003;
-        new[at..at + 4096].iter_mut().for_each(|byte| *byte = noise());
+        new[at..at + 4096].copy_from_slice(&noise(100 + n as u64, 4096));
     }
     write_later(&path, &new, 10);
     let cost = trees.push();
@@ -476,21 +471,11 @@ fn change_in_each_directory_stats_each_entry_once() {
     assert!(*lists <= 2 * (DIRS + 1) + 4, "{calls:?}");
 }
 
-/// Returns incompressible bytes.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 11u64;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 /// Returns the bytes on the wire of a run that copies a file of 2 MiB with a new name. The file `old` already has
 /// nearly the same content.
 fn cost_of_a_new_name(options: &[&str], old: &str, pull: bool) -> u64 {
     let trees = Trees::empty();
-    let content = noise(2 << 20);
+    let content = noise(11, 2 << 20);
     trees.put("d/other", "x");
     fs::write(trees.path("src/d/report-2.txt"), &content).expect("scratch can be written");
     for dir in ["dst/d", "alt/d"] {
@@ -525,7 +510,7 @@ fn fuzzy_basis_saves_most_of_a_new_file() {
 fn fuzzy_basis_is_used_as_it_was_when_chosen() {
     for pull in [false, true] {
         let trees = Trees::empty();
-        let old = noise(1 << 20);
+        let old = noise(11, 1 << 20);
         let new = vec![b'n'; 100_000];
         // A log rotation: the old `log.1` becomes `log.2`, and `log.1` is new.
         fs::create_dir_all(trees.path("dst")).expect("scratch can be written");

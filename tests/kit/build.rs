@@ -347,9 +347,20 @@ fn split_number<T>(item: &str, mark: char, parse: impl Fn(&str) -> Option<T>) ->
     split.map_or((item, None), |(head, number)| (head, Some(number)))
 }
 
+/// Returns incompressible bytes, in which a delta finds no matches with those of another seed.
+pub fn noise(seed: u64, len_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len_bytes];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
 /// Returns bytes that do not repeat soon and hold no long run of zeros.
 fn filler(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8).collect()
+    const PERIOD: usize = 1 << 16;
+    let start: Vec<u8> = (0..len.min(PERIOD)).map(|i| (i * 31 + (i >> 8) * 7 + 1) as u8).collect();
+    let mut bytes = start.repeat(len.div_ceil(PERIOD));
+    bytes.truncate(len);
+    bytes
 }
 
 fn default_time() -> Timespec {

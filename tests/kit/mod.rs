@@ -21,10 +21,10 @@ mod world;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-pub use build::{Acl, Tree};
+pub use build::{Acl, Tree, noise};
 pub use relay::{Cut, Relay, Trigger};
 pub use route::{Route, Shell, ssh};
-pub use run::{Output, Request, Surroundings, interrupt, run, spare_port, until, write_script};
+pub use run::{Output, Request, Surroundings, USUAL_UMASK, interrupt, run, spare_port, until, write_script};
 pub use tree::{Lens, files, is_temp, snapshot};
 pub use world::{Loss, LossKind, World};
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::Who;
@@ -26,6 +27,14 @@ const PROMPTLY: Duration = Duration::from_secs(60);
 
 /// The capacity of the link between two ends in bytes: a hook of debug builds.
 const LINK_BYTES: &str = "SPARSYNC_LINK_BYTES";
+
+/// The umask that programs are run with, unless a case sets another.
+pub const USUAL_UMASK: u32 = 0o022;
+
+/// Sets the umask of this process, which all tests share.
+pub fn set_usual_umask() {
+    rustix::process::umask(Mode::from(USUAL_UMASK));
+}
 
 /// How both programs are run.
 #[derive(Clone)]
@@ -55,13 +64,13 @@ pub struct Output {
 /// Writes an executable script, in another process. A file that this process has open for writing is also open in each
 /// child that another test is starting at that moment, and cannot be executed until that child is.
 pub fn write_script(path: &Path, text: &str) {
-    let mut shell = Command::new("sh");
-    let shell = shell.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped()).spawn();
-    let mut shell = shell.expect("a shell can be started");
-    let mut input = shell.stdin.take().expect("it was asked for a pipe");
-    input.write_all(text.as_bytes()).expect("the shell reads it");
+    let mut install = Command::new("install");
+    let install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped()).spawn();
+    let mut install = install.expect("install can be started");
+    let mut input = install.stdin.take().expect("it was asked for a pipe");
+    input.write_all(text.as_bytes()).expect("install reads it");
     drop(input);
-    assert!(shell.wait().expect("the shell is a child").success(), "{} cannot be written", path.display());
+    assert!(install.wait().expect("install is a child").success(), "{} cannot be written", path.display());
 }
 
 /// Runs `program` in `cwd` and waits until it ends.
@@ -142,9 +151,18 @@ pub fn interrupt(
 }
 
 fn start(program: &Path, argv: &[Vec<u8>], cwd: &Path, surroundings: &Surroundings) -> Child {
-    // The umask belongs to the process, so a shell sets it in the child.
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{:o}", surroundings.umask)]).arg(program);
+    let mut command = match surroundings.umask {
+        USUAL_UMASK => {
+            set_usual_umask();
+            Command::new(program)
+        }
+        // The umask belongs to the process, so a shell sets another one in the child.
+        umask => {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", "umask \"$0\"; exec \"$@\"", &format!("{umask:o}")]).arg(program);
+            shell
+        }
+    };
     command.args(argv.iter().cloned().map(OsString::from_vec)).current_dir(cwd).env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     // Set by `scripts/test` for all cases.

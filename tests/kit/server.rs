@@ -1,6 +1,6 @@
 //! A server of the program under test for the QUIC and TLS routes: one for each world, on its own port.
 
-use super::run::{Surroundings, USER, run};
+use super::run::{Surroundings, USER, USUAL_UMASK, run};
 use super::{Who, oracle, skip, until};
 use rustix::process::{Pid, Signal};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ impl Server {
     pub fn with(dir: &Path, env: &[(&str, String)]) -> Server {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let who = Who::Current;
-        Server::start(dir, &Surroundings { who, home: dir.to_owned(), umask: 0o022, stdin: Vec::new(), env })
+        Server::start(dir, &Surroundings { who, home: dir.to_owned(), umask: USUAL_UMASK, stdin: Vec::new(), env })
     }
 
     /// Returns the processes of its sessions.

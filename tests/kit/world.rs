@@ -18,7 +18,7 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use super::build::Tree;
 use super::mask::{Mask, OwnMask};
 use super::route::Place;
-use super::run::{Output, Request, Surroundings, USER, interrupt, run};
+use super::run::{Output, Request, Surroundings, USER, USUAL_UMASK, interrupt, run, set_usual_umask};
 use super::server::Server;
 use super::tree::{Lens, Snapshot, files, is_temp, snapshot};
 use super::{Route, Who, diff, oracle, skip};
@@ -72,7 +72,7 @@ impl World {
             skip("needs the super-user");
         }
         // The kit's own files must get exactly the modes that it requests.
-        rustix::process::umask(Mode::from(0o022));
+        set_usual_umask();
         let scratch = tempfile::Builder::new().prefix("sparsync-").tempdir_in(oracle::scratch());
         let scratch = scratch.expect("scratch can be written");
         let (home, twins) = (scratch.path().join("home"), ["oracle", "tested"].map(|n| scratch.path().join(n)));
@@ -88,7 +88,13 @@ impl World {
             route,
             scratch: Some(scratch),
             twins,
-            surroundings: RefCell::new(Surroundings { who, home, umask: 0o022, stdin: Vec::new(), env: Vec::new() }),
+            surroundings: RefCell::new(Surroundings {
+                who,
+                home,
+                umask: USUAL_UMASK,
+                stdin: Vec::new(),
+                env: Vec::new(),
+            }),
             lens: Cell::new(Lens { blocks: false, atimes: false, now_secs }),
             dry_run: Cell::new(true),
             again: Cell::new(true),
