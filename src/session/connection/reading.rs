@@ -2,7 +2,7 @@
 
 use super::Connection;
 use super::profile::READING;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::rsync::decode_error::DecodeError;
@@ -18,29 +18,78 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads what the peer sends and passes it on as messages.
 pub trait Intake: Send {
     /// Reads until the end of the stream, or until an error.
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error>;
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()>;
 }
 
 impl Intake for Box<dyn Dialect + Send> {
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error> {
-        connection.read_all(reader, &mut **self, handler)
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
+        // Bytes that were read and not decoded are from `start` to `end`.
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut start, mut end) = (0, 0);
+        let mut pinged = false;
+        loop {
+            loop {
+                let mut input = &buffer[start..end];
+                let before = input.len();
+                let Some(message) = self.decode(&mut input)? else { break };
+                let cost = (before - input.len()) as u64;
+                start += before - input.len();
+                connection.profile.lock().received(name_of(&message), cost);
+                let is_keepalive = matches!(message, Message::Ping);
+                connection.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
+                match message {
+                    Message::Grant { class, bytes } => connection.granted(class, bytes)?,
+                    Message::Blocked(class) => connection.blocked(class),
+                    Message::Ping => pinged = true,
+                    message => {
+                        sys::note_work();
+                        if let Message::Fail { .. } = message {
+                            connection.state.lock().has_stopped_reading = true;
+                        }
+                        if let Some(class) = class_of(&message) {
+                            connection.count_received(class, cost)?;
+                        }
+                        handler.handle(message, cost)?;
+                    }
+                }
+            }
+            buffer.copy_within(start..end, 0);
+            (start, end) = (0, end - start);
+            if end > 0 && !std::mem::take(&mut pinged) {
+                // A part of a long message has arrived.
+                sys::note_work();
+            }
+            // The buffer at most doubles, because the length that a frame declares is not trusted.
+            let known = self.frame_len(&buffer[..end])?.unwrap_or(0);
+            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
+            if buffer.len() < needed {
+                buffer.resize(needed, 0);
+            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
+                buffer.truncate(READ_BYTES);
+                buffer.shrink_to_fit();
+            }
+            let waits = Since::now();
+            let got = loop {
+                match reader.read(&mut buffer[end..]) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(cannot_read(&error)),
+                    Ok(got) => break got,
+                }
+            };
+            connection.note_wait(READING, waits);
+            end += got;
+            connection.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
+            if got == 0 {
+                return Ok(());
+            }
+        }
     }
 }
 
 /// Consumes the messages of the peer. Its methods must not block.
 pub trait MessageHandler: Sync {
     /// Handles one message; `cost` counts against the window of its class. An error ends the session.
-    fn handle(&self, message: Message, cost: u64) -> Result<(), Error>;
+    fn handle(&self, message: Message, cost: u64) -> Result<()>;
     /// Reports that no more messages follow, and why.
     fn handle_end(&self, error: Error);
 }
@@ -67,74 +116,6 @@ impl Connection {
         parting.begin();
         let mut passed = vec![0; READ_BYTES];
         while !parting.is_over() && reader.read(&mut passed).is_ok_and(|got| got > 0) {}
-    }
-
-    fn read_all(
-        &self,
-        reader: &mut dyn Read,
-        dialect: &mut dyn Dialect,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error> {
-        // Bytes that were read and not decoded are from `start` to `end`.
-        let mut buffer = vec![0; READ_BYTES];
-        let (mut start, mut end) = (0, 0);
-        let mut pinged = false;
-        loop {
-            loop {
-                let mut input = &buffer[start..end];
-                let before = input.len();
-                let Some(message) = dialect.decode(&mut input)? else { break };
-                let cost = (before - input.len()) as u64;
-                start += before - input.len();
-                self.profile.lock().received(name_of(&message), cost);
-                let is_keepalive = matches!(message, Message::Ping);
-                self.rate.note_message(is_keepalive).map_err(|error| cannot_read(&error))?;
-                match message {
-                    Message::Grant { class, bytes } => self.granted(class, bytes)?,
-                    Message::Blocked(class) => self.blocked(class),
-                    Message::Ping => pinged = true,
-                    message => {
-                        sys::note_work();
-                        if let Message::Fail { .. } = message {
-                            self.state.lock().has_stopped_reading = true;
-                        }
-                        if let Some(class) = class_of(&message) {
-                            self.count_received(class, cost)?;
-                        }
-                        handler.handle(message, cost)?;
-                    }
-                }
-            }
-            buffer.copy_within(start..end, 0);
-            (start, end) = (0, end - start);
-            if end > 0 && !std::mem::take(&mut pinged) {
-                // A part of a long message has arrived.
-                sys::note_work();
-            }
-            // The buffer at most doubles, because the length that a frame declares is not trusted.
-            let known = dialect.frame_len(&buffer[..end])?.unwrap_or(0);
-            let needed = known.min(READ_BYTES.max(2 * end)).max(end + 1);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0);
-            } else if needed < READ_BYTES && buffer.len() > 4 * READ_BYTES {
-                buffer.truncate(READ_BYTES);
-                buffer.shrink_to_fit();
-            }
-            let waits = Since::now();
-            let got = loop {
-                match reader.read(&mut buffer[end..]) {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(cannot_read(&error)),
-                    Ok(got) => break got,
-                }
-            };
-            self.note_wait(READING, waits);
-            end += got;
-            self.traffic.received.fetch_add(got as u64, Ordering::Relaxed);
-            if got == 0 {
-                return Ok(());
-            }
-        }
     }
 }
 
