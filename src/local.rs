@@ -3,7 +3,7 @@
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::generator::{Left, Plans};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart, SourcePlans};
-use crate::error::Error;
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::fs::compare::same_bytes;
 use crate::fs::ids::Ids;
@@ -46,7 +46,7 @@ impl EventSink for TextReporter {
 
 impl Local<'_> {
     /// Copies. Problems with single entries are reported and counted in the tally; an error ends the run.
-    pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run(&self, reporter: &mut TextReporter, tally: &mut Tally) -> Result<()> {
         let gathered = Gatherer::new(&self.terms).all(&self.sources, self.listed.as_deref())?;
         reporter.banner();
         report_problems(&gathered.problems, reporter, tally);
@@ -70,7 +70,7 @@ impl Local<'_> {
         to: &Destination,
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let accounts = LocalAccounts { ids: Ids::new() };
         let compare = |source: ComparedSource<'_>, dest: (&Dir, &[u8])| match source.place {
             Some(place) => same_content((&*place.dir()?, source.name), dest, &self.terms),
@@ -125,7 +125,7 @@ struct LocalSource<'a, 'x> {
 }
 
 impl SourcePlans for LocalSource<'_, '_> {
-    fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error> {
+    fn plans<'w>(&'w self, dest: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>> {
         let source = self.terms.source_walk(self.wanted);
         let dest_state = if self.to.root.is_some() { DestState::Present } else { DestState::Absent };
         let receiver_chain = dest.receiver_chain.clone();
@@ -147,15 +147,15 @@ impl Plans for LocalPlans<'_> {
         self.root
     }
 
-    fn take(&self, ticket: TaskId, _path: &RelPath, _there: &DestState) -> Result<Option<DirPlan>, Error> {
+    fn take(&self, ticket: TaskId, _path: &RelPath, _there: &DestState) -> Result<Option<DirPlan>> {
         Ok(Some(self.scanner.take(ticket)))
     }
 
-    fn stray(&self, _below: &RelPath) -> Result<Option<DirPlan>, Error> {
+    fn stray(&self, _below: &RelPath) -> Result<Option<DirPlan>> {
         Ok(None)
     }
 
-    fn skip(&self, ticket: Option<TaskId>, _path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+    fn skip(&self, ticket: Option<TaskId>, _path: &RelPath, left: &mut Left<'_>) -> Result<()> {
         let mut tickets = Vec::from_iter(ticket);
         while let Some(ticket) = tickets.pop() {
             let mut plan = self.scanner.take(ticket);

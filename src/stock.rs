@@ -34,7 +34,7 @@ use self::stock_terms::StockTerms;
 pub use self::support::needs_whole_list;
 
 use crate::apply::ListingClient;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::fs::charset;
@@ -100,7 +100,7 @@ impl StockClient<'_> {
         early: Option<Early<'_>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (mut link, traffic) = counted(link);
         let Client { options, setup: Setup { server_sends, .. }, .. } = *self.client;
         let role = if server_sends { "Receiver" } else { "sender" };
@@ -141,7 +141,7 @@ impl StockClient<'_> {
         header: &BatchHeader,
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let stock = StockTerms::of_batch(header, self.client.options.preserve.numeric_ids);
         older::check(self.client.options, stock.protocol)?;
         stock.agree_on_charset();
@@ -176,7 +176,7 @@ impl StockClient<'_> {
         traffic: &Arc<LinkBytes>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let AgreedTerms { stock, options } = agreed;
         let is_left = self.recorder.as_ref().is_some_and(|recorder| recorder.is_only);
         let mut options = Options { dry_run: options.dry_run || is_left, ..options.clone() };
@@ -232,7 +232,7 @@ impl StockClient<'_> {
     }
 
     /// Begins the batch file that this run writes.
-    fn begin_recording(&self, stock: &StockTerms) -> Result<(), Error> {
+    fn begin_recording(&self, stock: &StockTerms) -> Result<()> {
         let Some(recorder) = &self.recorder else { return Ok(()) };
         // A receiver of ours requests files in the order of later protocols, in which an rsync could not apply them.
         if stock.protocol < 29 && (self.client.setup.server_sends || self.client.is_local) {
@@ -259,7 +259,7 @@ impl StockClient<'_> {
         looking: Option<Box<SourcePrefetch<'_>>>,
         reporter: &mut TextReporter,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let AgreedTerms { stock, options } = agreed;
         // An older scan is repeated, and must not run beside the new one.
         let looking = looking.filter(|looking| looking.is_fresh());
@@ -322,7 +322,7 @@ impl StockClient<'_> {
 
     /// Returns what a client sends before all else: the filter rules that the server needs, and then the names of
     /// `--files-from` in `listed`.
-    fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>, Error> {
+    fn opening(&self, listed: Option<&[Vec<u8>]>, terms: &StockTerms) -> Result<Vec<u8>> {
         let framing = Framing::of_client(terms);
         // There may be millions of rules, so they are held only once more.
         let (mut out, mut data) = (Vec::new(), Vec::new());
@@ -341,7 +341,7 @@ impl StockClient<'_> {
 
     /// Returns the filter rules that the server needs; an error for one that the protocol lacks. From protocol 29 on, a
     /// server that sends adds the rules of `-C` itself.
-    fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule, Error>> {
+    fn wire_rules(&self, protocol: u8) -> impl Iterator<Item = Result<WireRule>> {
         let Setup { rules: parsed, cvs_home, cvs_env, server_sends, .. } = &self.client.setup;
         let options = &self.client.options;
         let of_cvs = match options.select.cvs_exclude {
@@ -439,7 +439,7 @@ fn greet(
     receives: bool,
     words: &[Vec<u8>],
     note: &mut dyn FnMut(Vec<u8>),
-) -> Result<StockTerms, Error> {
+) -> Result<StockTerms> {
     let newest = options.connect.protocol.unwrap_or(*handshake::VERSIONS.end());
     let protocol = agreed.map_or_else(|| exchange_versions(link, newest), Ok)?;
     // The server checks the same, and may leave before it sends anything more.
@@ -462,7 +462,7 @@ fn greet(
 }
 
 /// Sends the newest version of this end and reads that of the peer. Returns the version of the connection.
-fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8, Error> {
+fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8> {
     let mut out = Vec::new();
     out.put_int(i32::from(newest));
     send(link, &out)?;
@@ -549,7 +549,7 @@ fn negotiate(
     offer: &Offer<'_>,
     first: Vec<u8>,
     note_list: &mut dyn FnMut(Vec<u8>),
-) -> Result<Negotiated, Error> {
+) -> Result<Negotiated> {
     let Offer { protocol, flags, options, sums: supported, is_server, .. } = *offer;
     let is_named = offer.sum_choice().is_some();
     let Checksums { transfer, listed } = options.check.sums;
@@ -614,7 +614,7 @@ fn choose<A: Algorithm>(
     ours: &[u8],
     is_server: bool,
     note_list: &mut dyn FnMut(Vec<u8>),
-) -> Result<A, Error> {
+) -> Result<A> {
     let theirs = &*handshake::decode_offer(&mut link.reader).map_err(failed)?;
     note_list(list_line("Server", what, theirs));
     let (client, server) = if is_server { (theirs, ours) } else { (ours, theirs) };
@@ -624,6 +624,6 @@ fn choose<A: Algorithm>(
     })
 }
 
-fn send(link: &mut Link, bytes: &[u8]) -> Result<(), Error> {
+fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
     link.writer.write_all(bytes).and_then(|()| link.writer.flush()).map_err(|error| lost("writing", &error))
 }

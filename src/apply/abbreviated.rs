@@ -1,7 +1,7 @@
 //! Values of extended attributes that a stock sender has abbreviated: where an entry that needs them gets them.
 
 use crate::apply::{Context, ListingClient, Wire};
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Entry, FileId};
 use crate::fs::xattr::At;
@@ -53,7 +53,7 @@ impl Context<'_> {
     }
 
     /// Waits for the values that were requested with the items of an entry.
-    pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<(), Error> {
+    pub fn await_xattrs(&self, file: Option<FileId>, source: &Entry) -> Result<()> {
         let wire = self.wire.filter(|_| source.has_abbreviated());
         let has_come =
             |file| move |client: &dyn ListingClient| !client.sends_xattrs() || client.has_returned_xattrs(file);

@@ -1,6 +1,6 @@
 //! Resolves the destination argument: opens the directory, or creates it.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::{Dir, Root};
@@ -52,7 +52,7 @@ pub struct Destination {
 
 impl Destination {
     /// Opens or creates the destination. Without a destination argument the result has no root.
-    pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination, Error> {
+    pub fn find(terms: &Terms<'_>, dest: Option<&[u8]>, facts: &Facts) -> Result<Destination> {
         let Some(given) = dest else { return Ok(Destination::at(None, Vec::new())) };
         let full = arg_path::absolute(terms.process.cwd, given);
         let search = Search { terms, facts, arg: if given.is_empty() { b"." } else { given }, full };
@@ -94,7 +94,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Opens an existing directory.
-    fn enter(&self, mode: u32) -> Result<Destination, Error> {
+    fn enter(&self, mode: u32) -> Result<Destination> {
         let opens_up = self.facts.has_top && !self.terms.options.dry_run;
         let (dir, mode_before) = enter(self.arg, mode, opens_up, self.terms.options.preserve.link_owners)
             .map_err(|error| cannot_enter("change_dir#1", &self.shown(), &error))?;
@@ -102,7 +102,7 @@ impl Search<'_> {
     }
 
     /// Fails unless the existing non-directory may be replaced, which only a single file can do.
-    fn may_be_replaced(&self) -> Result<(), Error> {
+    fn may_be_replaced(&self) -> Result<()> {
         let line = if self.lone_dir_is_bare() {
             "ERROR: cannot overwrite non-directory with a directory"
         } else if self.facts.single.is_none() && !self.facts.is_empty {
@@ -114,7 +114,7 @@ impl Search<'_> {
     }
 
     /// Fails unless the error means that the destination does not exist and may be created.
-    fn may_be_missing(&self, error: &io::Error) -> Result<(), Error> {
+    fn may_be_missing(&self, error: &io::Error) -> Result<()> {
         match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             io::ErrorKind::NotADirectory if self.terms.options.place.mkpath => {
@@ -130,7 +130,7 @@ impl Search<'_> {
 
     /// Creates what is missing: the directory, and under `--mkpath` those above it. If the single entry takes the
     /// destination's name, only the directories above are created.
-    fn make(&self) -> Result<Destination, Error> {
+    fn make(&self) -> Result<Destination> {
         let (terms, is_one) = (self.terms, self.is_one());
         let (dry_run, mkpath) = (terms.options.dry_run, terms.options.place.mkpath);
         let arg = without_slashes(self.arg);
@@ -216,7 +216,7 @@ impl Search<'_> {
         if self.arg.ends_with(b"/") { [&self.full, &b"/"[..]].concat() } else { self.full.clone() }
     }
 
-    fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root, Error> {
+    fn open(&self, path: &[u8], full: Vec<u8>, place: &str) -> Result<Root> {
         let opened = trusted_path::open_dir(path, self.terms.options.preserve.link_owners);
         let fd = opened.map_err(|error| cannot_enter(place, &full, &error))?;
         Ok(self.root(Dir::new(fd), full))

@@ -28,7 +28,7 @@ use crate::apply::abbreviated::LocalValues;
 use crate::apply::job::{Job, item_of};
 use crate::apply::{ApplierState, Context, Outcome, Spot, delayed};
 use crate::apply::{backup, entry};
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::{Entry, FileId, Kind};
 use crate::fs::root::{Dir, ParkedDir, Root};
 use crate::fs::{errno, sys};
@@ -160,7 +160,7 @@ impl<'a> Generator<'a> {
         whole_list_first: bool,
         missing: &[RelPath],
         opening: Vec<Event>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if whole_list_first {
             self.hold_all()?;
         } else if self.context.policy.preserve.hard_links {
@@ -193,7 +193,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Does what remains once all batches are done. Returns how many deletions `--max-delete` prevented.
-    pub fn finish(&mut self) -> Result<u64, Error> {
+    pub fn finish(&mut self) -> Result<u64> {
         self.out.wait();
         // A stopped run left work undone, so it must not rename or delete anything.
         self.context.go_on()?;
@@ -222,7 +222,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Takes every plan before anything is done, for options that need the whole list.
-    fn hold_all(&mut self) -> Result<(), Error> {
+    fn hold_all(&mut self) -> Result<()> {
         self.look_ahead(PlanPool::hold_all)?;
         if self.context.wants.progress || self.context.wants.whole_list {
             self.out.head.push(self.stock.whole_list());
@@ -237,8 +237,8 @@ impl<'a> Generator<'a> {
     /// Takes plans before their turn, as many as `hold` does, and collects hard links and read errors from them.
     fn look_ahead(
         &mut self,
-        hold: impl FnOnce(&mut PlanPool<'a>, &mut plan_queue::See<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        hold: impl FnOnce(&mut PlanPool<'a>, &mut plan_queue::See<'_>) -> Result<()>,
+    ) -> Result<()> {
         let (links, deletions) = (&mut self.links, &mut self.deletions);
         hold(&mut self.stock, &mut |plan, is_entered| {
             deletions.check_problems(&plan.listing.problems);
@@ -251,7 +251,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Deletes before anything else is done. `top` is the previous state of the destination's root.
-    fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<(), Error> {
+    fn delete_before(&mut self, top: Option<&mut Entry>) -> Result<()> {
         if let Some(gauge) = self.context.gauge {
             gauge.set_deleting(true);
         }
@@ -268,7 +268,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Enters the root.
-    fn root(&mut self, top: Option<&Top>) -> Result<Frame, Error> {
+    fn root(&mut self, top: Option<&Top>) -> Result<Frame> {
         let mut plan = self.stock.take_root()?;
         let has_plan = plan.is_some();
         if let Some(plan) = plan.as_mut().filter(|plan| plan.dest_unseen) {
@@ -293,7 +293,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Enters the next subdirectory of a directory whose own entries are done. Returns `None` if none is left.
-    fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>, Error> {
+    fn next_below(&mut self, frame: &mut Frame) -> Result<Option<Frame>> {
         if frame.next == 0 && !frame.plan.subdirs.is_empty() && !self.context.options.select.no_inc_recursive {
             // With incremental recursion, rsync's list grows by one directory at a time.
             self.out.checked(frame.plan.subdirs.len() as u64);
@@ -338,7 +338,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Counts and reports what was found in and below a directory that is not entered.
-    fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<(), Error> {
+    fn leave_out(&mut self, path: &RelPath, task_id: Option<TaskId>) -> Result<()> {
         let Generator { context, stock, deletions, out, .. } = self;
         stock.skip(task_id, path, &mut |findings| report_findings(context, deletions, out, findings))?;
         self.look_ahead(PlanPool::hold_coming)
@@ -352,7 +352,7 @@ impl<'a> Generator<'a> {
         spot: Arc<Spot>,
         itself: Option<&Top>,
         item: Option<Event>,
-    ) -> Result<Frame, Error> {
+    ) -> Result<Frame> {
         self.context.go_on()?;
         self.out.settle_followers()?;
         report_findings(self.context, &mut self.deletions, &mut self.out, Findings::of(&mut plan))?;
@@ -423,7 +423,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Splits the steps of a directory into batches.
-    fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<(), Error> {
+    fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<()> {
         let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
         let (mut start, mut bytes) = (0, 0);
         // Steps that were carried out before their turn, with their events.
@@ -509,7 +509,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.
-    fn done_early(&mut self, member: Member) -> Result<Vec<Event>, Error> {
+    fn done_early(&mut self, member: Member) -> Result<Vec<Event>> {
         let step = member.job(self.context).step;
         let has_other_names = member.plan().dest.entries[step.dest as usize].inode.is_some();
         if has_other_names {
@@ -526,7 +526,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Carries out a step that needs no content on this thread. Returns its events.
-    fn done_now(&mut self, job: &Job<'_>) -> Result<Vec<Event>, Error> {
+    fn done_now(&mut self, job: &Job<'_>) -> Result<Vec<Event>> {
         let mut applier = ApplierState::default();
         let mut out = Outcome::new(&mut applier, None);
         entry::perform(job, &mut out);
@@ -535,7 +535,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Processes a subdirectory. Returns its frame if its content takes part.
-    fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>, Error> {
+    fn directory(&mut self, parent: &DirPlan, spot: &Spot, sub: SubDir) -> Result<Option<Frame>> {
         let sub = self.decided_now(parent, spot, sub);
         let job = Job::new(self.context, parent, sub.step, spot);
         if sub.is_left() {
@@ -620,7 +620,7 @@ fn report_findings(
     deletions: &mut Deletions<'_>,
     out: &mut Outbox<'_>,
     findings: Findings,
-) -> Result<(), Error> {
+) -> Result<()> {
     context.go_on()?;
     if let Some(error) = findings.fatal {
         return Err(error);

@@ -27,7 +27,7 @@ pub mod pipeline;
 pub use self::content::stock_basis;
 use self::dir_finalize::LastTouch;
 use crate::digest::{By, Comparison};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::flist::{Kind, Time};
@@ -199,7 +199,7 @@ impl Context<'_> {
     }
 
     /// Returns an error if the run is being stopped.
-    pub fn go_on(&self) -> Result<(), Error> {
+    pub fn go_on(&self) -> Result<()> {
         if self.stopped() { Err(Error::new(Exit::Signal, "").by("sender")) } else { Ok(()) }
     }
 
@@ -263,18 +263,18 @@ impl Context<'_> {
 /// A peer that has the source: contents are requested from it and arrive as streams.
 pub trait Wire: Sync {
     /// Requests the content of a file. Contents must be taken in the order of the requests, see [`crate::proto::Lane`].
-    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error>;
+    fn want(&self, file: FileId, basis: Basis) -> Result<()>;
     /// Takes the content of a file: one that was requested, that comes unrequested, or that this call requests.
-    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error>;
+    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>>;
     /// Requests the content of a file again, because the first content was wrong.
-    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>, Error>;
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>>;
     /// Returns whether and when wrong content is requested again.
     fn retry(&self) -> Retry;
     /// Returns whether the peer sends no answer for a file that it cannot read. Then nothing may wait for an answer before
     /// [`Wire::end_requests`], whose answer shows what will not come.
     fn is_silent_about_unreadable(&self) -> bool;
     /// Ends the first requests of such a peer, or those of retries for these files, which it makes.
-    fn end_requests(&self, retries: &[FileId]) -> Result<(), Error>;
+    fn end_requests(&self, retries: &[FileId]) -> Result<()>;
     /// Declines the unrequested content of a file.
     fn decline(&self, file: FileId);
     /// Ends the run with an error, and wakes all threads that wait for content.
@@ -288,14 +288,14 @@ pub trait Wire: Sync {
     /// Returns which sums of the blocks of a basis the peer expects.
     fn block_sums(&self) -> BlockSums;
     /// Reports to the peer that a file has its name (`--remove-source-files`).
-    fn placed(&self, file: FileId) -> Result<(), Error>;
+    fn placed(&self, file: FileId) -> Result<()>;
     /// Returns the peer if it is a client that reports all items, so it gets each in list order: those of requested
     /// files just before the request, all others when they are done.
     fn listing_client(&self) -> Option<&dyn ListingClient>;
     /// Waits until `is_ready` holds for such a peer.
-    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error>;
+    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<()>;
     /// Sets how such a peer reports a file whose next request follows.
-    fn announce(&self, item: Box<Item>) -> Result<(), Error>;
+    fn announce(&self, item: Box<Item>) -> Result<()>;
     /// Returns an abbreviated value, if it has come.
     fn xattr(&self, wanted: &AbbreviatedValue) -> Option<Arc<[u8]>>;
 }
@@ -352,13 +352,13 @@ pub enum Loss {
 pub trait Incoming {
     /// Waits for the first piece. Returns whether the sender's file begins with other content than the receiver's
     /// prefix ([`ContentPiece::Unsent`] without a problem).
-    fn begins_otherwise(&mut self) -> Result<bool, Error>;
+    fn begins_otherwise(&mut self) -> Result<bool>;
     /// Waits for the first piece. Returns why the file does not come, if it does not.
-    fn refusal(&mut self) -> Result<Option<Problem>, Error>;
+    fn refusal(&mut self) -> Result<Option<Problem>>;
     /// Returns the digest of the content, unless it comes whole in one piece.
     fn digested_by(&self) -> By;
     /// Returns the next piece, or an error if the connection is lost.
-    fn next(&mut self) -> Result<ContentPiece, Error>;
+    fn next(&mut self) -> Result<ContentPiece>;
     /// Reads the range of the basis of the last [`ContentPiece::Copy`] if later data refers to it.
     fn see_copy(&mut self, basis: BorrowedFd<'_>, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
     /// Returns how many bytes of rsync's protocol the content took, if it came by that and is complete.

@@ -8,7 +8,7 @@ use self::normalize_entry::Adoption;
 use crate::apply::dest_arg::Destination;
 use crate::apply::generator::{Plans, Top};
 use crate::apply::{Chosen, Context, Wire};
-use crate::error::Error;
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::filter::Side;
 use crate::flist::Entry;
@@ -44,7 +44,7 @@ pub trait EventSink: Send {
 pub trait SourcePlans {
     /// Returns the plans of directories, which use `walk` for the destination. With `whole_list_first`, all plans are
     /// made before the first one is carried out.
-    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>, Error>;
+    fn plans<'w>(&'w self, walk: DestWalk<'w>, whole_list_first: bool) -> Result<Box<dyn Plans + 'w>>;
 }
 
 /// The receiving half of a run.
@@ -96,7 +96,7 @@ impl Receiving<'_> {
         origin: &dyn SourcePlans,
         listener: &mut dyn EventSink,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let preserve = &self.terms.options.preserve;
         let is_super = preserve.super_user.unwrap_or(sys::ids().0 == 0);
         let policy = self.policy(is_super);
@@ -160,7 +160,7 @@ impl Receiving<'_> {
         origin: &dyn SourcePlans,
         listener: &mut dyn EventSink,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (options, to, wants) = (self.terms.options, self.to, self.wants);
         let Looks { policy, is_super, wanted } = looks;
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
@@ -252,7 +252,7 @@ impl Receiving<'_> {
         shown: Option<Vec<u8>>,
         walk: &DestWalk<'_>,
         problems: &mut Vec<Problem>,
-    ) -> Result<Top, Error> {
+    ) -> Result<Top> {
         walk.wanted.adopt(&mut source, 0);
         let looked = self.to.root.as_ref().filter(|_| !self.to.is_new).map(|root| (root, sys::fstat(root.dir().fd())));
         let Some((root, Ok(mut stat))) = looked else {

@@ -4,7 +4,7 @@
 use super::input_files::InputFiles;
 use crate::cli::batch_script;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed};
 use crate::flist::Kind;
@@ -30,7 +30,7 @@ const TEMP_DIR: &[u8] = b"/tmp";
 
 /// Opens the batch file that a run reads, and reads its header. Changes the options to those of the file, and prints
 /// which ones under `-v`.
-pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader), Error> {
+pub fn open(env: &mut Env, name: &[u8], options: &mut Options) -> Result<(BatchFile, BatchHeader)> {
     let mut file = open_file(env, name, options)?;
     let newest = options.connect.protocol.unwrap_or(*VERSIONS.end());
     let header = BatchHeader::decode(&mut file, newest).map_err(|error| unreadable(env, name, error))?;
@@ -56,7 +56,7 @@ fn unreadable(env: &Env, name: &[u8], error: DecodeError) -> Error {
     Error::new(exit, format!("sparsync: cannot read the batch file {shown}: {cause}")).by("Receiver")
 }
 
-fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile, Error> {
+fn open_file(env: &Env, name: &[u8], options: &Options) -> Result<BatchFile> {
     let opened = match name {
         b"-" => io::stdin().as_fd().try_clone_to_owned(),
         _ => open_path(name, options),
@@ -114,7 +114,7 @@ pub struct WrittenBatch {
 const SCRIPT_SUFFIX: &[u8] = b".sh";
 
 /// Creates a batch file and its script, both empty.
-pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Result<WrittenBatch, Error> {
+pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Result<WrittenBatch> {
     let create = |name: &[u8], mode: u32| {
         let opened = trusted_path::open_append(name, mode & !env.umask, options.preserve.link_owners);
         let emptied = opened.and_then(|fd| sys::truncate(fd.as_fd(), 0).map(|()| fd));
@@ -129,13 +129,7 @@ pub fn create(env: &Env, name: &[u8], is_only: bool, options: &Options) -> Resul
 
 impl WrittenBatch {
     /// Writes the script. The rules of `-C` are not in it, because its options have that.
-    pub fn put_script(
-        &self,
-        env: &Env,
-        options: &Options,
-        dest: Option<&[u8]>,
-        rules: &InputFiles,
-    ) -> Result<(), Error> {
+    pub fn put_script(&self, env: &Env, options: &Options, dest: Option<&[u8]>, rules: &InputFiles) -> Result<()> {
         let mut parsed = &rules.parsed[..];
         if options.select.cvs_exclude {
             let of_cvs = filter::cvs_rules(rules.cvs_home.as_deref(), rules.cvs_env.as_deref()).len();

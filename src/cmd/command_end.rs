@@ -2,7 +2,7 @@
 
 use crate::cli::subcommand;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::report::event::{Weight, errno_words};
 use crate::report::{final_error, json};
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 
 /// Prints what the user has asked for.
-pub fn write_text(out: &mut dyn Write, text: &[u8]) -> Result<(), Error> {
+pub fn write_text(out: &mut dyn Write, text: &[u8]) -> Result<()> {
     out.write_all(text).and_then(|()| out.flush()).map_err(|error| {
         let words = errno_words(&error);
         Error::new(Exit::FileIo, [b"rsync: could not write to standard output: ".as_slice(), &words].concat())
@@ -69,12 +69,12 @@ pub fn prints_json(env: &Env) -> bool {
 }
 
 /// Prints a line to standard output.
-pub fn print_line(env: &mut Env, line: &str) -> Result<(), Error> {
+pub fn print_line(env: &mut Env, line: &str) -> Result<()> {
     write_text(&mut env.stdout, format!("{line}\n").as_bytes())
 }
 
 /// Encodes a value as JSON.
-pub fn to_json(value: &impl Serialize) -> Result<String, Error> {
+pub fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(Exit::Crashed, format!("sparsync: cannot encode JSON: {error}")))
 }

@@ -8,7 +8,7 @@ use super::live_display::LiveDisplay;
 use super::remote_copy::RemoteCopy;
 use super::via_server::Redial;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::Side as FilterSide;
 use crate::options::permits::Permits;
@@ -61,7 +61,7 @@ pub fn problems_so_far(reported: &Tally, server_sends: bool) -> Tally {
 /// The outcome of all attempts of a network run.
 pub enum RunOutcome {
     /// The last attempt ended, with this result.
-    Ended(Result<(), Error>),
+    Ended(Result<()>),
     /// The server was stopped, and the run may be repeated over ssh.
     Stopped(Error),
 }
@@ -87,7 +87,7 @@ impl Attempts<'_> {
     pub fn go_on(
         &self,
         redial: &mut Redial,
-        (mut ended, mut made): (Result<(), Error>, Since),
+        (mut ended, mut made): (Result<()>, Since),
         reporter: &mut TextReporter,
         tally: &mut Tally,
     ) -> RunOutcome {

@@ -4,7 +4,7 @@ use super::command_end::fail;
 use super::{copy, input_files};
 use crate::cli::{self, server_args};
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{ModuleRules, Parsed};
 use crate::flist::Kind;
@@ -64,7 +64,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 }
 
 /// Returns the link to the client.
-fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink, Error> {
+fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink> {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle(request.serve.timeout_secs)) };
     let (leaves, requested) = (patience.beaten.clone(), patience.requested.clone());
     let link = env
@@ -78,11 +78,7 @@ fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink, Error> {
 }
 
 /// Reads the arguments of `--secluded-args`, and adds them to those of the command line. No shell has expanded them.
-fn with_secluded_args(
-    env: &Env,
-    serve: &cli::Serve,
-    mut link: ClientLink,
-) -> Result<(cli::ServeStock, ClientLink), Error> {
+fn with_secluded_args(env: &Env, serve: &cli::Serve, mut link: ClientLink) -> Result<(cli::ServeStock, ClientLink)> {
     let mut words = serve.words.clone();
     server_args::take_secluded(&mut words);
     let sender = serve.sends.then(|| b"--sender".to_vec());
@@ -125,7 +121,7 @@ pub(super) fn role_of(request: &cli::ServeStock) -> &'static str {
 }
 
 /// Confines this process to the directory of `--confine-root`, and to the operands, which the user of the option chooses.
-fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Options) -> Result<(), Error> {
+fn confine(dir: &[u8], (cwd, request): (&[u8], &cli::ServeStock), options: &Options) -> Result<()> {
     let mut roots = vec![dir.to_vec()];
     let operands = &request.serve.operands;
     roots.extend(operands.iter().filter(|path| is_dir(path)).map(|path| arg_path::absolute(cwd, path)));
@@ -159,7 +155,7 @@ pub(super) fn serve_over(
     options: &Options,
     (link, mut daemon): (Link, Option<DaemonSide<'_>>),
     tally: &mut Tally,
-) -> Result<(), Error> {
+) -> Result<()> {
     // The list can be a descriptor that the forced command has opened.
     let is_opened = matches!(&options.select.files_from, Some(FilesFrom::File(path)) if held_dir(path).is_some());
     let confinement = request.confine_root.as_ref().filter(|_| daemon.is_none());

@@ -5,7 +5,7 @@ use super::copy;
 use super::remote_copy::RemoteCopy;
 use super::via_shell::RemoteProgram;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::report::event::errno_words;
 use crate::transport::link::FAREWELL;
@@ -16,7 +16,7 @@ const OWN_PROGRAM: &[u8] = b"/proc/self/exe";
 
 /// Starts the server, and returns its link once it has sent its first bytes. From then on, this process has the user of
 /// `--copy-as`. All files that options name are open.
-pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram, Error> {
+pub fn start(side: &RemoteCopy, env: &Env) -> Result<RemoteProgram> {
     copy::copy_as(&side.options, side.role())?;
     let confined = side.options.confine_root.as_ref().map(|root| [b"--confine-root=", &root[..]].concat());
     // Of one program, both ends print.

@@ -4,7 +4,7 @@ use super::remote_copy::RemoteCopy;
 use super::{copy, route};
 use crate::digest::{self, By};
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::charset;
 use crate::options::{ArgStyle, StderrMode};
@@ -116,7 +116,7 @@ impl<'a> ByShell<'a> {
     }
 
     /// Starts the remote side and reads its first bytes. `is_quiet`: ssh prints nothing and asks the user nothing.
-    pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram, Error> {
+    pub fn connect(&self, is_quiet: bool, held: &mut HeldOutput) -> Result<RemoteProgram> {
         let now = Timestamp(clock::now_unix().0);
         let memory = self.memory.as_ref().filter(|_| self.side.options.requires_stock().is_none());
         let recalled = memory.and_then(|(places, host)| Logins::recall(places, host, now));
@@ -135,7 +135,7 @@ impl<'a> ByShell<'a> {
         is_quiet: bool,
         held: &mut HeldOutput,
         cached: CachedAnswer<'_>,
-    ) -> Result<Option<RemoteProgram>, Error> {
+    ) -> Result<Option<RemoteProgram>> {
         let side = self.side;
         let is_by_name = self.programs[0] == RSYNC;
         let skipped = match cached.recalled {

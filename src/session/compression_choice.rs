@@ -1,6 +1,6 @@
 //! Selects the compression of a session: the method that the user requests and both ends support, and its level.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::{Compress, Compression};
@@ -31,7 +31,7 @@ fn takes(features: u64, method: Compression) -> bool {
 }
 
 /// Negotiates the method between this client and a server with the feature bits `theirs`.
-pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>, Error> {
+pub fn agree(compress: &Compress, theirs: u64) -> Result<Option<Compression>> {
     compress.agree(&|method| takes(theirs, method)).map_err(|words| Error::new(Exit::Unsupported, words))
 }
 

@@ -11,7 +11,7 @@ mod writing;
 pub use self::reading::{Intake, MessageHandler, cannot_read, undecodable, unexpected};
 
 use self::profile::Profile;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Class, Encoder, Lane, Message, class_of, name_of};
 use crate::session::flow_control::{Credit, ReceiveWindow};
@@ -103,7 +103,7 @@ struct ConnectionState {
 
 impl ConnectionState {
     /// Fails if nothing more can be sent.
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<()> {
         self.shut.clone().map_or(Ok(()), Err)
     }
 
@@ -255,12 +255,12 @@ impl Connection {
     }
 
     /// Sends a message once its window and the buffer have room.
-    pub fn send(&self, message: &Message) -> Result<(), Error> {
+    pub fn send(&self, message: &Message) -> Result<()> {
         self.send_with(message, false)
     }
 
     /// Sends a message like [`Connection::send`]. With `as_it_is` it is not worth compressing.
-    pub fn send_with(&self, message: &Message, as_it_is: bool) -> Result<(), Error> {
+    pub fn send_with(&self, message: &Message, as_it_is: bool) -> Result<()> {
         let mut state = self.state.lock();
         loop {
             if let Err(error) = state.check() {
@@ -297,7 +297,7 @@ impl Connection {
 
     /// Sends [`Message::Done`] or [`Message::Placed`] once its window has room, without waiting for it: other threads
     /// wait for the caller.
-    pub fn send_later(&self, message: &Message) -> Result<(), Error> {
+    pub fn send_later(&self, message: &Message) -> Result<()> {
         let mut state = self.state.lock();
         while state.later.len() >= LATER_MAX_BYTES && state.shut.is_none() {
             self.room.wait(&mut state);
@@ -316,7 +316,7 @@ impl Connection {
     }
 
     /// Encodes a message into the output buffer.
-    fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<(), Error> {
+    fn put(&self, state: &mut ConnectionState, message: &Message, as_it_is: bool) -> Result<()> {
         if let Message::Want { lane: Lane::Again, .. } = message {
             state.repeated += 1;
             self.room.notify_all();
@@ -369,7 +369,7 @@ impl Connection {
 
     /// Counts a received message of a peer without windows. Waits first while the window is used up, so that the
     /// transport slows the peer down. Fails if the session ends meanwhile.
-    pub fn take_in(&self, class: Class, cost: u64) -> Result<(), Error> {
+    pub fn take_in(&self, class: Class, cost: u64) -> Result<()> {
         let mut state = self.state.lock();
         // The consumer of earlier content may wait for one that was requested again and comes later.
         while !state.receive_windows[class as usize].has_room() && state.repeated == 0 {
@@ -400,7 +400,7 @@ impl Connection {
     }
 
     /// Counts a received message. Fails if it exceeds the window.
-    fn count_received(&self, class: Class, cost: u64) -> Result<(), Error> {
+    fn count_received(&self, class: Class, cost: u64) -> Result<()> {
         if self.state.lock().receive_windows[class as usize].count_received(cost) {
             return Ok(());
         }
@@ -414,7 +414,7 @@ impl Connection {
     }
 
     /// Handles a grant of the peer.
-    fn granted(&self, class: Class, bytes: u64) -> Result<(), Error> {
+    fn granted(&self, class: Class, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();
         if !state.credits[class as usize].granted(bytes) {
             let message = format!("sparsync: protocol error: {class:?} grant exceeds the bytes sent");
@@ -451,7 +451,7 @@ impl Connection {
     }
 
     /// Fails if the last messages could not be written, unless the peer had closed its end.
-    pub fn check_written(&self) -> Result<(), Error> {
+    pub fn check_written(&self) -> Result<()> {
         let state = self.state.lock();
         state.write_error.clone().filter(|_| !state.has_hung_up).map_or(Ok(()), Err)
     }

@@ -1,7 +1,7 @@
 //! Where events go: to the reporter of this process, or to the client.
 
 use crate::apply::pipeline::EventSink;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Class, Message};
 use crate::report::TextReporter;
@@ -124,7 +124,7 @@ pub struct SenderHandler<'a> {
 }
 
 impl MessageHandler for SenderHandler<'_> {
-    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
+    fn handle(&self, message: Message, cost: u64) -> Result<()> {
         match message {
             Message::Event(mut event) => {
                 if let Event::Item(item) = &mut event {

@@ -1,6 +1,6 @@
 //! The handshake of a session: both ends greet, and the client requests a session here or at another endpoint.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::proto::limits::OPENING_MAX_BYTES;
@@ -44,7 +44,7 @@ pub struct EndpointRequest {
 }
 
 /// Greets a client and reads its request. `support` describes this end.
-pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening, Error> {
+pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening> {
     // The greeting is sent before the request is known, so it states what this process is able to do.
     let mut ours = support.greeting(sys::random());
     if sys::ids().0 == 0 {
@@ -69,7 +69,7 @@ pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening, Error
 
 impl EndpointRequest {
     /// Sends the endpoint of the session, or the reason why there is none.
-    pub fn answer(&mut self, answer: Result<Meeting, &Error>) -> Result<(), Error> {
+    pub fn answer(&mut self, answer: std::result::Result<Meeting, &Error>) -> Result<()> {
         let answer = match answer {
             Ok(place) => Message::Meet(place),
             Err(error) => Message::Fail { exit: error.exit, message: error.text(), role: error.role },
@@ -82,11 +82,7 @@ impl EndpointRequest {
 
 /// Requests another endpoint from the server at the other end of a link. The returned link must stay open while the
 /// session lasts.
-pub fn request_other_endpoint(
-    link: Link,
-    support: &ProtocolSupport,
-    client: Meeting,
-) -> Result<(Meeting, Link), Error> {
+pub fn request_other_endpoint(link: Link, support: &ProtocolSupport, client: Meeting) -> Result<(Meeting, Link)> {
     let ours = support.greeting(sys::random());
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
@@ -105,14 +101,14 @@ pub fn request_other_endpoint(
 }
 
 /// Sends whether the client's request was granted; `refused` is the reason if not.
-pub fn send_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<(), Error> {
+pub fn send_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<()> {
     let mut flight = Vec::new();
     dialect.encode(&Message::Verdict { refused }, &mut flight)?;
     send(&mut *link.writer, &flight)
 }
 
 /// Reads whether the request was granted; returns the reason if not.
-pub fn receive_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link), Error> {
+pub fn receive_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link)> {
     match receive_first_message(link, dialect)? {
         (Message::Verdict { refused }, link) => Ok((refused, link)),
         (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
@@ -120,7 +116,7 @@ pub fn receive_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(
     }
 }
 
-fn send(writer: &mut dyn Write, flight: &[u8]) -> Result<(), Error> {
+fn send(writer: &mut dyn Write, flight: &[u8]) -> Result<()> {
     writer.write_all(flight).and_then(|()| writer.flush()).map_err(|error| lost("writing", &error))
 }
 
@@ -130,10 +126,10 @@ pub fn lost(what: &str, error: &io::Error) -> Error {
 }
 
 /// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.
-type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>, Error> + 't;
+type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>> + 't;
 
 /// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
-fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error> {
+fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link)> {
     let mut received = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -154,11 +150,11 @@ fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link), Error
 }
 
 /// Reads the peer's greeting.
-pub fn receive_greeting(link: Link) -> Result<(Greeting, Link), Error> {
+pub fn receive_greeting(link: Link) -> Result<(Greeting, Link)> {
     receive(link, &mut decode_greeting)
 }
 
-fn receive_first_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link), Error> {
+fn receive_first_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link)> {
     receive(link, &mut |bytes| {
         let mut input = bytes;
         Ok(dialect.decode(&mut input)?.map(|message| (message, bytes.len() - input.len())))
@@ -177,7 +173,7 @@ mod tests {
     }
 
     /// Runs a client that requests another endpoint against a server with this answer.
-    fn meets(answer: Result<Meeting, Error>) -> (Result<Meeting, Error>, Result<(), Error>) {
+    fn meets(answer: Result<Meeting>) -> (Result<Meeting>, Result<()>) {
         let (near, far) = pipe::pair(1 << 10);
         std::thread::scope(|scope| {
             let server = scope.spawn(move || match greet(far, &ProtocolSupport::ours(0))? {

@@ -1,6 +1,6 @@
 //! A running session: its reader and writer threads, and how it ends.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::session::connection::{Connection, Intake, MessageHandler};
 use crate::session::minimum_rate::RatedReader;
@@ -97,7 +97,7 @@ pub struct SessionIo<'a> {
 
 impl SessionIo<'_> {
     /// Runs the session while `role` runs, then ends it: normally, or with the error as the last message.
-    pub fn hold(self, handler: &dyn MessageHandler, role: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    pub fn hold(self, handler: &dyn MessageHandler, role: impl FnOnce() -> Result<()>) -> Result<()> {
         let SessionIo { connection, intake, timeout_secs, link, traffic } = self;
         let Link { reader, writer, parting, leave, moved: _ } = link;
         // Keepalives must be sent well before the peer's timeout.

@@ -13,7 +13,7 @@ use crate::apply::ListingClient;
 use crate::apply::dest_arg::{Destination, Facts};
 use crate::apply::pipeline::{EventSink, Receiving, RunStart};
 use crate::digest::Comparison;
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::Entry;
 use crate::fs::compare::digest_of_beginning;
 use crate::fs::ids::Ids;
@@ -67,7 +67,7 @@ pub struct Receiver<'a> {
 
 impl Receiver<'_> {
     /// Runs until everything is in place. The counts of this end are also sent to the sender.
-    pub fn run(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run(&self, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<()> {
         let roots = self.inbox.wait(|state| state.roots.take())?;
         self.request.check_roots(&roots)?;
         let mut counted = Tally::default();
@@ -108,7 +108,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn receive(&self, roots: Roots, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<(), Error> {
+    fn receive(&self, roots: Roots, listener: &mut dyn EventSink, tally: &mut Tally) -> Result<()> {
         let facts = Facts {
             is_empty: roots.found == 0 && roots.missing.is_empty(),
             single: roots.single,

@@ -3,7 +3,7 @@
 //! It rejects only what no honest sender could send. If a shell or wildcards were involved, any name is accepted. See
 //! rsync(1) on `--trust-sender`.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Chain, Side, Verdict};
 use crate::options::select::{MissingArgs, Recurse};
@@ -74,7 +74,7 @@ impl ResponseValidator {
     }
 
     /// Rejects roots that were not requested.
-    pub fn check_roots(&self, roots: &Roots) -> Result<(), Error> {
+    pub fn check_roots(&self, roots: &Roots) -> Result<()> {
         if let (Some(missing), false) = (roots.missing.first(), self.may_miss) {
             return Err(refuse("to remove", missing.as_bytes()));
         }
@@ -92,7 +92,7 @@ impl ResponseValidator {
     }
 
     /// Rejects a directory that was not requested, or one with entries that were not requested.
-    pub fn check(&self, listing: &DirListing) -> Result<(), Error> {
+    pub fn check(&self, listing: &DirListing) -> Result<()> {
         if listing.is_named && listing.may_delete {
             return Err(refuse("to clear", listing.path.as_bytes()));
         }
@@ -125,7 +125,7 @@ impl ResponseValidator {
         Ok(())
     }
 
-    fn check_rules(&self, path: &[u8], is_dir: bool) -> Result<(), Error> {
+    fn check_rules(&self, path: &[u8], is_dir: bool) -> Result<()> {
         match &self.rules {
             Some(rules) if rules.verdict(Side::Sender, path, is_dir) != Verdict::Include => {
                 Err(refuse("excluded", path))

@@ -13,7 +13,7 @@ use crate::apply::file::failure::{cannot_open, cannot_read, no_longer_regular};
 use crate::apply::{BlockSums, SourceFile as SourceRemoval};
 use crate::delta::{Op, Signature, search, search_at};
 use crate::digest::{self, ContentHasher};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{DirList, Entry, Kind};
 use crate::fs::compare::digest_of_beginning;
@@ -71,7 +71,7 @@ pub struct Sender<'a> {
     /// `--bwlimit`
     pub throttle: Option<Throttle<'a>>,
     /// Reports events of this end, which the receiver does not report.
-    pub report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+    pub report: &'a (dyn Fn(Event) -> Result<()> + Sync),
 }
 
 /// What is kept of a directory that was sent until no more of its files are requested.
@@ -92,7 +92,7 @@ impl KeptDir {
 
 impl<'a> Sender<'a> {
     /// Runs until the receiver has everything. `arguments` and `listed` say what to send.
-    pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<(), Error> {
+    pub fn run(&self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>, tally: &mut Tally) -> Result<()> {
         let scan_terms = self.scan_terms();
         let compared_by = Some(&self.checksums.compared_by);
         let params = PrefetchParams {
@@ -109,12 +109,7 @@ impl<'a> Sender<'a> {
 
     /// As [`Sender::run`], with a scan of the source in progress. `sent` is set if the receiver already has the
     /// [`Message::Roots`].
-    pub fn run_on(
-        &self,
-        prefetch: &SourcePrefetch<'_>,
-        sent: Option<SentRoots>,
-        tally: &mut Tally,
-    ) -> Result<(), Error> {
+    pub fn run_on(&self, prefetch: &SourcePrefetch<'_>, sent: Option<SentRoots>, tally: &mut Tally) -> Result<()> {
         let options = self.terms.options;
         prefetch.meet(self.scan_terms());
         self.inbox.set_on_end(prefetch.peer_is_gone());
@@ -210,12 +205,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Answers the requests on a lane, in order, until the receiver has everything.
-    fn answer(
-        &self,
-        lane: Lane,
-        kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>,
-        removed: &Mutex<Tally>,
-    ) -> Result<(), Error> {
+    fn answer(&self, lane: Lane, kept: &Mutex<HashMap<DirId, Arc<KeptDir>>>, removed: &Mutex<Tally>) -> Result<()> {
         let at = lane_index(lane).expect("only lanes that are asked for are answered");
         let keep = |dir: DirId| {
             let found = kept.lock().get(&dir).cloned();
@@ -286,7 +276,7 @@ impl<'a> Sender<'a> {
         next.len()
     }
 
-    fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<(), Error> {
+    fn remove(&self, kept: &KeptDir, file: FileId, removed: &Mutex<Tally>) -> Result<()> {
         let entry = kept.list.entries.get(file.entry as usize).filter(|entry| !entry.is_dir());
         let entry = entry.ok_or_else(|| unexpected("removal of an unknown file"))?;
         if self.terms.options.select.remove_source == RemoveSource::No {
@@ -320,7 +310,7 @@ impl<'a> Sender<'a> {
         (place, name): (&SourceDir, &[u8]),
         listed_bytes: u64,
         basis: &Basis,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let unsent = |problem: Option<Problem>| self.unsent(file, lane, problem);
         let path = || path::join(place.path.as_bytes(), name);
         let mark = self.terms.gauge.map(|gauge| gauge.begin(listed_bytes, path));
@@ -375,7 +365,12 @@ impl<'a> Sender<'a> {
 
     /// Opens a file to send. Returns its length and how much of it may be sent: a file may grow, and a device may have
     /// no end.
-    fn open(&self, place: &SourceDir, name: &[u8], listed_bytes: u64) -> Result<(OwnedFd, u64, u64), Problem> {
+    fn open(
+        &self,
+        place: &SourceDir,
+        name: &[u8],
+        listed_bytes: u64,
+    ) -> std::result::Result<(OwnedFd, u64, u64), Problem> {
         let select = &self.terms.options.select;
         let from = place.open_file(name, select).map_err(|error| cannot_open(&place.full(name), &error))?;
         let stat = sys::fstat(from.as_fd()).map_err(|error| cannot_read(&place.full(name), &error))?;
@@ -391,7 +386,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Reports that a file does not come, or not to its end. A stock rsync does not learn why.
-    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<(), Error> {
+    fn unsent(&self, file: FileId, lane: Lane, problem: Option<Problem>) -> Result<()> {
         if let Some(problem) = problem.clone().filter(|_| self.is_stock()) {
             let weight = if problem.weight == Weight::Vanished { Weight::Vanished } else { Weight::SourceError };
             (self.report)(Event::Problem(problem.weighing(weight)))?;
@@ -400,13 +395,13 @@ impl<'a> Sender<'a> {
     }
 
     /// Reports and counts problems and notes of this end.
-    fn report_all(&self, problems: Vec<Problem>, notes: Vec<Vec<u8>>, counted: &mut Tally) -> Result<(), Error> {
+    fn report_all(&self, problems: Vec<Problem>, notes: Vec<Vec<u8>>, counted: &mut Tally) -> Result<()> {
         problems.iter().for_each(|problem| counted.problem(problem.weight));
         let mut events = problems.into_iter().map(Event::Problem).chain(notes.into_iter().map(Event::Note));
         events.try_for_each(self.report)
     }
 
-    fn go_on(&self) -> Result<(), Error> {
+    fn go_on(&self) -> Result<()> {
         if self.terms.process.stop.load(atomic::Ordering::Relaxed) {
             return Err(Error::new(Exit::Signal, "").by("sender"));
         }
@@ -435,7 +430,7 @@ struct OpenContent<'a> {
 
 impl OpenContent<'_> {
     /// Sends a file without a basis, from the offset `at`.
-    fn send_pieces(&self, mut at: u64) -> Result<(), Error> {
+    fn send_pieces(&self, mut at: u64) -> Result<()> {
         let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
         let from = self.from.as_fd();
         sender.connection.send(&Message::Begin { file, lane })?;
@@ -488,7 +483,7 @@ impl OpenContent<'_> {
 
     /// Sends a file as ranges of the receiver's blocks and data that is not among them. `in_place`: the receiver writes
     /// over its blocks.
-    fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<(), Error> {
+    fn send_difference(&self, blocks: &[u8], in_place: bool) -> Result<()> {
         let &OpenContent { sender, file, lane, len_bytes, max_bytes, as_it_is, .. } = self;
         sender.connection.send(&Message::Begin { file, lane })?;
         // The error that stopped the search, other than a failure to read the file.
@@ -542,7 +537,7 @@ impl OpenContent<'_> {
     }
 
     /// Reports that the file cannot be read to its end.
-    fn unsent(&self, error: &io::Error) -> Result<(), Error> {
+    fn unsent(&self, error: &io::Error) -> Result<()> {
         self.sender.unsent(self.file, self.lane, Some(cannot_read(&self.place.full(self.name), error)))
     }
 

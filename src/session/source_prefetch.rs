@@ -4,7 +4,7 @@
 //! discarded without harm. Its results, problems included, wait for [`SourcePrefetch::meet`].
 
 use crate::digest::Comparison;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Entry;
 use crate::fs::ids::Ids;
@@ -82,7 +82,7 @@ impl<'a> PrefetchParams<'a> {
     }
 
     /// Scans the source on separate threads while `body` runs. Fails if no thread can be started.
-    pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R, Error> {
+    pub fn look<R>(&self, body: impl FnOnce(SourcePrefetch<'_>) -> R) -> Result<R> {
         let options = self.terms.options;
         let (ids, is_over, peer_is_gone) = (Ids::new(), AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
         let compared_by = self.compared_by.filter(|_| options.check.mode == CheckMode::Digest);
@@ -174,9 +174,9 @@ pub struct PrefetchStart {
 /// A scan of the source in progress. Dropping it ends the scan.
 pub struct SourcePrefetch<'l> {
     scanner: &'l Scanner<SourceLook<'l>>,
-    gathered: mpsc::Receiver<Result<PrefetchStart, Error>>,
+    gathered: mpsc::Receiver<Result<PrefetchStart>>,
     /// The result if it has arrived but was not taken.
-    start: RefCell<Option<Result<PrefetchStart, Error>>>,
+    start: RefCell<Option<Result<PrefetchStart>>>,
     is_over: &'l AtomicBool,
     peer_is_gone: Arc<AtomicBool>,
     begun: Since,
@@ -218,7 +218,7 @@ impl SourcePrefetch<'_> {
     }
 
     /// Waits for the gathered arguments. They can be taken only once.
-    pub fn start(&self) -> Result<PrefetchStart, Error> {
+    pub fn start(&self) -> Result<PrefetchStart> {
         let start = self.start.take().map_or_else(|| self.gathered.recv(), Ok);
         start.unwrap_or_else(|_| Err(Error::new(Exit::Crashed, "sparsync: a worker crashed")))
     }

@@ -2,7 +2,7 @@
 //!
 //! The caller prints the lines of the daemon, and provides the password.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line, secluded_args,
@@ -60,7 +60,7 @@ pub trait DaemonUser {
     fn print(&mut self, line: &[u8]);
 
     /// Returns the user and the password. Called if the daemon demands them.
-    fn credentials(&mut self) -> Result<Credentials, Error>;
+    fn credentials(&mut self) -> Result<Credentials>;
 }
 
 /// The answer of a daemon that was asked for a module.
@@ -85,12 +85,7 @@ pub struct DaemonTalk<'a> {
 
 impl<'a> DaemonTalk<'a> {
     /// Exchanges greetings. `newest`: the protocol version to offer.
-    pub fn begin(
-        link: &'a mut Link,
-        role: &'static str,
-        newest: u8,
-        timeout_secs: u32,
-    ) -> Result<DaemonTalk<'a>, Error> {
+    pub fn begin(link: &'a mut Link, role: &'static str, newest: u8, timeout_secs: u32) -> Result<DaemonTalk<'a>> {
         let ours = DaemonGreeting::ours(newest);
         let theirs = DaemonGreeting { protocol: 0, sub: 0, digests: None };
         let mut talk = DaemonTalk { link, role, timeout_secs, theirs, protocol: 0 };
@@ -118,12 +113,12 @@ impl<'a> DaemonTalk<'a> {
     }
 
     /// Sends data for the daemon's `early exec`, which must be followed by a module.
-    pub fn send_early_input(&mut self, data: &[u8]) -> Result<(), Error> {
+    pub fn send_early_input(&mut self, data: &[u8]) -> Result<()> {
         self.send(&[format!("#early_input={}\n", data.len()).as_bytes(), data].concat())
     }
 
     /// Asks for a module, or for the list of modules with an empty name.
-    pub fn ask(&mut self, module: &[u8], user: &mut dyn DaemonUser) -> Result<ModuleAnswer, Error> {
+    pub fn ask(&mut self, module: &[u8], user: &mut dyn DaemonUser) -> Result<ModuleAnswer> {
         self.send(&[module, b"\n"].concat())?;
         let mut has_answered = false;
         loop {
@@ -149,18 +144,18 @@ impl<'a> DaemonTalk<'a> {
     }
 
     /// Sends the server's command line without the name of the program.
-    pub fn send_args(&mut self, args: &[Vec<u8>]) -> Result<(), Error> {
+    pub fn send_args(&mut self, args: &[Vec<u8>]) -> Result<()> {
         let mut out = Vec::new();
         encode_args(args.iter().map(Vec::as_slice), args_end(self.protocol), &mut out);
         self.send(&out)
     }
 
     /// Sends the arguments of `--secluded-args`, after the short options of [`DaemonTalk::send_args`].
-    pub fn send_secluded_args(&mut self, args: &[Vec<u8>]) -> Result<(), Error> {
+    pub fn send_secluded_args(&mut self, args: &[Vec<u8>]) -> Result<()> {
         self.send(&secluded_args(args))
     }
 
-    fn digest(&self) -> Result<AuthDigest, Error> {
+    fn digest(&self) -> Result<AuthDigest> {
         let ours = DaemonGreeting::ours(self.protocol).digests.unwrap_or_default();
         let theirs = self.theirs.digests.as_deref();
         AuthDigest::choose(Some(&ours), theirs, self.protocol).ok_or_else(|| {
@@ -171,7 +166,7 @@ impl<'a> DaemonTalk<'a> {
     }
 
     /// Sends bytes. If the daemon has closed the connection, its earlier output explains the failure better.
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
         match self.link.writer.write_all(bytes).and_then(|()| self.link.writer.flush()) {
             Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 let what = format!("safe_write failed to write {} bytes", bytes.len());
@@ -182,7 +177,7 @@ impl<'a> DaemonTalk<'a> {
     }
 
     /// Reads a line. `missing`: what to print if the daemon ends the conversation instead.
-    fn line(&mut self, missing: &str) -> Result<Vec<u8>, Error> {
+    fn line(&mut self, missing: &str) -> Result<Vec<u8>> {
         read_line(&mut self.link.reader).map_err(|error| match error {
             DecodeError::Io(error) if error.kind() != ErrorKind::UnexpectedEof => {
                 self.failed("safe_read failed to read 1 bytes", &error)
@@ -244,13 +239,13 @@ mod tests {
             self.0.push(line.to_vec());
         }
 
-        fn credentials(&mut self) -> Result<Credentials, Error> {
+        fn credentials(&mut self) -> Result<Credentials> {
             Ok(Credentials { user: b"joe".to_vec(), secret: b"secret".to_vec() })
         }
     }
 
     /// The result of a conversation: its end, what was printed, and what was sent.
-    type Talked = (Result<ModuleAnswer, Error>, Vec<Vec<u8>>, Vec<u8>);
+    type Talked = (Result<ModuleAnswer>, Vec<Vec<u8>>, Vec<u8>);
 
     /// Asks a daemon that sends these bytes for module `m`.
     fn talk(bytes: &[u8]) -> Talked {

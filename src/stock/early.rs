@@ -2,7 +2,7 @@
 
 use super::controls::{Input, event_of};
 use super::stock_terms::StockTerms;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{charset, sys};
 use crate::proto::rsync::decode_error::{self, broken_stream, violation};
@@ -20,7 +20,7 @@ pub fn read_early<T>(
     has_frames: bool,
     text: &mut dyn FnMut(FrameTag, Vec<u8>) -> decode_error::Result<()>,
     read: impl FnOnce(&mut Input<'_>) -> decode_error::Result<T>,
-) -> Result<(T, Box<dyn Read + Send>), Error> {
+) -> Result<(T, Box<dyn Read + Send>)> {
     let mut gave_up = None;
     let mut handle = |control: Control| match control {
         Control::KeepAlive | Control::Noop => Ok(()),
@@ -49,11 +49,7 @@ pub fn read_early<T>(
 }
 
 /// Reads the names of a list at the server, which come in frames from protocol 31 on.
-pub fn names_of_server(
-    link: Link,
-    stock: &StockTerms,
-    reporter: &mut TextReporter,
-) -> Result<(Vec<Vec<u8>>, Link), Error> {
+pub fn names_of_server(link: Link, stock: &StockTerms, reporter: &mut TextReporter) -> Result<(Vec<Vec<u8>>, Link)> {
     let mut report = |tag, mut line: Vec<u8>| {
         line.pop_if(|last| *last == b'\n');
         reporter.report(&event_of(tag, line));

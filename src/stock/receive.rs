@@ -6,7 +6,7 @@ use super::serve::{EarlyData, StockServer};
 use super::stock_terms::StockTerms;
 use super::{early, in_words_of_rsync, older, receiver_needs_rules, send};
 use crate::apply::pipeline::EventSink;
-use crate::error::Error;
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::filter::Rules;
 use crate::flist::Kind;
@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 impl StockServer<'_> {
     /// Receives from the client. Problems with single entries are reported and counted in the tally; an error ends the
     /// run.
-    pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
+    pub fn receive(&self, link: Link, tally: &mut Tally) -> Result<()> {
         let (link, traffic) = counted(link);
         let ended = self.receive_over(link, &traffic, tally);
         let ended = ended.map_err(|error| self.log_error(in_words_of_rsync(error, &traffic, "Receiver"), "Receiver"));
@@ -46,7 +46,7 @@ impl StockServer<'_> {
         ended
     }
 
-    fn receive_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<(), Error> {
+    fn receive_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<()> {
         let (stock, mut link) = self.greet(link, false)?;
         self.begin_log("Receiver");
         older::check(self.options, stock.protocol)?;
@@ -68,7 +68,7 @@ impl StockServer<'_> {
         link: Link,
         traffic: &Arc<LinkBytes>,
         tally: &mut Tally,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let interrupted = AtomicBool::new(false);
         let is_left = Batch::is_only_written(self.options.batch.as_ref());
         let options = older::adjusted(self.options, stock.protocol).into_owned();
@@ -144,7 +144,7 @@ struct ReceiverReporter<'a, 's> {
 }
 
 impl ReceiverReporter<'_, '_> {
-    fn send(&mut self, event: &Event) -> Result<(), Error> {
+    fn send(&mut self, event: &Event) -> Result<()> {
         self.place_log();
         let style = ListStyle { human: self.server.options.output.human, atimes: self.server.options.preserve.atimes };
         match (event, &mut self.times) {
@@ -188,7 +188,7 @@ impl ReceiverReporter<'_, '_> {
     }
 
     /// Prints the line of an entry whose client knows only of requests, and passes those on.
-    fn print_or_request(&self, item: &Item, event: &Event) -> Result<(), Error> {
+    fn print_or_request(&self, item: &Item, event: &Event) -> Result<()> {
         if item.transfer {
             return self.connection.send(&Message::Event(event.clone()));
         }

@@ -7,7 +7,7 @@ use super::push::{self, SenderReports, ServingSender};
 use super::stock_terms::StockTerms;
 use super::support::needs_whole_list;
 use super::{Offer, buffered, charset_line, exchange_versions, in_words_of_rsync, negotiate, older, send};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{self, Parsed, Rules};
 use crate::options::{Checksum, FilesFrom, Options, Recurse, StderrMode};
@@ -81,7 +81,7 @@ pub(super) struct EarlyData {
 
 impl StockServer<'_> {
     /// Sends to the client. Problems with single entries are reported and counted in the tally; an error ends the run.
-    pub fn send(&self, link: Link, tally: &mut Tally) -> Result<(), Error> {
+    pub fn send(&self, link: Link, tally: &mut Tally) -> Result<()> {
         let (link, traffic) = counted(link);
         let ended = self.send_over(link, &traffic, tally);
         let ended = ended.map_err(|error| {
@@ -154,7 +154,7 @@ impl StockServer<'_> {
         (daemon.log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
     }
 
-    fn send_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<(), Error> {
+    fn send_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<()> {
         let (stock, link) = self.greet(link, true)?;
         self.begin_log("sender");
         let options = &*older::adjusted(self.options, stock.protocol);
@@ -202,7 +202,7 @@ impl StockServer<'_> {
         stock: StockTerms,
         reads_names: bool,
         role: &'static str,
-    ) -> Result<(EarlyData, Link), Error> {
+    ) -> Result<(EarlyData, Link)> {
         let Link { reader, mut writer, parting, leave, moved } = link;
         let framing = Framing::of_server(&stock);
         let opened = older::check(self.options, stock.protocol)
@@ -231,7 +231,7 @@ impl StockServer<'_> {
 
     /// Completes the handshake, reports an error to the client, and ends the session. For a daemon, whose client learns
     /// only then that its arguments are not accepted.
-    pub fn refuse(&self, link: Link, error: &Error) -> Result<(), Error> {
+    pub fn refuse(&self, link: Link, error: &Error) -> Result<()> {
         let (link, traffic) = counted(link);
         let (stock, mut link) = self.greet(link, true)?;
         let framing = Framing::of_server(&stock);
@@ -295,7 +295,7 @@ impl StockServer<'_> {
 
     /// Reports an event of this end: errors and warnings on standard error, which the remote shell passes on, and other
     /// lines to the client. The options can change both.
-    pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<(), Error> {
+    pub(super) fn report(&self, event: Event, connection: &Connection) -> Result<()> {
         let event = match (event, &self.daemon) {
             (Event::Problem(problem), Some(daemon)) => Event::Problem(daemon.log.problem(problem)),
             (Event::Note(line), Some(daemon)) => {
@@ -312,7 +312,7 @@ impl StockServer<'_> {
     }
 
     /// Reports an event that is not logged.
-    pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<(), Error> {
+    pub(super) fn print(&self, event: Event, connection: &Connection) -> Result<()> {
         let mode = self.options.output.stderr;
         let Some((tag, line)) = text_of(&event) else { return Ok(()) };
         if mode == StderrMode::Client || mode == StderrMode::Errors && tag == FrameTag::Info {
@@ -323,7 +323,7 @@ impl StockServer<'_> {
     }
 
     /// Completes the handshake. `sends`: this end sends.
-    pub(super) fn greet(&self, link: Link, sends: bool) -> Result<(StockTerms, Link), Error> {
+    pub(super) fn greet(&self, link: Link, sends: bool) -> Result<(StockTerms, Link)> {
         let mut link = buffered(link, sends);
         let protocol = match &self.daemon {
             Some(daemon) => daemon.protocol,
@@ -381,7 +381,7 @@ fn read_opening(
     protocol: u8,
     has_frames: bool,
     reads_names: bool,
-) -> Result<(EarlyData, Box<dyn Read + Send>), Error> {
+) -> Result<(EarlyData, Box<dyn Read + Send>)> {
     let mut no_text = |_, _| Err(violation("message before the file list"));
     read_early(reader, has_frames, &mut no_text, |input| {
         let rules = decode_rules(input, protocol)?;
@@ -436,12 +436,7 @@ struct EndingIntake<'a> {
 }
 
 impl Intake for EndingIntake<'_> {
-    fn read_all(
-        &mut self,
-        connection: &Connection,
-        reader: &mut dyn Read,
-        handler: &dyn MessageHandler,
-    ) -> Result<(), Error> {
+    fn read_all(&mut self, connection: &Connection, reader: &mut dyn Read, handler: &dyn MessageHandler) -> Result<()> {
         let ended = self.intake.read_all(connection, reader, handler);
         self.is_over.store(ended.is_ok(), Ordering::Relaxed);
         ended

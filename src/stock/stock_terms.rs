@@ -2,7 +2,7 @@
 
 use crate::apply::BlockSums;
 use crate::digest::Comparison;
-use crate::error::Error;
+use crate::error::Result;
 use crate::fs::charset;
 use crate::options::select::MissingArgs;
 use crate::options::{CheckMode, Checksum, Compression, Options};
@@ -112,7 +112,7 @@ impl StockTerms {
         connection: &'a Connection,
         inbox: &'a SenderInbox,
         wants: Wants,
-        report: &'a (dyn Fn(Event) -> Result<(), Error> + Sync),
+        report: &'a (dyn Fn(Event) -> Result<()> + Sync),
     ) -> Sender<'a> {
         Sender {
             terms,

@@ -1,6 +1,6 @@
 //! The listing of one source directory, and the plan that is made of it: what was found and decided.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::Chain;
 use crate::flist::{DirList, Entry};
@@ -330,7 +330,7 @@ impl DirPlan {
 }
 
 /// Returns the problem of an entry whose attributes could not be read, or the error that ends the run: one is corrupt.
-pub fn unreadable_or_fatal(role: &'static str, incomplete: Incomplete, weight: Weight) -> Result<Problem, Error> {
+pub fn unreadable_or_fatal(role: &'static str, incomplete: Incomplete, weight: Weight) -> Result<Problem> {
     match incomplete {
         Incomplete::Failed(..) => Ok(unreadable_attribute(role, incomplete, weight)),
         Incomplete::Fatal(line) => Err(Error::new(Exit::FileIo, line).by(role)),

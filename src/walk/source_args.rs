@@ -11,7 +11,7 @@ mod relative_args;
 
 pub use self::gathered::Gathered;
 use self::node_builder::NodeBuilder;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Chain, Side};
 use crate::flist::Kind;
@@ -80,13 +80,13 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Adds one argument of the command line.
-    fn argument(&mut self, arg: &[u8]) -> Result<(), Error> {
+    fn argument(&mut self, arg: &[u8]) -> Result<()> {
         self.argument += 1;
         if self.select.relative { self.relative(arg) } else { self.plain(arg) }
     }
 
     /// Gathers all arguments, or the names listed by `--files-from` relative to the only argument.
-    pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered, Error> {
+    pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered> {
         let began = Since::now();
         match listed {
             Some(names) => self.listed(&arguments[0], names)?,
@@ -130,7 +130,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Returns the open directory of a path. Each is opened only once.
-    fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>, Error> {
+    fn base(&mut self, dir: &[u8], shown: &[u8]) -> Result<Arc<Base>> {
         let dir = dir.strip_suffix(b"/.").filter(|dir| !dir.is_empty()).unwrap_or(dir);
         let dir = if dir.is_empty() { b"." } else { dir };
         if let Some(base) = self.bases.get(dir) {
@@ -204,7 +204,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Reports that a directory cannot be entered. The options for missing arguments do not excuse this.
-    fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<(), Error> {
+    fn cannot_enter(&mut self, dir: &[u8], error: &io::Error) -> Result<()> {
         let problem = Problem::failed(ErrorRole::Sender, "change_dir", &self.given(dir), error);
         self.out.problems.push(problem.weighing(Weight::SourceError));
         Ok(())

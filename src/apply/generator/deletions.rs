@@ -3,7 +3,7 @@
 use crate::apply::delete::{Removed, Remover, remove_leftover};
 use crate::apply::dir_finalize::LastTouch;
 use crate::apply::{Context, Spot};
-use crate::error::Error;
+use crate::error::Result;
 use crate::filter::Chain;
 use crate::flist::{DirList, Kind, Time, order};
 use crate::fs::root::Dir;
@@ -100,7 +100,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// Returns an error if the rules of a directory to be deleted could not be read: that ends the run.
-    pub(super) fn go_on(&mut self) -> Result<(), Error> {
+    pub(super) fn go_on(&mut self) -> Result<()> {
         self.remover.fatal.take().map_or(Ok(()), Err)
     }
 
@@ -278,7 +278,7 @@ impl<'a> Deletions<'a> {
     }
 
     /// Deletes what waited for the end. Returns how many entries the limit kept.
-    pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64, Error> {
+    pub(super) fn finish(&mut self, head: &mut Vec<Event>) -> Result<u64> {
         let mut delayed = std::mem::take(&mut self.delayed);
         // Checked once: errors from here on do not stop the remaining deletions.
         if !delayed.is_empty() && !self.are_allowed(head) {
@@ -310,12 +310,7 @@ impl<'a> Deletions<'a> {
 
     /// Lists the directory again, with the rules that its own and its parents' files contain now, and deletes.
     /// `chains`: the rules in force in the directories before it.
-    fn after(
-        &mut self,
-        after: After,
-        chains: &mut HashMap<RelPath, Chain>,
-        head: &mut Vec<Event>,
-    ) -> Result<(), Error> {
+    fn after(&mut self, after: After, chains: &mut HashMap<RelPath, Chain>, head: &mut Vec<Event>) -> Result<()> {
         let Some(dir) = self.open_again(&after.path, head) else { return Ok(()) };
         let above = after.path.parent().and_then(|parent| chains.get(&parent));
         let mut chain = above.unwrap_or(self.walk.receiver_chain).clone();

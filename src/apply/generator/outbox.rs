@@ -4,7 +4,7 @@ use crate::apply::fuzzy_basis::FuzzySearch;
 use crate::apply::generator::batch::{Member, Retries, Work, WorkBatch};
 use crate::apply::job::Job;
 use crate::apply::{ApplierState, Context, Outcome, content, file};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::plan::{Action, Changes};
@@ -73,13 +73,13 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues work together with all pending events.
-    pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<(), Error> {
+    pub(super) fn queue_work(&mut self, work: Vec<Work>) -> Result<()> {
         let work = self.prepare(work)?;
         self.queue(WorkBatch { work, ..WorkBatch::default() })
     }
 
     /// Queues a step that begins once all earlier work is done. Requests its content now.
-    pub(super) fn queue_late(&mut self, member: Member) -> Result<(), Error> {
+    pub(super) fn queue_late(&mut self, member: Member) -> Result<()> {
         if self.context.is_reported_by_peer() && !self.is_requested(&member.job(self.context)) {
             // It is done now.
             self.wait();
@@ -89,7 +89,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Requests what work needs. Returns what is left of it for the appliers.
-    fn prepare(&mut self, work: Vec<Work>) -> Result<Vec<Work>, Error> {
+    fn prepare(&mut self, work: Vec<Work>) -> Result<Vec<Work>> {
         if self.context.is_reported_by_peer() {
             return self.work_in_order(work);
         }
@@ -97,7 +97,7 @@ impl<'a> Outbox<'a> {
         Ok(work)
     }
 
-    fn queue(&mut self, batch: WorkBatch) -> Result<(), Error> {
+    fn queue(&mut self, batch: WorkBatch) -> Result<()> {
         let (head, tally) = (std::mem::take(&mut self.head), std::mem::take(&mut self.tally));
         let batch = WorkBatch { number: self.number, head, tally, ..batch };
         self.number += 1;
@@ -106,19 +106,19 @@ impl<'a> Outbox<'a> {
     }
 
     /// Queues the pending events, if there are any.
-    pub(super) fn send_events(&mut self) -> Result<(), Error> {
+    pub(super) fn send_events(&mut self) -> Result<()> {
         // Counts alone can wait for the next batch.
         if self.head.is_empty() { Ok(()) } else { self.queue_work(Vec::new()) }
     }
 
     /// Sends the pending events if the peer reports all items.
-    pub(super) fn send_items(&mut self) -> Result<(), Error> {
+    pub(super) fn send_items(&mut self) -> Result<()> {
         if self.context.is_reported_by_peer() { self.send_events() } else { Ok(()) }
     }
 
     /// Reports the pending events, and does what needs no content, so that the peer gets all items in list order. Returns
     /// the rest of the work, whose content was requested.
-    fn work_in_order(&mut self, work: Vec<Work>) -> Result<Vec<Work>, Error> {
+    fn work_in_order(&mut self, work: Vec<Work>) -> Result<Vec<Work>> {
         self.report_head()?;
         let mut rest = Vec::new();
         for work in work {
@@ -157,7 +157,7 @@ impl<'a> Outbox<'a> {
 
     /// Requests values of extended attributes with the item of an entry. They come behind the content that was requested
     /// before, so `rest`, which takes that, must not wait.
-    fn request_xattrs_of(&mut self, job: &Job<'_>, rest: &mut Vec<Work>) -> Result<(), Error> {
+    fn request_xattrs_of(&mut self, job: &Job<'_>, rest: &mut Vec<Work>) -> Result<()> {
         let is_reported = match job.step.decision.action {
             Action::Adjust(changes) | Action::Create(changes) => changes.any(Changes::XATTR | Changes::NEW),
             Action::Transfer(changes) | Action::Copy(changes) => changes.any(Changes::XATTR | Changes::NEW),
@@ -167,7 +167,7 @@ impl<'a> Outbox<'a> {
         if waits && !rest.is_empty() { self.queue_rest(rest) } else { Ok(()) }
     }
 
-    fn queue_rest(&mut self, rest: &mut Vec<Work>) -> Result<(), Error> {
+    fn queue_rest(&mut self, rest: &mut Vec<Work>) -> Result<()> {
         self.queue(WorkBatch { work: std::mem::take(rest), ..WorkBatch::default() })
     }
 
@@ -176,7 +176,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Does work on this thread, and reports its events.
-    fn do_now(&mut self, work: Work) -> Result<(), Error> {
+    fn do_now(&mut self, work: Work) -> Result<()> {
         let (context, appliers) = (self.context, self.appliers);
         // An error ends the wait for what the peer answers.
         let live = |events: &mut Vec<Event>| report(context, &appliers, std::mem::take(events)).is_ok();
@@ -194,14 +194,14 @@ impl<'a> Outbox<'a> {
 
     /// Does the work that waits for the leaders of hard-link groups. Called before waiting for more of the list, which
     /// may come only once the listings that it holds are done.
-    pub(super) fn settle_followers(&mut self) -> Result<(), Error> {
+    pub(super) fn settle_followers(&mut self) -> Result<()> {
         let followers = if self.must_not_wait { Vec::new() } else { std::mem::take(&mut self.followers) };
         followers.into_iter().try_for_each(|follower| self.do_now(follower))
     }
 
     /// Reports the pending events, and waits for values of extended attributes that were requested with the item of a
     /// directory. All earlier work must be queued.
-    pub(super) fn report_and_await_xattrs(&mut self, dir: Option<FileId>, source: &Entry) -> Result<(), Error> {
+    pub(super) fn report_and_await_xattrs(&mut self, dir: Option<FileId>, source: &Entry) -> Result<()> {
         self.report_head()?;
         self.context.await_xattrs(dir, source)
     }
@@ -213,7 +213,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Reports the pending events at once, or their items only to the peer.
-    fn report_head(&mut self) -> Result<(), Error> {
+    fn report_head(&mut self) -> Result<()> {
         if let Some(wire) = self.context.wire.filter(|_| self.lines_wait()) {
             for event in &mut self.head {
                 if let Event::Item(item) = event
@@ -238,7 +238,7 @@ impl<'a> Outbox<'a> {
 
     /// Ends the requests of a peer that sends no answer for a file that it cannot read, and repeats those whose content
     /// was wrong.
-    pub(super) fn end_requests(&mut self) -> Result<(), Error> {
+    pub(super) fn end_requests(&mut self) -> Result<()> {
         let Some(wire) = self.context.wire.filter(|_| self.must_not_wait) else { return Ok(()) };
         wire.end_requests(&[])?;
         self.must_not_wait = false;
@@ -258,7 +258,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Chooses similar files, and requests from the peer what the work needs, in the order in which appliers take it.
-    fn request_content(&mut self, work: &[Work]) -> Result<(), Error> {
+    fn request_content(&mut self, work: &[Work]) -> Result<()> {
         for work in work {
             match work {
                 Work::Steps(plan, range, spot) => {
@@ -273,7 +273,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    fn request_content_of(&mut self, job: Job<'_>) -> Result<(), Error> {
+    fn request_content_of(&mut self, job: Job<'_>) -> Result<()> {
         let context = self.context;
         let Action::Transfer(changes) = job.step.decision.action else { return Ok(()) };
         if job.plan.listing.with_data {
@@ -317,7 +317,7 @@ impl<'a> Outbox<'a> {
 }
 
 /// Reports events at once, once the peer can get the items among them.
-fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<(), Error> {
+fn report(context: &Context<'_>, appliers: &Appliers<'_>, events: Vec<Event>) -> Result<()> {
     let files = events.iter().filter_map(|event| if let Event::Item(item) = event { item.file } else { None });
     if let Some(wire) = context.wire {
         files.into_iter().try_for_each(|file| wire.await_client(&|client| client.has_number(file)))?;

@@ -1,7 +1,7 @@
 //! Provides the generator with plans: one after the other, or all of them before anything is done.
 
 use crate::apply::Context;
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::Time;
 use crate::fs::sys;
 use crate::path::RelPath;
@@ -13,7 +13,7 @@ use crate::walk::{DestState, DirPlan, Findings, NONE, TaskId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Receives the findings of a directory that is skipped. An error ends the run.
-pub type Left<'l> = dyn FnMut(Findings) -> Result<(), Error> + 'l;
+pub type Left<'l> = dyn FnMut(Findings) -> Result<()> + 'l;
 
 /// Makes the plans of directories, in the order in which they are taken.
 pub trait Plans: Sync {
@@ -21,13 +21,13 @@ pub trait Plans: Sync {
     fn root(&self) -> TaskId;
     /// Returns the plan of a directory; `there` says what the destination has under its name. `None`: nothing is to be
     /// done in it, but perhaps below it, see [`Plans::stray`].
-    fn take(&self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>, Error>;
+    fn take(&self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>>;
     /// Returns the parent's plan of the next directory in which something is to be done, below a directory without a
     /// plan. It contains only that directory, whose own plan is taken as usual.
-    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>, Error>;
+    fn stray(&self, below: &RelPath) -> Result<Option<DirPlan>>;
     /// Skips the plan of a directory and everything below it. The task number is `None` if nothing below it was walked.
     /// `left` receives the findings there, in order.
-    fn skip(&self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error>;
+    fn skip(&self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<()>;
     /// Returns whether the next plan is there, or comes although earlier ones are held.
     fn will_come(&self) -> bool;
     /// Returns how the destination is listed.
@@ -128,7 +128,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Takes the root's plan; see [`PlanPool::take`].
-    pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>, Error> {
+    pub(super) fn take_root(&mut self) -> Result<Option<DirPlan>> {
         self.take(self.plans.root(), &RelPath::root(), &self.root_state())
     }
 
@@ -137,12 +137,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
-    pub(super) fn take(
-        &mut self,
-        task_id: TaskId,
-        path: &RelPath,
-        dest_state: &DestState,
-    ) -> Result<Option<DirPlan>, Error> {
+    pub(super) fn take(&mut self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>> {
         let plan = match self.is_ahead {
             true => self.take_held(task_id),
             false => self.plans.take(task_id, path, dest_state)?,
@@ -151,7 +146,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// See [`Plans::stray`].
-    pub(super) fn stray(&mut self, below: &RelPath) -> Result<Option<DirPlan>, Error> {
+    pub(super) fn stray(&mut self, below: &RelPath) -> Result<Option<DirPlan>> {
         let plan = match self.is_ahead {
             true => self.held_stray(below).and_then(|stray| stray.plan),
             false => self.plans.stray(below)?,
@@ -186,7 +181,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Skips a directory and everything below it, held or not; see [`Plans::skip`].
-    pub(super) fn skip(&mut self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<(), Error> {
+    pub(super) fn skip(&mut self, task_id: Option<TaskId>, path: &RelPath, left: &mut Left<'_>) -> Result<()> {
         if !self.is_ahead {
             return self.plans.skip(task_id, path, left);
         }
@@ -215,26 +210,26 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Holds every plan.
-    pub(super) fn hold_all(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+    pub(super) fn hold_all(&mut self, see: &mut See<'_>) -> Result<()> {
         self.begin();
         while self.hold_next(see)? {}
         Ok(())
     }
 
     /// Holds the first plans, up to the limits.
-    pub(super) fn hold_first(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+    pub(super) fn hold_first(&mut self, see: &mut See<'_>) -> Result<()> {
         self.begin();
         self.hold_more(see)
     }
 
     /// Holds more plans after one was taken, at least the next one.
-    pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+    pub(super) fn hold_more(&mut self, see: &mut See<'_>) -> Result<()> {
         while self.held_dirs() == 0 && self.hold_next(see)? {}
         self.hold_coming(see)
     }
 
     /// Holds more plans, but does not wait for one that comes only once earlier ones are done.
-    pub(super) fn hold_coming(&mut self, see: &mut See<'_>) -> Result<(), Error> {
+    pub(super) fn hold_coming(&mut self, see: &mut See<'_>) -> Result<()> {
         while self.has_room() && self.plans.will_come() && self.hold_next(see)? {}
         Ok(())
     }
@@ -261,7 +256,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Returns `false` if there is no next plan.
-    fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool, Error> {
+    fn hold_next(&mut self, see: &mut See<'_>) -> Result<bool> {
         let Some(Upcoming { path, what, is_entered }) = self.to_come.pop() else { return Ok(false) };
         self.context.go_on()?;
         let plan = match &what {
@@ -284,7 +279,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Examines a plan that is held from now on.
-    fn examined(&mut self, mut plan: DirPlan, is_entered: bool, see: &mut See<'_>) -> Result<DirPlan, Error> {
+    fn examined(&mut self, mut plan: DirPlan, is_entered: bool, see: &mut See<'_>) -> Result<DirPlan> {
         if let Some(error) = plan.fatal.take() {
             return Err(error);
         }
@@ -325,7 +320,7 @@ impl<'a> PlanPool<'a> {
     }
 
     /// Drops empty directories (`-m`). `left` receives their findings.
-    pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<(), Error> {
+    pub(super) fn prune(&mut self, left: &mut Left<'_>) -> Result<()> {
         let order = self.order();
         let mut pruned = HashSet::new();
         let last = self.parent_of_last();

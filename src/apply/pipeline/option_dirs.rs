@@ -2,7 +2,7 @@
 
 use crate::apply::pipeline::{EventSink, Receiving};
 use crate::apply::{BackupDir, TempDir};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::fs::root::{Dir, Root};
@@ -79,7 +79,7 @@ impl Receiving<'_> {
     }
 
     /// Returns where `--backup-dir` leads. It need not exist, but anything else than a directory is an error.
-    pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>, Error> {
+    pub(super) fn backup_dir(&self) -> Result<Option<BackupDir>> {
         let Some(dir) = self.terms.options.place.backup.as_ref().and_then(|backup| backup.dir.as_ref()) else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl Receiving<'_> {
     }
 
     /// Returns where `--temp-dir` leads, or an error if that is not a directory.
-    pub(super) fn temp_dir(&self) -> Result<Option<TempDir>, Error> {
+    pub(super) fn temp_dir(&self) -> Result<Option<TempDir>> {
         let Some(dir) = self.terms.options.place.temp_dir.as_ref() else { return Ok(None) };
         let path = arg_path::absolute(&self.to.work_dir, dir);
         let opened = match trusted_path::open_dir(&path, self.terms.options.preserve.link_owners) {

@@ -2,7 +2,7 @@
 
 use crate::apply::generator::{Appliers, Generator, Plans, Retries, WorkBatch, count_so_far};
 use crate::apply::{ApplierState, Context, Outcome};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::sys;
 use crate::report::event::Event;
@@ -33,8 +33,8 @@ pub(super) fn run(
     unnamed: u64,
     listener: &mut dyn EventSink,
     tally: &mut Tally,
-    lead: impl FnOnce(&mut Generator<'_>) -> Result<u64, Error>,
-) -> Result<(), Error> {
+    lead: impl FnOnce(&mut Generator<'_>) -> Result<u64>,
+) -> Result<()> {
     let state = RunState { tally: Mutex::new(std::mem::take(tally)), ..RunState::default() };
     let end_of_list = || {
         let ListTotal { entries, bytes, complete } = count_so_far(plans, unnamed);
@@ -89,7 +89,7 @@ pub(super) fn run(
         if context.wire.is_some() {
             scan?;
         }
-        for further in [&mut applies as &mut dyn Iterator<Item = Result<(), Error>>, &mut scans] {
+        for further in [&mut applies as &mut dyn Iterator<Item = Result<()>>, &mut scans] {
             further.take_while(Result::is_ok).for_each(drop);
         }
         let report_now = |events: Vec<Event>| order.put_now(events);
@@ -170,8 +170,8 @@ impl RunState {
         context: &Context<'_>,
         listener: &mut dyn EventSink,
         tally: &mut Tally,
-        ended: Result<u64, Error>,
-    ) -> Result<(), Error> {
+        ended: Result<u64>,
+    ) -> Result<()> {
         *tally = self.tally.into_inner();
         for problem in std::mem::take(&mut *context.late.problems.lock()) {
             tally.problem(problem.weight);

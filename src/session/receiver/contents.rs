@@ -4,7 +4,7 @@ use super::Receiver;
 use super::inbox::FileSlot;
 use crate::apply::{BlockSums, ContentPiece, Incoming, ListingClient, Loss, Retry, Wire};
 use crate::digest::{By, Comparison};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::NO_LISTING;
 use crate::flist::abbreviated::AbbreviatedValue;
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 const LONE_WANT_BYTES: usize = 1 << 20;
 
 impl Wire for Receiver<'_> {
-    fn want(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+    fn want(&self, file: FileId, basis: Basis) -> Result<()> {
         // A stock rsync has no window.
         if !self.is_stock() && basis.blocks().is_some_and(|blocks| blocks.len() > LONE_WANT_BYTES) {
             self.inbox.wait(|state| (state.requested == 0).then_some(()))?;
@@ -37,7 +37,7 @@ impl Wire for Receiver<'_> {
         self.connection.send(&Message::Want { file, lane: Lane::Requested, basis })
     }
 
-    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+    fn open(&self, file: FileId, is_unrequested: bool) -> Result<Box<dyn Incoming + '_>> {
         if is_unrequested {
             self.inbox.lock().files.entry((Lane::Early, file)).or_default();
             return self.arriving(Lane::Early, file, false);
@@ -71,7 +71,7 @@ impl Wire for Receiver<'_> {
         self.listing_client.is_some() && matches!(self.checksums.block_sums, BlockSums::Stock { protocol: ..29, .. })
     }
 
-    fn end_requests(&self, retries: &[FileId]) -> Result<(), Error> {
+    fn end_requests(&self, retries: &[FileId]) -> Result<()> {
         if !retries.is_empty() {
             self.inbox.lock().retries_have_begun = true;
         }
@@ -79,7 +79,7 @@ impl Wire for Receiver<'_> {
         self.connection.send(&Message::Done(NO_LISTING))
     }
 
-    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>, Error> {
+    fn again(&self, file: FileId, basis: Basis) -> Result<Box<dyn Incoming + '_>> {
         let has_blocks = basis.blocks().is_some();
         self.request_again(file, basis)?;
         self.arriving(Lane::Again, file, has_blocks)
@@ -112,7 +112,7 @@ impl Wire for Receiver<'_> {
         self.checksums.block_sums
     }
 
-    fn placed(&self, file: FileId) -> Result<(), Error> {
+    fn placed(&self, file: FileId) -> Result<()> {
         self.connection.send_later(&Message::Placed(file))
     }
 
@@ -120,12 +120,12 @@ impl Wire for Receiver<'_> {
         self.listing_client
     }
 
-    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<(), Error> {
+    fn await_client(&self, is_ready: &dyn Fn(&dyn ListingClient) -> bool) -> Result<()> {
         let Some(client) = self.listing_client else { return Ok(()) };
         self.inbox.wait(|_| is_ready(client).then_some(()))
     }
 
-    fn announce(&self, item: Box<Item>) -> Result<(), Error> {
+    fn announce(&self, item: Box<Item>) -> Result<()> {
         self.connection.send(&Message::Event(Event::Item(item)))
     }
 
@@ -140,13 +140,13 @@ impl Receiver<'_> {
         self.checksums.is_stock()
     }
 
-    fn request_again(&self, file: FileId, basis: Basis) -> Result<(), Error> {
+    fn request_again(&self, file: FileId, basis: Basis) -> Result<()> {
         let slot = FileSlot { has_blocks: basis.blocks().is_some(), ..FileSlot::default() };
         self.inbox.lock().files.insert((Lane::Again, file), slot);
         self.connection.send(&Message::Want { file, lane: Lane::Again, basis })
     }
 
-    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>, Error> {
+    fn arriving(&self, lane: Lane, file: FileId, has_blocks: bool) -> Result<Box<dyn Incoming + '_>> {
         let by = if has_blocks { self.checksums.blocks_by } else { self.checksums.plain_by };
         let decoder = match self.checksums.block_sums {
             BlockSums::Stock { protocol, .. } if self.checksums.has_zlib_history => {
@@ -187,7 +187,7 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T, Error> {
+    fn wait<T>(&self, mut take: impl FnMut(&mut FileSlot) -> Option<T>) -> Result<T> {
         let inbox = self.receiver.inbox;
         let mut state = inbox.lock();
         loop {
@@ -206,7 +206,7 @@ impl Arriving<'_> {
 }
 
 impl Incoming for Arriving<'_> {
-    fn begins_otherwise(&mut self) -> Result<bool, Error> {
+    fn begins_otherwise(&mut self) -> Result<bool> {
         let otherwise =
             self.wait(|slot| slot.pieces.front().map(|(piece, _)| matches!(piece, ContentPiece::Unsent(None))))?;
         if otherwise {
@@ -215,7 +215,7 @@ impl Incoming for Arriving<'_> {
         Ok(otherwise)
     }
 
-    fn refusal(&mut self) -> Result<Option<Problem>, Error> {
+    fn refusal(&mut self) -> Result<Option<Problem>> {
         let refusal = |piece: &ContentPiece| match piece {
             ContentPiece::Unsent(problem) => problem.clone(),
             ContentPiece::Data(_) | ContentPiece::Copy { .. } | ContentPiece::Whole(..) | ContentPiece::End(_) => None,
@@ -227,7 +227,7 @@ impl Incoming for Arriving<'_> {
         self.by
     }
 
-    fn next(&mut self) -> Result<ContentPiece, Error> {
+    fn next(&mut self) -> Result<ContentPiece> {
         loop {
             let literal = self.decoder.as_mut().map_or(Ok(Vec::new()), TokenDecoder::unpacked).map_err(undecodable)?;
             if !literal.is_empty() {

@@ -1,7 +1,7 @@
 //! The messages that a receiver gets: checks that each may come now, and queues it for the receiver's threads.
 
 use crate::apply::ContentPiece;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::proto::limits::{DIR_MAX_BYTES, INITIAL_WINDOWS};
@@ -139,7 +139,7 @@ impl ReceiverInbox {
         next.map(|next| (next, state.survey.needless()))
     }
 
-    pub(crate) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T, Error> {
+    pub(crate) fn wait<T>(&self, mut take: impl FnMut(&mut ReceiverState) -> Option<T>) -> Result<T> {
         wait_for(self.lock(), &self.changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -235,7 +235,7 @@ pub struct ReceiverHandler<'a> {
 
 impl ReceiverHandler<'_> {
     /// Checks that a listing may begin: the one before it must be complete.
-    fn begin_dir(&self, state: &mut ReceiverState, listing: &DirListing) -> Result<(), Error> {
+    fn begin_dir(&self, state: &mut ReceiverState, listing: &DirListing) -> Result<()> {
         if !state.has_roots {
             return Err(unexpected("directory before the arguments"));
         }
@@ -253,7 +253,7 @@ impl ReceiverHandler<'_> {
     }
 
     /// Checks that a file may come on a lane: it was requested, or it is next.
-    fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<(), Error> {
+    fn expect(&self, state: &ReceiverState, lane: Lane, file: FileId) -> Result<()> {
         let is_expected = match lane {
             Lane::Early => state.early.front() == Some(&file),
             Lane::Requested | Lane::Again => state.files.get(&(lane, file)).is_some_and(|slot| !slot.is_whole),
@@ -262,14 +262,7 @@ impl ReceiverHandler<'_> {
     }
 
     /// Handles a piece of a file.
-    fn piece(
-        &self,
-        state: &mut ReceiverState,
-        lane: Lane,
-        file: FileId,
-        piece: ContentPiece,
-        cost: u64,
-    ) -> Result<(), Error> {
+    fn piece(&self, state: &mut ReceiverState, lane: Lane, file: FileId, piece: ContentPiece, cost: u64) -> Result<()> {
         let is_last = piece.is_last();
         self.expect(state, lane, file)?;
         match lane {
@@ -303,7 +296,7 @@ impl ReceiverHandler<'_> {
     }
 
     /// Handles the beginning or continuation of a listing.
-    fn part_of_dir(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<(), Error> {
+    fn part_of_dir(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<()> {
         if let Message::Dir(listing) = &message {
             self.begin_dir(state, listing)?;
         }
@@ -333,7 +326,7 @@ impl ReceiverHandler<'_> {
     }
 
     /// Handles the beginning, a piece or the end of a file, or the report that it does not come.
-    fn part_of_file(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<(), Error> {
+    fn part_of_file(&self, state: &mut ReceiverState, message: Message, cost: u64) -> Result<()> {
         let under_way = |lane: Lane| state.under_way[lane as usize].ok_or_else(|| unexpected("data outside of a file"));
         let (lane, file, piece) = match message {
             Message::Whole { file, lane, data, digest } => {
@@ -381,7 +374,7 @@ fn too_long(path: &[u8], max_bytes: u64) -> Error {
 }
 
 impl MessageHandler for ReceiverHandler<'_> {
-    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
+    fn handle(&self, message: Message, cost: u64) -> Result<()> {
         let mut state = self.inbox.lock();
         let state = &mut *state;
         if state.bye.is_some() && !matches!(message, Message::Fail { .. }) {

@@ -7,7 +7,7 @@
 
 use super::Receiver;
 use crate::apply::abbreviated::value_of;
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::Entry;
 use crate::flist::abbreviated::AbbreviatedValue;
 use crate::plan::Action;
@@ -26,7 +26,7 @@ fn sets_attributes(action: Action) -> bool {
 
 impl Receiver<'_> {
     /// Requests the values that a plan needs, and waits for them. `dir`: the number of the listing.
-    pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<(), Error> {
+    pub(super) fn request_xattrs(&self, dir: DirId, plan: &mut DirPlan) -> Result<()> {
         if self.requests_nothing() || !plan.listing.list.entries.iter().any(Entry::has_abbreviated) {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Receiver<'_> {
     }
 
     /// Requests the values of the root of the transfer, and waits for them.
-    pub(super) fn request_xattrs_of_root(&self, root: &mut Entry) -> Result<(), Error> {
+    pub(super) fn request_xattrs_of_root(&self, root: &mut Entry) -> Result<()> {
         if self.requests_nothing() || !root.has_abbreviated() {
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl Receiver<'_> {
         entry: &Entry,
         dest: Option<&Entry>,
         requested: &mut HashSet<(u32, u32)>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (mut list, mut numbers) = (0, BTreeSet::new());
         for (name, value) in entry.xattrs() {
             let Some(wanted) = AbbreviatedValue::decode(value) else { continue };
@@ -90,7 +90,7 @@ impl Receiver<'_> {
     }
 
     /// Replaces the abbreviated values of an entry. All were requested.
-    fn fill(&self, entry: &mut Entry, dest: Option<&Entry>) -> Result<(), Error> {
+    fn fill(&self, entry: &mut Entry, dest: Option<&Entry>) -> Result<()> {
         let extra = entry.extra_mut();
         extra.has_abbreviated = false;
         let Some(xattrs) = &mut extra.xattrs else { return Ok(()) };

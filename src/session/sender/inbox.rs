@@ -1,6 +1,6 @@
 //! The messages that a sender receives: checks that each may come now, and queues it for the sender's threads.
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::proto::message::LARGE_TIMES_MAX;
 use crate::proto::{Basis, DestDirState, DirId, FileId, Lane, Message};
 use crate::report::Tally;
@@ -74,12 +74,12 @@ impl SenderInbox {
     }
 
     /// Waits until `take` returns a value, or returns an error if the receiver's messages have ended.
-    pub(super) fn wait<T>(&self, take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
+    pub(super) fn wait<T>(&self, take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T> {
         self.wait_on(&self.changed, take)
     }
 
     /// Waits for the next request on a lane, with its cost. `None`: no more come.
-    pub(super) fn next_order(&self, at: usize) -> Result<Option<(Order, u64)>, Error> {
+    pub(super) fn next_order(&self, at: usize) -> Result<Option<(Order, u64)>> {
         self.wait_on(&self.requested[at], |state| match state.orders[at].pop_front() {
             None if state.finished.is_some() => Some(None),
             found => found.map(Some),
@@ -96,7 +96,7 @@ impl SenderInbox {
         files.take(COLD_FILES_MAX).collect()
     }
 
-    fn wait_on<T>(&self, changed: &Condvar, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T, Error> {
+    fn wait_on<T>(&self, changed: &Condvar, mut take: impl FnMut(&mut SenderState) -> Option<T>) -> Result<T> {
         wait_for(self.lock(), changed, |state| {
             let found = take(state).map(Ok);
             found.or_else(|| state.failed.clone().map(Err))
@@ -104,7 +104,7 @@ impl SenderInbox {
     }
 
     /// Waits while a stock rsync has enough entries to work on, as its own sender does, and then counts a listing.
-    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64) -> Result<(), Error> {
+    pub(super) fn wait_to_list(&self, dir: DirId, entries: u64) -> Result<()> {
         self.wait(|state| {
             // It may need the next listing to finish the oldest one.
             let oldest = state.unfinished.first_key_value().map_or(0, |(_, entries)| *entries);
@@ -130,7 +130,7 @@ impl SenderInbox {
 
     /// Waits until the receiver has everything, and returns its counts. Digests of `to_skip` directories may still come
     /// and are no longer needed; `passed` is called with their cost.
-    pub(super) fn finished(&self, mut to_skip: ReportsToSkip, passed: &dyn Fn(u64)) -> Result<Tally, Error> {
+    pub(super) fn finished(&self, mut to_skip: ReportsToSkip, passed: &dyn Fn(u64)) -> Result<Tally> {
         loop {
             let (cost, finished) = self.wait(|state| {
                 let mut all_cost = 0;
@@ -178,7 +178,7 @@ struct Larger {
 }
 
 impl Larger {
-    fn handle(&mut self, seen: &DestDirState) -> Result<(), Error> {
+    fn handle(&mut self, seen: &DestDirState) -> Result<()> {
         let DestDirState::Large(entries) = *seen else {
             *self = Larger::default();
             return Ok(());
@@ -192,7 +192,7 @@ impl Larger {
 }
 
 impl MessageHandler for SenderInbox {
-    fn handle(&self, message: Message, cost: u64) -> Result<(), Error> {
+    fn handle(&self, message: Message, cost: u64) -> Result<()> {
         let mut state = self.lock();
         if state.finished.is_some() && !matches!(message, Message::Fail { .. }) {
             return Err(unexpected("message after the end of the session"));

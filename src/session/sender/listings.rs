@@ -5,7 +5,7 @@ use super::roots::SentNames;
 use super::{KeptDir, Sender};
 use crate::apply::file::failure::cannot_open;
 use crate::digest;
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::{DirList, Entry, Kind};
 use crate::path::RelPath;
 use crate::proto::{Basis, Class, DestDirState, DirId, DirListing, FileId, Lane, Message, cut};
@@ -50,7 +50,7 @@ pub(super) struct ListingSender<'t, 'a, 'l> {
 
 impl ListingSender<'_, '_, '_> {
     /// Walks the whole tree.
-    pub(super) fn send_tree(&mut self, root: TaskId, counted: &mut Tally) -> Result<(), Error> {
+    pub(super) fn send_tree(&mut self, root: TaskId, counted: &mut Tally) -> Result<()> {
         let is_other = |guess: &RelPath| !(self.whole.len() == 1 && self.whole.contains_key(guess));
         if !self.whole.is_empty() && self.sender.guess.as_ref().is_some_and(is_other) {
             self.to_skip.0 += 1;
@@ -87,7 +87,7 @@ impl ListingSender<'_, '_, '_> {
     }
 
     /// Returns what the receiver has in place of a directory that is named by an argument.
-    fn receiver_dir_at(&mut self, path: &RelPath) -> Result<Option<DestDirState>, Error> {
+    fn receiver_dir_at(&mut self, path: &RelPath) -> Result<Option<DestDirState>> {
         let Some(&turn) = self.whole.get(path) else { return Ok(None) };
         // The receiver first describes the directories in between, which no longer exist here.
         self.to_skip.0 += turn - self.whole_passed;
@@ -95,7 +95,7 @@ impl ListingSender<'_, '_, '_> {
         self.next_that_matters().map(Some)
     }
 
-    fn next_digest(&self) -> Result<DestDirState, Error> {
+    fn next_digest(&self) -> Result<DestDirState> {
         let (seen, cost) = self.sender.inbox.wait(|state| state.seen.pop_front())?;
         if cost > 0 {
             self.sender.connection.consumed(Class::Digests, cost);
@@ -105,7 +105,7 @@ impl ListingSender<'_, '_, '_> {
 
     /// Skips what the receiver sends about directories that the sender lacks and all below them, and returns the next
     /// item.
-    fn next_that_matters(&mut self) -> Result<DestDirState, Error> {
+    fn next_that_matters(&mut self) -> Result<DestDirState> {
         while !self.to_skip.is_zero() {
             let seen = self.next_digest()?;
             self.to_skip.count_report(&seen);
@@ -116,7 +116,7 @@ impl ListingSender<'_, '_, '_> {
     /// Reads further items about a large directory until its digest arrives, or until it is known to have more entries
     /// than `len`. Returns `true` in that case: its digest is not needed then, and the following items only matter for
     /// its subdirectories.
-    fn receive_large_reports(&self, at_receiver: &mut Option<DestDirState>, len: u64) -> Result<bool, Error> {
+    fn receive_large_reports(&self, at_receiver: &mut Option<DestDirState>, len: u64) -> Result<bool> {
         while let Some(DestDirState::Large(count)) = *at_receiver {
             if count > len {
                 return Ok(true);
@@ -134,7 +134,7 @@ impl ListingSender<'_, '_, '_> {
         itself: Option<Entry>,
         parent_was_sent: bool,
         counted: &mut Tally,
-    ) -> Result<SenderFrame, Error> {
+    ) -> Result<SenderFrame> {
         let Found { mut listed, digest, task_ids, .. } = self.prefetch.take(task_id);
         counted.merge(&listed.tally);
         if let Some(gauge) = self.sender.terms.gauge {
@@ -182,7 +182,7 @@ impl ListingSender<'_, '_, '_> {
     }
 
     /// Sends a listing.
-    fn send_listing(&mut self, listed: ListedDir, itself: Option<Entry>, is_absent: bool) -> Result<(), Error> {
+    fn send_listing(&mut self, listed: ListedDir, itself: Option<Entry>, is_absent: bool) -> Result<()> {
         let id = self.next_id;
         self.next_id += 1;
         if self.sender.is_stock() {

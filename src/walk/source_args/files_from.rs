@@ -1,7 +1,7 @@
 //! Gathers the names listed by `--files-from`.
 
 use super::Gatherer;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::fs::{sys, trusted_path};
 use crate::path;
@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 
 impl Gatherer<'_> {
     /// Adds the names listed by `--files-from`, which are relative to `base_arg`.
-    pub(super) fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<(), Error> {
+    pub(super) fn listed(&mut self, base_arg: &[u8], names: &[Vec<u8>]) -> Result<()> {
         let shown = trim_slashes(base_arg).to_vec();
         // Without this directory there is nothing to copy. The error shows it as it was given.
         let cannot_enter = |error: io::Error| {

@@ -1,6 +1,6 @@
 //! The result of gathering the source arguments: the tree of named entries, and facts about the list.
 
-use crate::error::Error;
+use crate::error::Result;
 use crate::filter::{Side, Verdict};
 use crate::flist::entry::Stat;
 use crate::flist::{Entry, Kind};
@@ -84,7 +84,7 @@ impl Gathered {
 
     /// Returns the entry of the directory whose content is the transfer's root, as the source has it; `None` if there
     /// is none, or if it cannot be read completely, which adds to `problems`.
-    pub fn top_entry(&self, wanted: Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>, Error> {
+    pub fn top_entry(&self, wanted: Wanted<'_>, problems: &mut Vec<Problem>) -> Result<Option<Entry>> {
         let Some((stat, base)) = &self.top else { return Ok(None) };
         let root = match base.root.open() {
             Ok(root) => root,

@@ -1,7 +1,7 @@
 //! Gathers arguments without `-R`: only the last element of a path is kept.
 
 use super::Gatherer;
-use crate::error::Error;
+use crate::error::Result;
 use crate::flist::Kind;
 use crate::fs::sys;
 use crate::options::select::MissingArgs;
@@ -11,7 +11,7 @@ use std::io;
 
 impl Gatherer<'_> {
     /// Adds an argument without `-R`.
-    pub(super) fn plain(&mut self, arg: &[u8]) -> Result<(), Error> {
+    pub(super) fn plain(&mut self, arg: &[u8]) -> Result<()> {
         let (parent, name) = path::split_parent(arg);
         if matches!(name, b"" | b"." | b"..") {
             let dir = if name == b"" && !parent.is_empty() { parent } else { arg };
@@ -28,7 +28,7 @@ impl Gatherer<'_> {
     }
 
     /// Adds an argument that stands for the content of a directory.
-    fn content_of(&mut self, dir: &[u8]) -> Result<(), Error> {
+    fn content_of(&mut self, dir: &[u8]) -> Result<()> {
         let itself = dir.strip_suffix(b"/.").unwrap_or(dir);
         let stat = match sys::stat_path(dir, true) {
             Ok(stat) => stat,
@@ -45,7 +45,7 @@ impl Gatherer<'_> {
         Ok(())
     }
 
-    fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<(), Error> {
+    fn missing_argument(&mut self, arg: &[u8], name: &[u8], error: &io::Error) -> Result<()> {
         let parent = path::split_parent(arg).0;
         if !parent.is_empty()
             && let Err(error) = sys::stat_path(&path::join(parent, b"."), true)

@@ -3,7 +3,7 @@
 use super::Gatherer;
 use super::gathered::LoneDir;
 use super::node_builder::NodeBuilder;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::flist::Kind;
 use crate::flist::entry::Stat;
 use crate::fs::{errno, sandbox, sys};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 impl Gatherer<'_> {
     /// Adds an argument under `-R`, which is kept from its beginning or behind the first `/./`.
-    pub(super) fn relative(&mut self, arg: &[u8]) -> Result<(), Error> {
+    pub(super) fn relative(&mut self, arg: &[u8]) -> Result<()> {
         let (base_arg, rest) = split_kept(arg);
         if rest.split(|&b| b == b'/').any(|part| part == b"..") {
             let line = [b"found \"..\" dir in relative path: ", rest].concat();
@@ -52,7 +52,7 @@ impl Gatherer<'_> {
     }
 
     /// Adds the path `parts` below a base to the tree.
-    pub(super) fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<(), Error> {
+    pub(super) fn insert(&mut self, base: &Arc<Base>, parts: &[Vec<u8>], content: bool) -> Result<()> {
         let Some((_, leading)) = parts.split_last() else {
             if !self.skips_dir(b".") {
                 self.add_content(base, base.root.open().and_then(|root| sys::fstat(root.dir().fd())));
@@ -118,7 +118,7 @@ impl Gatherer<'_> {
         stat: &Stat,
         content: bool,
         followed: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Some((last, leading)) = parts.split_last() else { return Ok(()) };
         let (whole, parent) = (parts.join(&b'/'), leading.join(&b'/'));
         let is_listed_as_dir = RelPath::parse(&parent).is_ok_and(|dir| self.is_listed_as_dir(stat, base, &dir, last));
@@ -179,7 +179,7 @@ impl Gatherer<'_> {
 
     /// Enters the directories that lead to an argument, unless they are above those entered last. As in rsync without
     /// incremental recursion, an argument is checked before that, against the rules of the directory entered last.
-    fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<(), Error> {
+    fn enter_leading(&mut self, base: &Arc<Base>, leading: &[Vec<u8>]) -> Result<()> {
         let is_inside = self.entered.as_ref().map_or(leading.is_empty(), |(dir, _)| dir.starts_with(leading));
         if is_inside || !self.select.no_inc_recursive || !base.chain.has_per_dir() {
             return Ok(());
