@@ -51,14 +51,9 @@ pub struct Target {
 }
 
 impl LastTouch {
-    /// Creates the value for a directory that is left unchanged, or for a dry run.
-    pub fn none(parent: Option<Arc<LastTouch>>, notes: Arc<LateNotes>) -> Arc<LastTouch> {
-        Arc::new(LastTouch { parent, target: None, touched: AtomicBool::new(false), notes })
-    }
-
-    /// Creates the value for a directory whose time or mode is set at the end.
-    pub fn of(parent: Option<Arc<LastTouch>>, target: Target, notes: Arc<LateNotes>) -> Arc<LastTouch> {
-        Arc::new(LastTouch { parent, target: Some(target), touched: AtomicBool::new(false), notes })
+    /// Creates the value for a directory. `target`: what is set at the end; `None` if it is left unchanged.
+    pub fn of(parent: Option<Arc<LastTouch>>, target: Option<Target>, notes: Arc<LateNotes>) -> Arc<LastTouch> {
+        Arc::new(LastTouch { parent, target, touched: AtomicBool::new(false), notes })
     }
 
     /// Records that something in the directory changes.

@@ -92,14 +92,14 @@ impl Attempts<'_> {
         tally: &mut Tally,
     ) -> RunOutcome {
         let mut losses = 0;
-        let name = redial.peer().name.clone();
+        let name = redial.peer.name.clone();
         while let Err(error) = &mut ended {
             if !is_broken(error) || self.env.is_stopping() {
                 break;
             }
             if is_stop(error) {
                 let stopped = format!("sparsync: the server of {name} was stopped");
-                if self.forbids.is_none() && redial.or_shell() {
+                if self.forbids.is_none() && redial.or_shell {
                     reporter.error(format!("{stopped}; continuing over ssh").as_bytes());
                     return RunOutcome::Stopped(error.clone());
                 }
@@ -139,8 +139,8 @@ impl Attempts<'_> {
 
     /// Returns the advice for a user whose run is not repeated after this error.
     fn hint(&self, redial: &Redial, error: &Error) -> String {
-        let name = &redial.peer().name;
-        if redial.is_refused() {
+        let name = &redial.peer.name;
+        if redial.is_refused {
             return format!(
                 "this machine's key has no grant there: run `sparsync enroll {name}`, then the same command again"
             );

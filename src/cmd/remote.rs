@@ -302,7 +302,7 @@ impl RemoteCopy {
         };
         let opened = self.open(env, link, first_words, self.paths_by(&carrier), &prepared, early);
         let (why, peer) = match (opened, &carrier) {
-            (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, redial.peer()),
+            (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, &redial.peer),
             (opened, _) => {
                 let opened = OpenedLink::Native(opened.map(Box::new));
                 return Ok(OpenedSession { carrier, prepared, opened });
@@ -592,7 +592,7 @@ impl RemoteCopy {
         drop(near);
         let mut ended = match (outcome, &carrier) {
             (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
-                let peer = redial.peer().clone();
+                let peer = redial.peer.clone();
                 let earlier = reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
                     Ok(ReachedProgram::Native { carrier: shell, link, .. }) => {

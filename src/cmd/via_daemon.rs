@@ -97,7 +97,7 @@ impl DaemonClient<'_> {
             let newest = connect.protocol.unwrap_or(*VERSIONS.end());
             DaemonTalk::begin(&mut link, side.role(), newest, connect.timeout_secs)?
         };
-        let protocol = talk.protocol();
+        let protocol = talk.protocol;
         let (args, secluded) = self.args(module);
         if let Some(line) = stock::charset_line(&side.options, side.role()) {
             self.print_line(&line);

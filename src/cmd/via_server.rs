@@ -288,23 +288,20 @@ impl RaceWinner {
 /// Reconnects to a server after a lost connection.
 pub struct Redial {
     identity: Identity,
-    peer: Peer,
+    /// The host.
+    pub peer: Peer,
     kinds: Vec<Route>,
-    or_shell: bool,
+    /// A remote shell may be used as well.
+    pub or_shell: bool,
     /// The protocol of the current link.
     kind: NetTransport,
     /// The lanes of the current link.
     lanes: Option<Arc<Progress>>,
     /// Whether the server has rejected this machine's key since.
-    is_refused: bool,
+    pub is_refused: bool,
 }
 
 impl Redial {
-    /// The host.
-    pub fn peer(&self) -> &Peer {
-        &self.peer
-    }
-
     /// Returns the current route for the live display.
     pub fn live_route(&self, side: &RemoteCopy) -> LiveRoute {
         let why = if self.kinds.len() > 1 { "the host is enrolled" } else { "as requested" };
@@ -315,16 +312,6 @@ impl Redial {
     /// Returns how many bytes had passed when the session moved from QUIC to TLS; `None` if it did not move.
     pub fn moved_after(&self) -> Option<u64> {
         self.lanes.as_ref().and_then(|lanes| lanes.moved_after())
-    }
-
-    /// Returns whether the server has rejected this machine's key in [`Redial::link`].
-    pub fn is_refused(&self) -> bool {
-        self.is_refused
-    }
-
-    /// Returns whether a remote shell may be used as well.
-    pub fn or_shell(&self) -> bool {
-        self.or_shell
     }
 
     /// Connects again and sends the first words. `None`: no connection within `--timeout` or [`REDIAL_LIMIT`], or the

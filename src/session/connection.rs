@@ -57,10 +57,12 @@ pub struct Connection {
     /// Bytes written and read, as messages.
     traffic: LinkBytes,
     profile: Mutex<Profile>,
-    as_it_is: AsItIs,
+    /// Set while the data being written must not be compressed.
+    pub as_it_is: AsItIs,
     moved: Moved,
     ceiling: Ceiling,
-    rate: Arc<MinimumRate>,
+    /// The check of what arrives.
+    pub rate: Arc<MinimumRate>,
     /// The timeout that a daemon has announced, in seconds; 0: none.
     adopted_secs: AtomicU32,
 }
@@ -233,11 +235,6 @@ impl Connection {
         Connection { rate: Arc::new(MinimumRate::of(timeout_secs)), ..self }
     }
 
-    /// Returns the check of what arrives.
-    pub fn rate(&self) -> Arc<MinimumRate> {
-        self.rate.clone()
-    }
-
     /// Returns the connection for a peer that supports [`Message::Blocked`]. Must be called before anything is sent.
     pub fn growing(self) -> Connection {
         self.state.lock().credits = Class::ALL.map(|class| Credit::of(class, true));
@@ -247,11 +244,6 @@ impl Connection {
     /// From now on limits a class to what the peer has memory for; see [`Credit::spare`].
     pub fn spare(&self, class: Class) {
         self.state.lock().credits[class as usize].spare();
-    }
-
-    /// Returns the flag that is set while the data being written must not be compressed.
-    pub fn as_it_is(&self) -> AsItIs {
-        self.as_it_is.clone()
     }
 
     /// Sends a message once its window and the buffer have room.
@@ -346,7 +338,7 @@ impl Connection {
 
     /// Records a wait; `at` is an index in [`profile::WAITS`].
     fn note_wait(&self, at: usize, waits: Since) {
-        self.profile.lock().waited(at, self.moved.since().is_some(), waits.elapsed());
+        self.profile.lock().waited[usize::from(self.moved.since().is_some())][at] += waits.elapsed();
     }
 
     fn record_sent(&self, message: &Message, len_bytes: usize) {
@@ -390,7 +382,7 @@ impl Connection {
     pub fn count_queued(&self, class: Class, cost: u64, max_bytes: u64) -> bool {
         let receive_windows = &mut self.state.lock().receive_windows[class as usize];
         receive_windows.count_received(cost);
-        receive_windows.waiting() <= max_bytes
+        receive_windows.waiting <= max_bytes
     }
 
     /// Notes that a content that was requested again has arrived; see [`Connection::take_in`].

@@ -255,11 +255,6 @@ impl ScanResults for Scanner<DigestScan<'_>> {
         Scanner::end_early(self);
     }
 
-    #[cfg(test)]
-    fn seen(&self) -> u64 {
-        self.listed().entries
-    }
-
     fn close(&self) {
         Scanner::close(self);
     }
@@ -322,7 +317,8 @@ impl Guess<'_> {
             };
             let scanner = &Scanner::early(look);
             let first = scanner.start((self.whole.clone(), self.terms.rules.chain(Side::Receiver, &path)));
-            let progress = &Mutex::new(SurveyProgress::of(first, self.key));
+            let progress = SurveyProgress { survey: Survey::of(first, self.key), kept: ScannedLists::default() };
+            let progress = &Mutex::new(progress);
             let was = root.as_ref().and_then(|root| sys::fstat(root.dir().fd()).ok()).map(|stat| (stat.dev, stat.ino));
             let predicted = Arc::new(PredictedDigests::of((self.dest.to_vec(), was), self.good_for));
             let prescan =
@@ -357,10 +353,6 @@ struct SurveyProgress {
 }
 
 impl SurveyProgress {
-    fn of(first: TaskId, key: [u8; 16]) -> SurveyProgress {
-        SurveyProgress { survey: Survey::of(first, key), kept: ScannedLists::default() }
-    }
-
     /// Adds the first digests to `predicted` until it is closed or full.
     fn predict_digests(&mut self, results: &dyn ScanResults, predicted: &PredictedDigests) {
         while predicted.is_open()
@@ -386,32 +378,17 @@ impl SurveyProgress {
 
 /// A scan of the destination in progress. Dropping it ends the scan.
 pub struct DestPrescan<'l> {
-    guess: &'l Guess<'l>,
+    pub guess: &'l Guess<'l>,
     /// `None` if the destination does not exist.
     root: Option<&'l Root>,
     progress: &'l Mutex<SurveyProgress>,
-    predicted: Arc<PredictedDigests>,
+    /// The digests that may be sent before the sender has listed its arguments.
+    pub predicted: Arc<PredictedDigests>,
     is_over: Arc<AtomicBool>,
     results: &'l dyn ScanResults,
 }
 
 impl DestPrescan<'_> {
-    /// Returns the directory of the transfer that is scanned.
-    pub fn whole(&self) -> &RelPath {
-        &self.guess.whole
-    }
-
-    /// Returns the digests that may be sent before the sender has listed its arguments.
-    pub fn predicted(&self) -> &Arc<PredictedDigests> {
-        &self.predicted
-    }
-
-    /// Returns how many entries were examined so far.
-    #[cfg(test)]
-    pub fn seen(&self) -> u64 {
-        self.results.seen()
-    }
-
     /// Ends the prefetch phase and returns what remains to be sent about the directories `whole`. `known` is what the
     /// sender knows already. Fails if that is about another destination.
     pub fn meet(&self, root: Option<&Root>, whole: &[RelPath], known: Known) -> Result<Rest<'_>, Error> {

@@ -67,9 +67,6 @@ pub trait ScanResults: Sync {
     fn forget(&self, task_ids: Vec<TaskId>);
     /// Ends the prefetch phase: from now on results are taken.
     fn end_early(&self);
-    /// Returns how many entries were examined so far.
-    #[cfg(test)]
-    fn seen(&self) -> u64;
     /// Ends the worker threads.
     fn close(&self);
 }
@@ -498,10 +495,6 @@ mod tests {
         fn forget(&self, _tickets: Vec<TaskId>) {}
 
         fn end_early(&self) {}
-
-        fn seen(&self) -> u64 {
-            0
-        }
 
         fn close(&self) {}
     }

@@ -28,7 +28,7 @@ pub struct ReceiveWindow {
     max: u64,
     window: u64,
     /// Bytes received but not consumed.
-    waiting: u64,
+    pub waiting: u64,
     /// Bytes that the peer may send but was not granted yet.
     ungranted: u64,
     /// The peer has used up its window and waits.
@@ -60,11 +60,6 @@ impl ReceiveWindow {
     /// Returns whether the peer may send another message.
     pub fn has_room(&self) -> bool {
         self.waiting < self.window
-    }
-
-    /// Returns how many received bytes are not consumed yet.
-    pub fn waiting(&self) -> u64 {
-        self.waiting
     }
 
     /// Counts a received message. Returns `false` if it exceeds the window.

@@ -58,10 +58,10 @@ const BUFFERED_BYTES: usize = 128 << 10;
 
 /// Wraps the link so that the sender's stream is compressed in chunks, and that a peer without progress is noticed.
 pub fn dress(link: Link, sends: bool, when: CompressionPolicy, connection: &Connection) -> Link {
-    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: connection.rate() }), ..link };
+    let link = Link { reader: Box::new(RatedReader { inner: link.reader, rate: connection.rate.clone() }), ..link };
     match sends {
         true => {
-            let writer = CompressingWriter::new(link.writer, when, connection.as_it_is());
+            let writer = CompressingWriter::new(link.writer, when, connection.as_it_is.clone());
             Link { writer: Box::new(writer), ..link }
         }
         // The headers of chunks are short, and each read is a system call.

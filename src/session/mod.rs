@@ -54,7 +54,6 @@ use crate::report::event::{Event, Wants};
 use crate::report::{Gauge, Tally, TextReporter};
 use crate::session::checksums::SessionChecksums;
 use crate::session::connection::{Connection, MessageHandler};
-use crate::session::dest_prescan::DestPrescan;
 use crate::session::digest_exchange::{Known, PREDICTED_MAX_BYTES, PredictedDigests};
 use crate::session::handshake::{lost, receive_greeting, receive_verdict};
 use crate::session::receiver::{Receiver, ReceiverHandler};
@@ -157,13 +156,14 @@ impl Client<'_> {
             self.encode_setup(version, codec, &mut flight)?;
         }
         let connection = Arc::new(
-            connection_of(&self.support, version)
+            Connection::new((self.support.dialect)(version))
+                .growing()
                 .over(link.moved.clone())
                 .timing_out(self.options.connect.timeout_secs),
         );
         let predicting = early.and_then(Early::dest).filter(|_| predicted.is_none());
         let digests = predicting
-            .map(DestPrescan::predicted)
+            .map(|prescan| &prescan.predicted)
             .or(predicted.as_ref())
             .and_then(|predicted| predicted.digests_message());
         if let Some(digests) = &digests {
@@ -240,7 +240,7 @@ impl Client<'_> {
         }
         (first.flight.bytes, first.has_setup) = (bytes.clone(), true);
         if bytes.len() + PREDICTED_MAX_BYTES <= FIRST_WORDS_MAX_BYTES {
-            first.flight.predicted = early.and_then(Early::dest).map(|prescan| prescan.predicted().clone());
+            first.flight.predicted = early.and_then(Early::dest).map(|prescan| prescan.predicted.clone());
         }
         // If this is sent again to another server process, it is unknown what the first one deleted
         // (`--delete-missing-args`), so `--max-delete` could be exceeded.
@@ -537,7 +537,7 @@ impl FirstWords {
     ) -> FirstWords {
         let preserve = &options.preserve;
         let mut ours = support.greeting(key);
-        ours.guess = early.and_then(Early::dest).map(|prescan| prescan.whole().clone());
+        ours.guess = early.and_then(Early::dest).map(|prescan| prescan.guess.whole.clone());
         if preserve.super_user.unwrap_or(sys::ids().0 == 0) || preserve.fake_super {
             ours.features |= ACTS_AS_SUPER;
         }
@@ -558,11 +558,6 @@ impl FirstWords {
         let flight = self.flight.clone();
         move || flight.spelled()
     }
-}
-
-/// Creates the line of a session with this version.
-fn connection_of(support: &ProtocolSupport, version: u16) -> Connection {
-    Connection::new((support.dialect)(version)).growing()
 }
 
 /// Creates the handler for the messages of a sender.

@@ -85,7 +85,7 @@ impl Receiver<'_> {
         }
         self.inbox.wait(|state| state.dirs_ended.clone())?;
         // A directory that is renamed here, which only an empty one can be, may remain in the queue. It has no entries.
-        if self.inbox.lock().dirs.has_entries() {
+        if self.inbox.lock().dirs.entries > 0 {
             return Err(unexpected("directory without a parent"));
         }
         if self.profile {

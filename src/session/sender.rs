@@ -34,6 +34,7 @@ use crate::session::source_prefetch::{PrefetchParams, PrefetchStart, ScanTerms, 
 use crate::walk::cold_files::read_ahead;
 use crate::walk::run_context::Terms;
 use crate::walk::{ComparedSource, SourceDir};
+use crate::work::on_drop::OnDrop;
 use crate::work::thread::spawn;
 use crate::work::throttle::Throttle;
 use parking_lot::Mutex;
@@ -112,7 +113,7 @@ impl<'a> Sender<'a> {
     pub fn run_on(&self, prefetch: &SourcePrefetch<'_>, sent: Option<SentRoots>, tally: &mut Tally) -> Result<()> {
         let options = self.terms.options;
         prefetch.meet(self.scan_terms());
-        self.inbox.set_on_end(prefetch.peer_is_gone());
+        self.inbox.set_on_end(prefetch.peer_is_gone.clone());
         [Class::Early, Class::Requested, Class::Again].into_iter().for_each(|class| self.connection.spare(class));
         // To show progress, the receiver waits for many directories before it takes any.
         if !self.wants.progress {
@@ -138,7 +139,7 @@ impl<'a> Sender<'a> {
         let removed = Mutex::new(Tally::default());
         std::thread::scope(|scope| {
             // After an error, threads may wait for requests that never come. After a normal end none do.
-            let _end = CallOnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
+            let _end = OnDrop(|| self.inbox.handle_end(Error::new(Exit::Stream, "")));
             // A stock rsync requests files again in the order of its other requests.
             let lanes: &[Lane] = if self.is_stock() { &[Lane::Requested] } else { &[Lane::Requested, Lane::Again] };
             for &lane in lanes {
@@ -554,14 +555,5 @@ impl OpenContent<'_> {
         if let Some(mark) = &self.mark {
             mark.add(bytes);
         }
-    }
-}
-
-/// Calls a function when it is dropped.
-struct CallOnDrop<F: FnMut()>(F);
-
-impl<F: FnMut()> Drop for CallOnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
     }
 }

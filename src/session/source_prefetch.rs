@@ -178,27 +178,17 @@ pub struct SourcePrefetch<'l> {
     /// The result if it has arrived but was not taken.
     start: RefCell<Option<Result<PrefetchStart>>>,
     is_over: &'l AtomicBool,
-    peer_is_gone: Arc<AtomicBool>,
+    /// Stops the digesting of contents. Listings stay complete: a partial listing that is sent as complete would cause
+    /// deletions.
+    pub peer_is_gone: Arc<AtomicBool>,
     begun: Since,
     good_for: Option<Duration>,
 }
 
 impl SourcePrefetch<'_> {
-    /// Returns a flag that stops the digesting of contents once it is set, because the peer is gone. Listings stay
-    /// complete: a partial listing that is sent as complete would cause deletions.
-    pub fn peer_is_gone(&self) -> Arc<AtomicBool> {
-        self.peer_is_gone.clone()
-    }
-
     /// Returns the user and group names of this machine.
     pub fn ids(&self) -> &Ids {
         self.scanner.walk().digester.ids
-    }
-
-    /// Returns how many entries were found so far.
-    #[cfg(test)]
-    pub fn found(&self) -> u64 {
-        self.scanner.listed().entries
     }
 
     /// Returns the length of the list so far.

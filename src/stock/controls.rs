@@ -80,15 +80,15 @@ pub struct Controls<'a> {
     connection: &'a Connection,
     handler: &'a dyn MessageHandler,
     /// The data is inside of a file.
-    is_in_file: bool,
+    pub is_in_file: bool,
     /// Files that will not come, reported while another one was under way.
     unsent: Vec<i32>,
     /// Incomplete lines of text, by tag.
     partial: Vec<(FrameTag, Vec<u8>)>,
-    /// The errors of the sender, as bits.
-    io_error: i32,
-    /// The peer has reported an error that makes the result incomplete.
-    has_failed: bool,
+    /// The errors that the sender has reported by itself, as bits.
+    pub io_error: i32,
+    /// The text of the peer reports an error that makes the result incomplete.
+    pub has_failed: bool,
     /// The error that ends the session.
     failed: Option<Error>,
 }
@@ -188,25 +188,10 @@ impl<'a> Controls<'a> {
         lines.into_iter().try_for_each(|(tag, text)| self.report_line(tag, text))
     }
 
-    /// Notes that the content of a file begins.
-    pub fn begin_file(&mut self) {
-        self.is_in_file = true;
-    }
-
     /// Notes that the content of a file has ended. Returns the files that will not come, reported meanwhile.
     pub fn end_file(&mut self) -> Vec<i32> {
         self.is_in_file = false;
         std::mem::take(&mut self.unsent)
-    }
-
-    /// Returns the errors that the sender has reported by itself, as bits.
-    pub fn io_error(&self) -> i32 {
-        self.io_error
-    }
-
-    /// Returns whether the text of the peer reports an error that makes the result incomplete.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed
     }
 
     /// Notes the error that ends the session, and returns one that ends the reading.

@@ -80,7 +80,8 @@ pub struct DaemonTalk<'a> {
     /// See [`Connect::timeout_secs`](crate::options::Connect::timeout_secs).
     timeout_secs: u32,
     theirs: DaemonGreeting,
-    protocol: u8,
+    /// The version that both ends agreed on.
+    pub protocol: u8,
 }
 
 impl<'a> DaemonTalk<'a> {
@@ -105,11 +106,6 @@ impl<'a> DaemonTalk<'a> {
             return Err(Error::new(Exit::Protocol, words).by(role));
         }
         Ok(talk)
-    }
-
-    /// Returns the version that both ends agreed on.
-    pub fn protocol(&self) -> u8 {
-        self.protocol
     }
 
     /// Sends data for the daemon's `early exec`, which must be followed by a module.

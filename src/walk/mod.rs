@@ -48,9 +48,11 @@ pub struct Walk<'a> {
     pub dest: DestWalk<'a>,
 }
 
-impl Walk<'_> {
-    /// Lists and decides one directory. Returns the tasks of its subdirectories in order.
-    pub fn plan(&self, task: Task) -> (DirPlan, Vec<Task>) {
+impl Look for Walk<'_> {
+    type Task = Task;
+    type Found = DirPlan;
+
+    fn look(&self, task: Task) -> (DirPlan, Vec<Task>) {
         let (found, below) = self.source.list(task.source);
         let mut plan = self.dest.decide(found, &task.dest_state, task.receiver_chain, None);
         let mut below = below.into_iter().peekable();
@@ -69,15 +71,6 @@ impl Walk<'_> {
         }
         plan.subdirs = subdirs;
         (plan, tasks)
-    }
-}
-
-impl Look for Walk<'_> {
-    type Task = Task;
-    type Found = DirPlan;
-
-    fn look(&self, task: Task) -> (DirPlan, Vec<Task>) {
-        self.plan(task)
     }
 
     fn task_ids<'f>(&self, plan: &'f mut DirPlan) -> impl Iterator<Item = &'f mut TaskId> {

@@ -54,30 +54,25 @@ impl Looked {
     }
 }
 
-/// Which symlinks are followed, if not all are.
-#[derive(Clone, Copy)]
-pub struct FollowedLinks {
-    /// `--copy-unsafe-links`
-    pub unsafe_ones: bool,
-    /// `--copy-dirlinks`
-    pub to_dirs: bool,
-}
-
-impl FollowedLinks {
-    /// Returns the attributes of what the symlink `name` in `dir` leads to, if it is followed. `path`: that of `dir` below
-    /// the root of the transfer; `target`: the value of the symlink.
-    pub fn stat(self, dir: &Dir, name: &[u8], path: &RelPath, target: &[u8]) -> io::Result<Option<Stat>> {
-        if self.unsafe_ones && safelink::is_unsafe(target, path.join(name).as_bytes()) {
-            return sys::stat(dir.fd(), name, true).map(Some);
-        }
-        if !self.to_dirs {
-            return Ok(None);
-        }
-        match sys::stat(dir.fd(), name, true) {
-            Ok(stat) => Ok(Some(stat).filter(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir))),
-            Err(error) if errno::is_unreachable(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+/// Returns the attributes of what the symlink `name` in `dir` leads to, if the options follow it although they do not
+/// follow all. `path`: that of `dir` below the root of the transfer; `target`: the value of the symlink.
+pub fn stat_followed(
+    select: &Select,
+    dir: &Dir,
+    name: &[u8],
+    path: &RelPath,
+    target: &[u8],
+) -> io::Result<Option<Stat>> {
+    if select.copy_unsafe_links && safelink::is_unsafe(target, path.join(name).as_bytes()) {
+        return sys::stat(dir.fd(), name, true).map(Some);
+    }
+    if !select.copy_dirlinks {
+        return Ok(None);
+    }
+    match sys::stat(dir.fd(), name, true) {
+        Ok(stat) => Ok(Some(stat).filter(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir))),
+        Err(error) if errno::is_unreachable(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -474,8 +469,7 @@ impl SourceWalk<'_> {
             return Ok((stat, None));
         }
         let target = sys::read_link(open.fd(), name)?;
-        let follows = FollowedLinks { unsafe_ones: self.select.copy_unsafe_links, to_dirs: self.select.copy_dirlinks };
-        if let Some(followed) = follows.stat(&open, name, dir, &target)? {
+        if let Some(followed) = stat_followed(self.select, &open, name, dir, &target)? {
             return Ok((followed, None));
         }
         // The length of the value as stored here, whatever value is sent.

@@ -23,7 +23,7 @@ use crate::path::{self, RelPath};
 use crate::report::event::{ErrorRole, Problem, Weight};
 use crate::walk::arg_path::{as_given, clean_dots, resolved};
 use crate::walk::run_context::Terms;
-use crate::walk::source::FollowedLinks;
+use crate::walk::source::stat_followed;
 use crate::walk::source_dir::{Base, BaseRoot, enter};
 use crate::work::clock::Since;
 use std::collections::{BTreeSet, HashMap};
@@ -163,15 +163,13 @@ impl<'a> Gatherer<'a> {
 
     /// Returns whether a name is listed as a directory, also if it is a symlink that leads to one.
     fn is_listed_as_dir(&self, stat: &Stat, base: &Base, dir: &RelPath, name: &[u8]) -> bool {
-        let Select { copy_unsafe_links, copy_dirlinks, .. } = *self.select;
-        let follows = FollowedLinks { unsafe_ones: copy_unsafe_links, to_dirs: copy_dirlinks };
         let looks = || {
             let open = base.root.open_dir_to_search(dir)?;
-            follows.stat(&open, name, dir, &sys::read_link(open.fd(), name)?)
+            stat_followed(self.select, &open, name, dir, &sys::read_link(open.fd(), name)?)
         };
         match Kind::of_mode(stat.mode) {
             // What cannot be examined is reported when it is listed.
-            Some(Kind::Symlink) if copy_unsafe_links || copy_dirlinks => {
+            Some(Kind::Symlink) if self.select.copy_unsafe_links || self.select.copy_dirlinks => {
                 looks().is_ok_and(|stat| stat.is_some_and(|stat| Kind::of_mode(stat.mode) == Some(Kind::Dir)))
             }
             kind => kind == Some(Kind::Dir),

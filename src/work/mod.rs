@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod latch;
+pub mod on_drop;
 pub mod order;
 pub mod parallel;
 pub mod queue;

@@ -62,18 +62,10 @@ impl<T> Queue<T> {
     }
 }
 
-/// Closes a queue when dropped, so that a thread that panics does not leave others waiting.
-pub struct CloseOnDrop<'a, T>(pub &'a Queue<T>);
-
-impl<T> Drop for CloseOnDrop<'_, T> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::on_drop::OnDrop;
 
     #[test]
     fn queue_is_bounded_and_delivers_each_item_once() {
@@ -87,7 +79,7 @@ mod tests {
                     }
                 });
             }
-            let _close = CloseOnDrop(&queue);
+            let _close = OnDrop(|| queue.close());
             for n in 1..=1000 {
                 queue.push(n).unwrap();
                 assert!(queue.state.lock().items.len() <= 3);

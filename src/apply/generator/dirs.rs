@@ -46,7 +46,7 @@ struct Model<'m> {
 
 /// Returns the last touch of a directory that is left unchanged.
 pub(super) fn untouched(context: &Context<'_>, parent: Option<&Arc<LastTouch>>) -> Arc<LastTouch> {
-    LastTouch::none(parent.cloned(), context.late.clone())
+    LastTouch::of(parent.cloned(), None, context.late.clone())
 }
 
 /// Sets the attributes of the root, and returns those that must wait for the end.
@@ -196,7 +196,7 @@ impl Model<'_> {
         let mtime = keeps_time(Kind::Dir, &self.context.policy.preserve).then_some(self.source.mtime);
         let (root, path, full, is_link) = (dest.clone(), self.path.clone(), self.full.to_vec(), self.is_link);
         let target = Target { root, path, full, is_link, mtime, always, mode };
-        LastTouch::of(parent.cloned(), target, self.context.late.clone())
+        LastTouch::of(parent.cloned(), Some(target), self.context.late.clone())
     }
 
     fn wanted_mode(self) -> u32 {

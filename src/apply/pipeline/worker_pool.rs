@@ -8,8 +8,9 @@ use crate::fs::sys;
 use crate::report::event::Event;
 use crate::report::progress::ListTotal;
 use crate::report::tally::Tally;
+use crate::work::on_drop::OnDrop;
 use crate::work::order::InOrder;
-use crate::work::queue::{CloseOnDrop, Queue};
+use crate::work::queue::Queue;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
@@ -78,8 +79,8 @@ pub(super) fn run(
     let barrier = |number: u64| order.wait_for(number, 0);
     let source_failed = || state.tally.lock().source_errors > 0;
     let ended = std::thread::scope(|scope| {
-        let _plans = CloseOnEnd(plans);
-        let _queue = CloseOnDrop(&queue);
+        let _plans = OnDrop(|| plans.close());
+        let _queue = OnDrop(|| queue.close());
         // One applier is enough. In a local run, the generator makes the plans if no scanner does.
         let scanners = if waiting_max == 0 && context.wire.is_none() { 0 } else { context.process.threads };
         let mut scans = (0..scanners).map(|_| spawn(scope, "scan", || plans.work()));
@@ -190,14 +191,5 @@ impl RunState {
         context.go_on()?;
         tally.delete_limit_reached = held_back > 0;
         Ok(())
-    }
-}
-
-/// Ends the scanners.
-struct CloseOnEnd<'a>(&'a dyn Plans);
-
-impl Drop for CloseOnEnd<'_> {
-    fn drop(&mut self) {
-        self.0.close();
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Profile {
     round_trips: u64,
     has_sent: bool,
     /// Where time was spent, before and after the link moved. [`WAITS`] has the names.
-    waited: [[Duration; 4]; 2],
+    pub(super) waited: [[Duration; 4]; 2],
 }
 
 /// The costs of one kind of message.
@@ -55,11 +55,6 @@ impl Profile {
     pub(super) fn received(&mut self, name: &'static str, bytes: u64) {
         self.round_trips += u64::from(std::mem::take(&mut self.has_sent));
         self.add(name, RECEIVED, bytes);
-    }
-
-    /// Records a wait; `at` is an index in [`WAITS`].
-    pub(super) fn waited(&mut self, at: usize, has_moved: bool, time: Duration) {
-        self.waited[usize::from(has_moved)][at] += time;
     }
 
     fn add(&mut self, name: &'static str, way: usize, bytes: u64) {

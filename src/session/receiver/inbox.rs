@@ -154,9 +154,9 @@ pub(super) struct QueuedDirs {
     /// Their total cost.
     cost: u64,
     /// Their entries.
-    entries: u64,
+    pub(super) entries: u64,
     /// The entries of all listings that have come, and the total length of their files and symlinks.
-    listed: (u64, u64),
+    pub(super) listed: (u64, u64),
 }
 
 impl QueuedDirs {
@@ -186,19 +186,9 @@ impl QueuedDirs {
         self.listings.front().map(|(listing, _)| &**listing)
     }
 
-    /// Returns whether any listing has entries.
-    pub(super) fn has_entries(&self) -> bool {
-        self.entries > 0
-    }
-
     /// Returns whether there are this many entries, or so much data that the sender may have to wait.
     pub(super) fn are_ahead(&self, entries: u64) -> bool {
         self.cost >= INITIAL_WINDOWS[Class::Dirs as usize] / 2 || self.entries >= entries
-    }
-
-    /// Returns the entries of all listings that have come, and the total length of their files and symlinks.
-    pub(super) fn listed(&self) -> (u64, u64) {
-        self.listed
     }
 }
 

@@ -306,7 +306,7 @@ impl Plans for PeerPlans<'_> {
 
     fn listed(&self) -> ListTotal {
         let state = self.inbox().lock();
-        let (entries, bytes) = state.dirs.listed();
+        let (entries, bytes) = state.dirs.listed;
         ListTotal { entries, bytes, complete: state.dirs_ended.is_some() }
     }
 

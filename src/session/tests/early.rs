@@ -81,7 +81,7 @@ fn pushed(good_for: Duration, sends_first: bool) -> String {
         ..PrefetchParams::early(terms_of(&near), &near.sources, [7; 16], true)
     };
     let ended = params.look(|prefetch| {
-        while prefetch.found() < 2 {
+        while prefetch.count_so_far().entries < 2 {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("src/d/other"), "new").unwrap();
@@ -141,7 +141,7 @@ fn pulled(good_for: Duration, whole: &str, elsewhere: bool) -> String {
     let guess = Guess { terms: terms_of(&near), dest: &dest, whole: whole.clone(), key: [7; 16], good_for };
     let ended = guess.look(|prescan| {
         let prescan = prescan.expect("the destination exists");
-        while prescan.seen() < if whole.is_root() { 2 } else { 1 } {
+        while prescan.predicted.count() < if whole.is_root() { 2 } else { 1 } {
             std::thread::yield_now();
         }
         std::fs::write(top.path().join("dst/d/file"), "changed since").unwrap();
@@ -202,7 +202,7 @@ impl Guessing<'_> {
         let (mut ours, theirs) = pipe::pair(ROOM_BYTES);
         let ended = guess.look(|prescan| {
             let prescan = prescan.expect("a directory, or missing");
-            while prescan.predicted().count() == 0 {
+            while prescan.predicted.count() == 0 {
                 std::thread::yield_now();
             }
             let early = Early::Dest(prescan);
@@ -251,7 +251,7 @@ fn by_hand(stage: &Stage, play: impl FnOnce(&mut Peer)) -> Ended {
             Guess { terms: terms_of(&near), dest: &dest, whole: RelPath::root(), key: [7; 16], good_for: LIMIT };
         let ended = guess.look(|prescan| {
             let prescan = prescan.expect("the destination exists");
-            while prescan.predicted().count() < 2 {
+            while prescan.predicted.count() < 2 {
                 std::thread::yield_now();
             }
             near.run(link, None, Some(Early::Dest(prescan)), &mut reporter(&options), &mut Tally::default())

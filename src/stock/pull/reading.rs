@@ -158,12 +158,12 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         if !is_empty {
             rest = self.goodbye()?;
         }
-        let reported = self.controls.lock().io_error();
+        let reported = self.controls.lock().io_error;
         let lacks_cause = self.intake.shared.lock().unsent > 0 && reported | self.io_error == 0;
         if lacks_cause {
             rest.problem(Weight::Failed);
         }
-        if self.controls.lock().has_failed() {
+        if self.controls.lock().has_failed {
             rest.at_peer(|rest| rest.problem(Weight::Failed));
         }
         let io_error = reported & !self.io_error;
@@ -382,7 +382,7 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
     /// Returns the problems of a list with these errors, and of those reported before it. The peer has printed the
     /// reasons.
     fn problems_of(&mut self, io_error: i32) -> Vec<Problem> {
-        let io_error = io_error | self.controls.lock().io_error();
+        let io_error = io_error | self.controls.lock().io_error;
         let new = io_error & !self.io_error;
         self.io_error |= io_error;
         let weights = [(IO_ERROR_GENERAL, Weight::SourceError), (IO_ERROR_VANISHED, Weight::Vanished)];

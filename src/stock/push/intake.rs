@@ -119,7 +119,7 @@ impl<'a> PushIntake<'a> {
         }
         tally.literal_bytes = self.state.literal_bytes.load(Ordering::Relaxed);
         tally.matched_bytes = self.state.matched_bytes.load(Ordering::Relaxed);
-        if controls.lock().has_failed() {
+        if controls.lock().has_failed {
             tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
         let reported = controls.lock().report_incomplete_lines();

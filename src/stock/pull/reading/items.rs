@@ -79,7 +79,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, '_,
         }
         self.answered(SentRequest::Request(index))?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
-        self.controls.lock().begin_file();
+        self.controls.lock().is_in_file = true;
         self.pass_on(Message::Begin { file, lane })?;
         loop {
             let piece = match self.tokens.next(self.input)? {
