@@ -220,7 +220,7 @@ impl Context<'_> {
 
     /// Returns whether a run resumes from what a crash leaves of a file of this length.
     pub fn resumes(&self, len_bytes: u64) -> bool {
-        crate::walk::destination::resumes(self.options, self.wire.is_some(), len_bytes)
+        len_bytes >= crate::walk::destination::resumes_from(self.options, self.wire.is_some())
     }
 
     /// Returns whether a repeated transfer is reported: as in rsync, only if names or changes are printed.

@@ -10,7 +10,7 @@ use crate::apply::generator::{Plans, Top};
 use crate::apply::{Chosen, Context, Wire};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::filter::Side;
+use crate::filter::{Chain, Side};
 use crate::flist::Entry;
 use crate::fs::acl;
 use crate::fs::copy::UnsupportedCalls;
@@ -23,9 +23,9 @@ use crate::plan::Policy;
 use crate::plan::idmap::{IdMapper, IdNames, Privileges};
 use crate::report::event::{Event, Problem, Wants, Weight};
 use crate::report::tally::Tally;
-use crate::walk::alternate::AltSearch;
+use crate::walk::alternate::Alternate;
 use crate::walk::arg_path;
-use crate::walk::destination::{DestWalk, resumes};
+use crate::walk::destination::{DestWalk, resumes_from};
 use crate::walk::run_context::Terms;
 use crate::walk::{Compare, unreadable_or_fatal};
 use crate::work::throttle::Throttle;
@@ -162,38 +162,10 @@ impl Receiving<'_> {
         tally: &mut Tally,
     ) -> Result<()> {
         let (options, to, wants) = (self.terms.options, self.to, self.wants);
-        let Looks { policy, is_super, wanted } = looks;
         let receiver_chain = self.terms.rules.chain(Side::Receiver, &to.path);
         let alternates = self.alternates(listener, tally);
-        let walk = DestWalk {
-            policy,
-            wanted,
-            reports_rules: options.output.debug.filter >= 1,
-            dest: to.root.as_ref(),
-            delete: options.delete.when.is_some(),
-            deletes_later: options.delete.when == Some(When::After),
-            root_is_listed: start.top.is_some(),
-            receiver_chain: &receiver_chain,
-            unchanged: wants.unchanged
-                || wants.progress
-                || options.select.remove_source != RemoveSource::No
-                || policy.preserve.hard_links,
-            backup_suffix: options.place.suffix_beside(),
-            threads: self.terms.process.threads,
-            is_dry: options.dry_run,
-            alternates: AltSearch {
-                trees: &alternates,
-                kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
-                policy,
-                wanted,
-                compare: self.compare,
-                is_dry: options.dry_run,
-            },
-            keep_dirlinks: policy.preserve.keep_dirlinks,
-            follows_implied: options.select.relative && options.select.no_implied_dirs,
-            compare: self.compare,
-            resumes: &|len_bytes| resumes(options, self.wire.is_some(), len_bytes),
-        };
+        let walk = self.walk(&looks, &receiver_chain, &alternates, start.top.is_some());
+        let Looks { policy, is_super, wanted } = looks;
         let whole_list_first = needs_whole_list(options, wants) || start.reaches_source;
         let RunStart { top, top_shown, missing, has_failed, .. } = start;
         let mut problems = Vec::new();
@@ -243,6 +215,38 @@ impl Receiving<'_> {
             generator.run(top, whole_list_first, renamed.as_ref().unwrap_or(&missing), opening)?;
             generator.finish()
         })
+    }
+
+    /// Returns how the destination is listed and compared.
+    fn walk<'w>(
+        &'w self,
+        looks: &Looks<'w>,
+        receiver_chain: &'w Chain,
+        alternates: &'w [Alternate],
+        root_is_listed: bool,
+    ) -> DestWalk<'w> {
+        let (options, wants) = (self.terms.options, self.wants);
+        let &Looks { policy, wanted, .. } = looks;
+        let removes = options.select.remove_source != RemoveSource::No;
+        DestWalk {
+            policy,
+            wanted,
+            reports_rules: options.output.debug.filter >= 1,
+            dest: self.to.root.as_ref(),
+            delete: options.delete.when.is_some(),
+            deletes_later: options.delete.when == Some(When::After),
+            root_is_listed,
+            receiver_chain,
+            unchanged: wants.unchanged || wants.progress || removes || policy.preserve.hard_links,
+            backup_suffix: options.place.suffix_beside(),
+            threads: self.terms.process.threads,
+            is_dry: options.dry_run,
+            alternates,
+            alternate_kind: options.delta.alt_dest.as_ref().map(|alt| alt.kind),
+            follows_implied: options.select.relative && options.select.no_implied_dirs,
+            compare: self.compare,
+            resumes_from: resumes_from(options, self.wire.is_some()),
+        }
     }
 
     /// Returns the transfer's root: its entry from the source, and its state at the destination.

@@ -1,16 +1,17 @@
 //! Alternate destinations: other trees that may already hold what the destination lacks.
 
 use crate::flist::{Entry, Kind};
-use crate::fs::read::{EntryAt, Wanted};
+use crate::fs::read::EntryAt;
 use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sandbox, sys, trusted_path};
 use crate::options::{AltKind, LinkOwners};
 use crate::path::{self, RelPath};
 use crate::plan::alternate::{self, Candidate, Similarity, Use};
-use crate::plan::{self, Action, Decision, Policy, Subject};
+use crate::plan::{self, Action, Decision, Subject};
 use crate::report::event::{ErrorRole, Problem, Weight};
+use crate::walk::destination::DestWalk;
 use crate::walk::dir_plan::unreadable_attribute;
-use crate::walk::source_dir::{Compare, ComparedSource};
+use crate::walk::source_dir::ComparedSource;
 use std::io;
 
 /// One alternate tree.
@@ -52,24 +53,9 @@ pub struct Hit {
     pub tree: usize,
 }
 
-/// How the alternate trees of a run are searched.
-pub struct AltSearch<'a> {
-    pub trees: &'a [Alternate],
-    /// What they are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
-    pub kind: Option<AltKind>,
-    /// The policy of the planner.
-    pub policy: &'a Policy,
-    /// Which attributes are read of each entry.
-    pub wanted: Wanted<'a>,
-    /// Compares contents under `-c`.
-    pub compare: &'a Compare<'a>,
-    /// Whether nothing is changed.
-    pub is_dry: bool,
-}
-
-impl AltSearch<'_> {
+impl DestWalk<'_> {
     /// Decides again about an entry that the trees may have, and returns what they have.
-    pub fn decide(
+    pub fn decide_with_alternates(
         &self,
         dirs: &mut AltDirs,
         path: &RelPath,
@@ -78,12 +64,12 @@ impl AltSearch<'_> {
         decision: Decision,
     ) -> (Decision, Option<Hit>) {
         let ComparedSource { entry, name, .. } = original;
-        let Some(kind) = self.kind else { return (decision, None) };
+        let Some(kind) = self.alternate_kind else { return (decision, None) };
         let use_of_them = alternate::may_use(entry, dest, decision, kind, self.policy);
         if use_of_them == Use::Nothing {
             return (decision, None);
         }
-        let Some((found, hit)) = self.best(dirs, path, original) else { return (decision, None) };
+        let Some((found, hit)) = self.best_alternate(dirs, path, original) else { return (decision, None) };
         if use_of_them == Use::VeryThing {
             let is_linked = || kind == AltKind::Link && dest_dir.is_some_and(|dest| is_one_file(dest, &hit.dir, name));
             if found.similarity != Similarity::All || is_linked() {
@@ -96,7 +82,7 @@ impl AltSearch<'_> {
             && !self.is_dry
             && let Err(error) = trusted_path::check_inside(hit.dir.fd())
         {
-            let full = self.trees[hit.tree].full(path, name);
+            let full = self.alternates[hit.tree].full(path, name);
             dirs.problems.push(Problem::about(ErrorRole::Generator, "open", &full, &error));
             return (decision, None);
         }
@@ -104,7 +90,12 @@ impl AltSearch<'_> {
     }
 
     /// Returns the best candidate that the alternate trees have for an entry; among equals the first.
-    fn best(&self, dirs: &mut AltDirs, path: &RelPath, original: ComparedSource<'_>) -> Option<(Candidate, Hit)> {
+    fn best_alternate(
+        &self,
+        dirs: &mut AltDirs,
+        path: &RelPath,
+        original: ComparedSource<'_>,
+    ) -> Option<(Candidate, Hit)> {
         let ComparedSource { entry, name, .. } = original;
         // Times that `-O` omits are still compared and reported here.
         let with_times = || {
@@ -115,7 +106,7 @@ impl AltSearch<'_> {
         let policy_of_dirs = (entry.is_dir() && self.policy.preserve.omit_dir_times).then(with_times);
         let policy = policy_of_dirs.as_ref().unwrap_or(self.policy);
         let mut best: Option<(Candidate, Hit)> = None;
-        for (tree, alternate) in self.trees.iter().enumerate() {
+        for (tree, alternate) in self.alternates.iter().enumerate() {
             let Some(dir) = dirs.open(tree, alternate, path) else { continue };
             let Some(stat) = dirs.found(alternate, (path, name), sys::stat(dir.fd(), name, false)) else {
                 continue;

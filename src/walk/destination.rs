@@ -10,13 +10,13 @@ use crate::fs::read::{self, EntryAt, Wanted};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys;
 use crate::fs::write::{is_temp_name, name_of_temp};
-use crate::options::{CheckMode, Options};
+use crate::options::{AltKind, CheckMode, Options};
 use crate::path::RelPath;
 use crate::plan::delete::{self, Extras};
 use crate::plan::{self, Action, Decision, Policy, Reason, Subject};
 use crate::proto::SubdirFlags;
 use crate::report::event::{ErrorRole, Problem, Weight};
-use crate::walk::alternate::{AltDirs, AltSearch};
+use crate::walk::alternate::{AltDirs, Alternate};
 use crate::walk::dir_plan::{DestState, DirPlan, ListedDir, NONE, Step, SubDir, unreadable_or_fatal};
 use crate::walk::dir_rules::enter_dir;
 use crate::walk::scanner::TaskId;
@@ -37,12 +37,12 @@ type FoundDest = Option<(usize, Option<bool>)>;
 /// The least length, in bytes, from which resuming a file that a crash left unfinished saves time.
 const RESUMED_BYTES: u64 = 1 << 20;
 
-/// Returns whether a run resumes from the temporary file that a crash left beside a file of this length, so that its
-/// blocks need not be sent again. After an orderly exit, `--partial` decides what is kept, as in rsync.
-pub fn resumes(options: &Options, has_peer: bool, len_bytes: u64) -> bool {
+/// Returns from which length on a file resumes from the temporary file that a crash left beside it, so that its blocks
+/// need not be sent again. After an orderly exit, `--partial` decides what is kept, as in rsync.
+pub fn resumes_from(options: &Options, has_peer: bool) -> u64 {
     let place = &options.place;
     let is_apart = place.inplace || place.append.is_some() || place.delay_updates || place.temp_dir.is_some();
-    has_peer && len_bytes >= RESUMED_BYTES && options.delta.whole_file != Some(true) && !is_apart
+    if has_peer && options.delta.whole_file != Some(true) && !is_apart { RESUMED_BYTES } else { u64::MAX }
 }
 
 /// How the destination is listed and compared. Shared by all workers.
@@ -73,15 +73,15 @@ pub struct DestWalk<'a> {
     /// This is a dry run.
     pub is_dry: bool,
     /// Alternate destinations.
-    pub alternates: AltSearch<'a>,
-    /// `-K`: a symlink to a directory at the destination counts as the directory.
-    pub keep_dirlinks: bool,
+    pub alternates: &'a [Alternate],
+    /// What they are for: `--compare-dest`, `--copy-dest` or `--link-dest`.
+    pub alternate_kind: Option<AltKind>,
     /// Implied directories may be symlinks to directories: `-R --no-implied-dirs`.
     pub follows_implied: bool,
     /// Compares contents under `-c`: the source's directory and name with the destination's.
     pub compare: &'a Compare<'a>,
-    /// Whether a file of this length, in bytes, resumes from what a crash left: [`resumes`].
-    pub resumes: &'a (dyn Fn(u64) -> bool + Sync),
+    /// See [`resumes_from`].
+    pub resumes_from: u64,
 }
 
 impl DestWalk<'_> {
@@ -114,7 +114,7 @@ impl DestWalk<'_> {
                 (Ok(dir), None) => self.list_dest_dir(&mut plan, dir, root, &mut chain, is_entered),
                 (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => plan.dest_unseen = true,
                 // The target of a symlink may have been deleted meanwhile. The generator notices that in order.
-                (Err(error), _) if self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), _) if self.policy.preserve.keep_dirlinks && error.kind() == io::ErrorKind::NotFound => {}
                 (Err(error), _) => {
                     self.cannot_reach(&mut plan, root, &error);
                     is_reached = plan.is_outside;
@@ -152,7 +152,7 @@ impl DestWalk<'_> {
         let mut list = DirList::default();
         let Some(root) = self.dest else { return Ok(list) };
         let Some(dir) = errno::if_there(root.open_dir_to_search(parent))? else { return Ok(list) };
-        let Some(stat) = self.stat_dest(&dir, name, self.keep_dirlinks)? else { return Ok(list) };
+        let Some(stat) = self.stat_dest(&dir, name, self.policy.preserve.keep_dirlinks)? else { return Ok(list) };
         let entry = list.push(name, &stat);
         let path = || parent.join(name).as_bytes().to_vec();
         // An attribute that cannot be read counts as different.
@@ -165,7 +165,7 @@ impl DestWalk<'_> {
     /// implied directory may be anything; then nothing in it is examined or changed.
     fn cannot_reach(&self, plan: &mut DirPlan, root: &Root, error: &io::Error) {
         let is_no_dir = matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::NotFound);
-        let leads_outside = (self.keep_dirlinks || self.follows_implied) && errno::leads_outside(error);
+        let leads_outside = (self.policy.preserve.keep_dirlinks || self.follows_implied) && errno::leads_outside(error);
         if !(leads_outside || self.follows_implied && is_no_dir) {
             let full = root.full(plan.listing.path.as_bytes());
             plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, error));
@@ -265,7 +265,7 @@ impl DestWalk<'_> {
             Err(error) => {
                 // Without deletions no list is needed.
                 plan.dest_unseen |= self.delete && errno::may_not_be_listed(&error);
-                let is_gone = self.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
+                let is_gone = self.policy.preserve.keep_dirlinks && error.kind() == io::ErrorKind::NotFound;
                 if !errno::may_not_be_listed(&error) && !is_gone {
                     let full = root.full(plan.listing.path.as_bytes());
                     plan.listing.problems.push(Problem::failed(ErrorRole::Generator, "opendir", &full, &error));
@@ -383,7 +383,7 @@ impl DestWalk<'_> {
     fn continued(&self, source: &DirList, temp: &[u8]) -> Option<usize> {
         let at = source.find(name_of_temp(temp)?)?;
         let entry = &source.entries[at];
-        (entry.kind() == Kind::File && (self.resumes)(entry.len_bytes)).then_some(at)
+        (entry.kind() == Kind::File && entry.len_bytes >= self.resumes_from).then_some(at)
     }
 
     /// Begins the decisions about the entries of a directory that only the destination has.
@@ -471,7 +471,7 @@ impl DestWalk<'_> {
             let Some(dir) = plan.dest_dir.as_ref().filter(|_| dest_at != NONE) else { return Ok(None) };
             let entry = &source.entries[source_at as usize];
             let name = dest.name(&dest.entries[dest_at as usize]);
-            let follows = entry.is_dir() && (self.keep_dirlinks || implied.contains(&source_at));
+            let follows = entry.is_dir() && (self.policy.preserve.keep_dirlinks || implied.contains(&source_at));
             let Some(stat) = self.stat_dest(dir, name, follows)? else { return Ok(None) };
             let may_be_same = compares && entry.len_bytes == stat.len_bytes && entry.len_bytes <= SHORT_BYTES;
             let needs_digest = || self.needs_digest(entry, &Entry::of(&stat));
@@ -563,7 +563,7 @@ impl DestWalk<'_> {
         let original = ComparedSource { entry, place: plan.place_of(entry), name: plan.name_of(step) };
         let existing = (step.dest != NONE).then(|| &plan.dest.entries[step.dest as usize]);
         let there = (plan.dest_dir.as_ref(), existing);
-        let (decision, hit) = self.alternates.decide(dirs, &plan.listing.path, original, there, step.decision);
+        let (decision, hit) = self.decide_with_alternates(dirs, &plan.listing.path, original, there, step.decision);
         step.decision = decision;
         plan.listing.problems.append(&mut dirs.problems);
         if let Some(hit) = hit.filter(|_| !is_dir) {
@@ -583,7 +583,7 @@ impl DestWalk<'_> {
         let decision = plan::decide(source, existing, None, subject, self.policy);
         let (root, mut dirs) = (RelPath::root(), AltDirs::default());
         let original = ComparedSource { entry: source, place, name: b"." };
-        let (decision, _) = self.alternates.decide(&mut dirs, &root, original, (None, existing), decision);
+        let (decision, _) = self.decide_with_alternates(&mut dirs, &root, original, (None, existing), decision);
         (decision, dirs.problems)
     }
 

@@ -191,7 +191,7 @@ impl<'a> Deletions<'a> {
         self.note_file_systems(plan, head);
         let is_opened = plan.listing.may_delete && !(plan.extras.is_empty() && plan.leftovers.is_empty());
         if is_opened {
-            plan.reopen_dirs(self.walk.dest, self.walk.alternates.trees);
+            plan.reopen_dirs(self.walk.dest, self.walk.alternates);
         }
         let mtime = self.before_in(plan, head);
         if is_opened {

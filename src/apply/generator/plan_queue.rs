@@ -164,7 +164,7 @@ impl<'a> PlanPool<'a> {
     fn reopened(&self, mut plan: Option<DirPlan>) -> Option<DirPlan> {
         if let Some(plan) = &mut plan {
             let walk = self.plans.walk();
-            plan.reopen_dirs(walk.dest, walk.alternates.trees);
+            plan.reopen_dirs(walk.dest, walk.alternates);
         }
         plan
     }
