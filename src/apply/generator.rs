@@ -39,7 +39,6 @@ use crate::report::event::{ErrorRole, Event, Problem, Update, Weight};
 use crate::walk::{DirPlan, Findings, NONE, Step, SubDir, TaskId};
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of file data after which a batch is handed over. A large file ends its batch, unless a file with the name of
@@ -129,6 +128,28 @@ impl Frame {
             self.parked = None;
         }
         Ok(())
+    }
+}
+
+/// The steps of a directory that are queued together next.
+struct OpenBatch<'b> {
+    plan: &'b Arc<DirPlan>,
+    spot: &'b Arc<Spot>,
+    /// The first of them.
+    start: usize,
+    /// The length of their files that are transferred.
+    bytes: u64,
+}
+
+impl OpenBatch<'_> {
+    /// Queues the steps before `end`, and begins a new batch with that.
+    fn queue_until(&mut self, end: usize, out: &mut Outbox<'_>) -> Result<()> {
+        let range = std::mem::replace(&mut self.start, end)..end;
+        self.bytes = 0;
+        if range.is_empty() {
+            return Ok(());
+        }
+        out.queue_work(vec![Work::Steps(self.plan.clone(), range, self.spot.clone())])
     }
 }
 
@@ -424,88 +445,81 @@ impl<'a> Generator<'a> {
 
     /// Splits the steps of a directory into batches.
     fn queue_batches(&mut self, plan: &Arc<DirPlan>, spot: &Arc<Spot>) -> Result<()> {
-        let steps = |range: Range<usize>| vec![Work::Steps(plan.clone(), range, spot.clone())];
-        let (mut start, mut bytes) = (0, 0);
+        let mut batch = OpenBatch { plan, spot, start: 0, bytes: 0 };
         // Steps that were carried out before their turn, with their events.
         let mut done_early = BTreeMap::new();
         for (at, step) in plan.steps.iter().enumerate() {
-            let name = plan.name_of(step);
             if let Some(replaced) = backup::replaced_in(self.context, plan, at) {
-                if start < at {
-                    self.out.queue_work(steps(start..at))?;
-                    (start, bytes) = (at, 0);
-                }
+                batch.queue_until(at, &mut self.out)?;
                 done_early.insert(replaced, self.done_early(Member::new(plan, replaced, spot))?);
             }
-            let lists_before = self.deletions.lists_missing_before(spot, name);
-            let group = self.links.group_of(plan, step);
-            if let Some(events) = done_early.remove(&at) {
-                if start < at {
-                    self.out.queue_work(steps(start..at))?;
-                }
-                (start, bytes) = (at + 1, 0);
-                self.out.head.extend(events);
-                let work = group.map(|inode| self.links.leave_out(inode)).unwrap_or_default();
-                if !work.is_empty() {
-                    self.out.queue_work(work)?;
-                }
+            let Some(events) = done_early.remove(&at) else {
+                self.queue_step(&mut batch, at, step)?;
                 continue;
+            };
+            batch.queue_until(at, &mut self.out)?;
+            batch.start = at + 1;
+            self.out.head.extend(events);
+            if let Some(inode) = self.links.group_of(plan, step) {
+                let work = self.links.leave_out(inode);
+                self.out.queue_any(work)?;
             }
-            // A backup with this name must be made first. A batch is done in order.
-            let original = backup::original_in(self.context, plan, step);
-            let is_replaced = original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
-            let is_changed_before = self.shared.is_changed_before(self.context, plan, step) || is_replaced;
-            let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
-            let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
-            let is_late =
-                original.is_some_and(|original| is_cut || original < start || self.context.is_reported_by_peer());
-            if (is_cut || is_late) && start < at {
-                self.out.queue_work(steps(start..at))?;
-                (start, bytes) = (at, 0);
-            }
-            if lists_before {
-                self.deletions.missing_before(spot, name, &mut self.out.head);
-            }
-            if let Some(inode) = group {
-                start = at + 1;
-                if is_late {
-                    // The group may place it later.
-                    self.out.wait();
-                }
-                let member = Member::new(plan, at, spot);
-                let member = if is_replaced { member.decided_again(self.context) } else { Ok(member) };
-                let work = match member {
-                    Ok(member) => self.links.add(inode, member),
-                    Err(problem) => {
-                        self.out.head.push(Event::Problem(problem));
-                        self.links.leave_out(inode)
-                    }
-                };
-                if !work.is_empty() {
-                    self.out.queue_work(work)?;
-                }
-                continue;
-            }
-            if is_changed_before {
-                start = at + 1;
-                // The other name must have its attributes, or the backup its place, first.
-                self.out.wait();
-                match Member::new(plan, at, spot).decided_again(self.context) {
-                    Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
-                    Err(problem) => self.out.head.push(Event::Problem(problem)),
-                }
-                continue;
-            }
-            if is_late {
-                start = at + 1;
-                self.out.queue_late(Member::new(plan, at, spot))?;
-                continue;
-            }
-            let entry = plan.source_of(step);
-            bytes += if matches!(step.decision.action, Action::Transfer(_)) { entry.len_bytes } else { 0 };
         }
-        let rest = start..plan.steps.len();
-        if rest.is_empty() { self.out.send_events() } else { self.out.queue_work(steps(rest)) }
+        batch.queue_until(plan.steps.len(), &mut self.out)?;
+        self.out.send_events()
+    }
+
+    /// Adds a step to the batch, or queues it by itself if it depends on others.
+    fn queue_step(&mut self, batch: &mut OpenBatch<'_>, at: usize, step: &Step) -> Result<()> {
+        let OpenBatch { plan, spot, start, bytes } = *batch;
+        let name = plan.name_of(step);
+        let lists_before = self.deletions.lists_missing_before(spot, name);
+        let group = self.links.group_of(plan, step);
+        // A backup with this name must be made first. A batch is done in order.
+        let original = backup::original_in(self.context, plan, step);
+        let is_replaced = original.is_some_and(|at| backup::is_replaced_by(self.context, plan, at, step));
+        let is_changed_before = self.shared.is_changed_before(self.context, plan, step) || is_replaced;
+        let is_full = bytes >= BATCH_BYTES || at - start >= BATCH_STEPS;
+        let is_cut = lists_before || group.is_some() || is_changed_before || is_full && original.is_none();
+        let is_late = original.is_some_and(|original| is_cut || original < start || self.context.is_reported_by_peer());
+        if is_cut || is_late {
+            batch.queue_until(at, &mut self.out)?;
+        }
+        if lists_before {
+            self.deletions.missing_before(spot, name, &mut self.out.head);
+        }
+        if !(group.is_some() || is_changed_before || is_late) {
+            let is_transferred = matches!(step.decision.action, Action::Transfer(_));
+            batch.bytes += if is_transferred { plan.source_of(step).len_bytes } else { 0 };
+            return Ok(());
+        }
+        batch.start = at + 1;
+        let member = Member::new(plan, at, spot);
+        if let Some(inode) = group {
+            if is_late {
+                // The group may place it later.
+                self.out.wait();
+            }
+            let member = if is_replaced { member.decided_again(self.context) } else { Ok(member) };
+            let work = match member {
+                Ok(member) => self.links.add(inode, member),
+                Err(problem) => {
+                    self.out.head.push(Event::Problem(problem));
+                    self.links.leave_out(inode)
+                }
+            };
+            return self.out.queue_any(work);
+        }
+        if !is_changed_before {
+            return self.out.queue_late(member);
+        }
+        // The other name must have its attributes, or the backup its place, first.
+        self.out.wait();
+        match member.decided_again(self.context) {
+            Ok(member) => self.out.queue_work(vec![Work::Step(member)])?,
+            Err(problem) => self.out.head.push(Event::Problem(problem)),
+        }
+        Ok(())
     }
 
     /// Carries out a step that needs no content before its turn. All earlier work is queued. Returns its events.

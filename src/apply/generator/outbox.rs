@@ -78,6 +78,11 @@ impl<'a> Outbox<'a> {
         self.queue(WorkBatch { work, ..WorkBatch::default() })
     }
 
+    /// Queues work, unless there is none.
+    pub(super) fn queue_any(&mut self, work: Vec<Work>) -> Result<()> {
+        if work.is_empty() { Ok(()) } else { self.queue_work(work) }
+    }
+
     /// Queues a step that begins once all earlier work is done. Requests its content now.
     pub(super) fn queue_late(&mut self, member: Member) -> Result<()> {
         if self.context.is_reported_by_peer() && !self.is_requested(&member.job(self.context)) {
