@@ -40,15 +40,17 @@ impl<T, C: FnMut(T)> InOrder<T, C> {
         self.moved.notify_all();
     }
 
-    /// Passes a value to the consumer if it is this number's turn, without ending the turn; otherwise returns the
-    /// value.
-    pub fn put_early(&self, number: u64, value: T) -> Option<T> {
+    /// Takes a value for the consumer if it is this number's turn, without ending the turn. Returns whether it is.
+    pub fn put_early(&self, number: u64, value: &mut T) -> bool
+    where
+        T: Default,
+    {
         let mut state = self.state.lock();
-        if number != state.next {
-            return Some(value);
+        let is_its_turn = number == state.next;
+        if is_its_turn {
+            (state.consumer)(std::mem::take(value));
         }
-        (state.consumer)(value);
-        None
+        is_its_turn
     }
 
     /// Passes a value without a number to the consumer at once.

@@ -53,13 +53,7 @@ pub(super) fn run(
         let mut applier = ApplierState::default();
         while let Some(batch) = queue.pop() {
             let number = batch.number;
-            let live = |events: &mut Vec<Event>| match order.put_early(number, std::mem::take(events)) {
-                None => true,
-                Some(back) => {
-                    *events = back;
-                    false
-                }
-            };
+            let live = |events: &mut Vec<Event>| order.put_early(number, events);
             if batch.is_late {
                 // The queue is first in, first out, so all earlier batches are done or in progress.
                 order.wait_for(number, 0);
@@ -76,8 +70,6 @@ pub(super) fn run(
             order.wait_for(number, BATCHES_EARLY);
         }
     };
-    let barrier = |number: u64| order.wait_for(number, 0);
-    let source_failed = || state.tally.lock().source_errors > 0;
     let ended = std::thread::scope(|scope| {
         let _plans = OnDrop(|| plans.close());
         let _queue = OnDrop(|| queue.close());
@@ -90,17 +82,15 @@ pub(super) fn run(
         if context.wire.is_some() {
             scan?;
         }
-        for further in [&mut applies as &mut dyn Iterator<Item = Result<()>>, &mut scans] {
-            further.take_while(Result::is_ok).for_each(drop);
-        }
-        let report_now = |events: Vec<Event>| order.put_now(events);
+        applies.take_while(Result::is_ok).for_each(drop);
+        scans.take_while(Result::is_ok).for_each(drop);
         let appliers = Appliers {
             queue: &queue,
             retries: &retries,
             pace: &pace,
-            barrier: &barrier,
-            source_failed: &source_failed,
-            report_now: &report_now,
+            barrier: &|number| order.wait_for(number, 0),
+            source_failed: &|| state.tally.lock().source_errors > 0,
+            report_now: &|events| order.put_now(events),
         };
         let ended = lead(&mut Generator::new(plans, unnamed, context, appliers));
         if let (Err(error), Some(wire)) = (&ended, context.wire) {
