@@ -6,7 +6,7 @@ use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retr
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Context, Outcome, backup};
+use crate::apply::{BlockSums, Outcome, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;
@@ -61,7 +61,9 @@ pub(super) fn overwrite(
         // A device without a length cannot be read as a basis.
         let appends = job.context.options.place.append.is_some() && start == existing.len_bytes;
         let is_basis = !(appends || is_device && existing.len_bytes == 0);
-        let verified_bytes = if is_verified_at_end(job.context, content) { start } else { 0 };
+        // The digest also covers the beginning, to which the rest is appended.
+        let verifies = job.context.options.place.append == Some(Append::Verify) && is_stock(content);
+        let verified_bytes = if verifies { start } else { 0 };
         let old = copy.as_ref().map_or(to.as_fd(), |(fd, _)| fd.as_fd());
         let basis = Some(old).filter(|_| is_basis || verified_bytes > 0);
         let target = ContentTarget {
@@ -78,21 +80,14 @@ pub(super) fn overwrite(
         };
         content_counts = fill(job, content, target, out)?;
     }
-    let end = content_counts.end_bytes;
-    // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
-    let is_longer = || was.len_bytes > end || sys::fstat(to.as_fd()).map_or(true, |stat| stat.len_bytes > end);
-    // If nothing had to be written, this sets the time to now, as a write would.
-    let is_unwritten = content_counts.literal_bytes == 0 && !keeps_time(Kind::File, &job.context.policy.preserve);
-    if !is_device
-        && (is_unwritten || is_longer())
-        && let Err(error) = sys::truncate(to.as_fd(), end)
-    {
-        return Err(failed("ftruncate", &error));
+    if !is_device {
+        cut_off(job, to.as_fd(), &was, &content_counts).map_err(|error| failed("ftruncate", &error))?;
     }
     // Before the file gets the source's time, which makes the next run treat it as unchanged.
     sys::settle(to.as_fd()).map_err(|error| io_failed(job, "close", &error))?;
     // Write errors of a block device would not be reported later. Other devices cannot be synced.
-    if is_medium(&was) || (job.context.options.place.fsync && !is_device) {
+    let is_block_device = was.mode & S_IFMT == 0o060000;
+    if is_block_device || (job.context.options.place.fsync && !is_device) {
         sys::fsync(to.as_fd()).map_err(|error| io_failed(job, "fsync", &error))?;
     }
     let target = job.target((to.as_fd(), b""), &full, ErrorRole::Receiver);
@@ -101,6 +96,16 @@ pub(super) fn overwrite(
     has.local = job.local_values();
     attributes::finish(job.context, target, job.source(), has, mode, &mut out.events);
     Ok(content_counts)
+}
+
+/// Cuts off what the file has behind the content. `was`: its attributes before.
+fn cut_off(job: &Job<'_>, to: BorrowedFd<'_>, was: &Stat, written: &ContentCounts) -> io::Result<()> {
+    let end = written.end_bytes;
+    // Wrong content, which was replaced, may have been longer. Without an answer, cutting off nothing does no harm.
+    let is_longer = || was.len_bytes > end || sys::fstat(to).map_or(true, |stat| stat.len_bytes > end);
+    // If nothing had to be written, this sets the time to now, as a write would.
+    let is_unwritten = written.literal_bytes == 0 && !keeps_time(Kind::File, &job.context.policy.preserve);
+    if is_unwritten || is_longer() { sys::truncate(to, end) } else { Ok(()) }
 }
 
 /// Returns the offset to append at: the length of the existing file, or 0 if the source does not begin with it.
@@ -138,19 +143,9 @@ fn appended_from(
     Ok(0)
 }
 
-/// Returns whether the digest of a file also covers its beginning, to which the rest is appended (`--append-verify`).
-fn is_verified_at_end(context: &Context<'_>, content: &Content<'_>) -> bool {
-    context.options.place.append == Some(Append::Verify) && is_stock(content)
-}
-
 /// Returns whether a stock rsync sends the content.
 fn is_stock(content: &Content<'_>) -> bool {
     matches!(content, Content::Stream { wire, .. } if matches!(wire.block_sums(), BlockSums::Stock { .. }))
-}
-
-/// Returns whether it is a block device.
-fn is_medium(stat: &Stat) -> bool {
-    stat.mode & S_IFMT == 0o060000
 }
 
 /// Opens a file for writing in place, and first makes it writable if its owner may not write to it. Returns whether
