@@ -12,13 +12,13 @@ use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
 use super::via_child;
-use super::via_daemon::{self, DaemonProgram, ReachedDaemon};
+use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
 use crate::cli;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::filter::{Parsed, Rules};
 use crate::fs::{charset, sys};
@@ -27,8 +27,8 @@ use crate::path::RelPath;
 use crate::proto::message::ASKS_FIRST;
 use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
-use crate::report::Tally;
 use crate::report::event::{Event, Wants};
+use crate::report::{Tally, TextReporter};
 use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
@@ -186,22 +186,28 @@ fn narrowed(link: Link) -> Link {
     }
 }
 
-/// The program that was reached.
-enum ReachedProgram {
-    /// A sparsync, with the first words that were already sent to it.
-    Native { carrier: Carrier, link: Link, first_words: Option<Box<FirstWords>> },
-    /// A stock rsync, with which this program runs the session.
-    Stock(Carrier, Link),
+/// The program that was reached, and how.
+struct Reached {
+    carrier: Carrier,
+    link: Link,
+    program: ReachedProgram,
 }
 
-impl From<RemoteProgram> for ReachedProgram {
-    fn from(found: RemoteProgram) -> ReachedProgram {
-        match found {
-            RemoteProgram::Native(shell, link) => {
-                ReachedProgram::Native { carrier: Carrier::Shell(shell), link, first_words: None }
-            }
-            RemoteProgram::Stock(shell, link) => ReachedProgram::Stock(Carrier::Shell(shell), link),
-        }
+/// The program at the other end.
+enum ReachedProgram {
+    /// A sparsync, with the first words that were already sent to it.
+    Native(Option<Box<FirstWords>>),
+    /// A stock rsync, with which this program runs the session. A daemon has agreed on the protocol version.
+    Stock(Option<u8>),
+}
+
+impl From<RemoteProgram> for Reached {
+    fn from(found: RemoteProgram) -> Reached {
+        let (shell, link, program) = match found {
+            RemoteProgram::Native(shell, link) => (shell, link, ReachedProgram::Native(None)),
+            RemoteProgram::Stock(shell, link) => (shell, link, ReachedProgram::Stock(None)),
+        };
+        Reached { carrier: Carrier::Shell(shell), link, program }
     }
 }
 
@@ -215,7 +221,7 @@ struct OpenedSession {
 /// The link of a session.
 enum OpenedLink {
     /// To a sparsync: the handshake is done or was rejected.
-    Native(Result<Box<OpenSession>, Refusal>),
+    Native(std::result::Result<Box<OpenSession>, Refusal>),
     /// To a stock rsync: no handshake was done. A daemon has agreed on the protocol version.
     Stock(Link, Option<u8>),
     /// To no program: the batch file is open.
@@ -289,61 +295,47 @@ impl RemoteCopy {
     fn begin(
         &self,
         env: &mut Env,
-        reached: ReachedProgram,
+        reached: Reached,
         prepared: Option<Prepared>,
         early: Option<&Early<'_>>,
-    ) -> Result<OpenedSession, Error> {
+    ) -> Result<OpenedSession> {
         let prepared = prepared.map_or_else(|| copy::prepare(env, &self.options, self.far.operand.server_sends), Ok)?;
-        let (carrier, link, first_words) = match reached {
-            ReachedProgram::Native { carrier, link, first_words } => (carrier, link, first_words),
-            ReachedProgram::Stock(carrier, link) => {
-                return Ok(OpenedSession { carrier, prepared, opened: OpenedLink::Stock(link, None) });
-            }
-        };
-        let opened = self.open(env, link, first_words, self.paths_by(&carrier), &prepared, early);
-        let (why, peer) = match (opened, &carrier) {
-            (Err(Refusal::NotGranted(why)), Carrier::Net(redial)) => (why, &redial.peer),
-            (opened, _) => {
-                let opened = OpenedLink::Native(opened.map(Box::new));
-                return Ok(OpenedSession { carrier, prepared, opened });
-            }
-        };
-        let (carrier, opened) = match self.fall_back_to_shell(env, &why, peer)? {
-            ReachedProgram::Native { carrier, link, first_words } => {
-                let opened = self.open(env, link, first_words, self.paths_by(&carrier), &prepared, early);
-                (carrier, OpenedLink::Native(opened.map(Box::new)))
-            }
-            ReachedProgram::Stock(carrier, link) => (carrier, OpenedLink::Stock(link, None)),
-        };
+        let (mut carrier, mut opened) = self.open(env, reached, &prepared, early);
+        if let (Carrier::Net(redial), OpenedLink::Native(Err(Refusal::NotGranted(why)))) = (&carrier, &opened) {
+            let reached = self.fall_back_to_shell(env, why, &redial.peer)?;
+            (carrier, opened) = self.open(env, reached, &prepared, early);
+        }
         Ok(OpenedSession { carrier, prepared, opened })
     }
 
     fn open(
         &self,
         env: &Env,
-        link: Link,
-        first_words: Option<Box<FirstWords>>,
-        paths: Paths,
+        reached: Reached,
         prepared: &Prepared,
         early: Option<&Early<'_>>,
-    ) -> Result<OpenSession, Refusal> {
-        self.client_of(env, prepared, paths).open(narrowed(link), first_words.map(|first_words| *first_words), early)
+    ) -> (Carrier, OpenedLink) {
+        let Reached { carrier, link, program } = reached;
+        let opened = match program {
+            ReachedProgram::Native(first_words) => {
+                let near = self.client_of(env, prepared, self.paths_by(&carrier));
+                let opened = near.open(narrowed(link), first_words.map(|first_words| *first_words), early);
+                OpenedLink::Native(opened.map(Box::new))
+            }
+            ReachedProgram::Stock(agreed) => OpenedLink::Stock(link, agreed),
+        };
+        (carrier, opened)
     }
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
-    fn reach(
-        &self,
-        env: &mut Env,
-        prepared: &mut Option<Prepared>,
-        early: Option<&Early<'_>>,
-    ) -> Result<ReachedProgram, Error> {
+    fn reach(&self, env: &mut Env, prepared: &mut Option<Prepared>, early: Option<&Early<'_>>) -> Result<Reached> {
         let no_signals = |error: io::Error| {
             Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
         };
         env.handle_signals().map_err(no_signals)?;
         if self.far.is_child {
             *prepared = Some(copy::prepare(env, &self.options, self.far.operand.server_sends)?);
-            return via_child::start(self, env).map(ReachedProgram::from);
+            return via_child::start(self, env).map(Reached::from);
         }
         let places = Places::of(env);
         let host = route::named(&self.far.operand);
@@ -386,8 +378,8 @@ impl RemoteCopy {
                 let server = ServerRoute { peer: &peer, kinds, or_shell };
                 Ok(match via_server::reach(self, env, &places?, &server, &first)? {
                     ServerOrShell::Server(redial, link) => {
-                        let carrier = Carrier::Net(redial);
-                        ReachedProgram::Native { carrier, link, first_words: Some(Box::new(first)) }
+                        let program = ReachedProgram::Native(Some(Box::new(first)));
+                        Reached { carrier: Carrier::Net(redial), link, program }
                     }
                     ServerOrShell::Shell(found) => found.into(),
                 })
@@ -396,21 +388,21 @@ impl RemoteCopy {
                 let first = self.first_words(env, prepared, early, self.paths_by_shell(), 0);
                 let (one_off, link) = via_ephemeral::reach(self, env, &first)?;
                 let carrier = Carrier::EphemeralServer(Box::new(one_off));
-                Ok(ReachedProgram::Native { carrier, link, first_words: Some(Box::new(first)) })
+                Ok(Reached { carrier, link, program: ReachedProgram::Native(Some(Box::new(first))) })
             }
         }
     }
 
-    fn connect_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<ReachedProgram, Error> {
+    fn connect_by_shell(&self, env: &mut Env, known: Option<&Peer>) -> Result<Reached> {
         let mut held = HeldOutput::default();
         let found = ByShell::new(self, env, known).connect(false, &mut held);
         held.print(env);
-        found.map(ReachedProgram::from)
+        found.map(Reached::from)
     }
 
     /// Reaches the host through a remote shell because its server grants less than this run requests. ssh has its own
     /// authorization.
-    fn fall_back_to_shell(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<ReachedProgram, Error> {
+    fn fall_back_to_shell(&self, env: &mut Env, why: &Error, peer: &Peer) -> Result<Reached> {
         let words = why.message.strip_prefix(b"sparsync: ").unwrap_or(&why.message);
         self.print_denied(env, &String::from_utf8_lossy(words));
         self.connect_by_shell(env, Some(peer)).map_err(|error| match error.exit {
@@ -491,26 +483,17 @@ impl RemoteCopy {
         }
     }
 
-    /// Returns this side as a client of a stock rsync.
-    fn stock<'s>(&self, near: &'s Client<'s>) -> StockClient<'s> {
-        StockClient { client: near, recorder: self.written.as_ref().map(|written| written.recorder.clone()) }
-    }
-
     /// Copies with a daemon, or prints the list of its modules. `port`: see [`RemoteOperand::daemon`](cli::RemoteOperand::daemon).
     fn copy_with_daemon(&self, env: &mut Env, port: i32, since: Since) -> Exit {
         let prepared = copy::start_deadline(env, &self.options)
             .and_then(|()| copy::prepare(env, &self.options, self.far.operand.server_sends));
         let reached = prepared.and_then(|prepared| Ok((prepared, via_daemon::reach(self, env, port)?)));
         match reached {
-            Ok((prepared, Some(ReachedDaemon { shell, link, program }))) => {
+            Ok((prepared, Some(ReachedDaemon { shell, link, stock_protocol }))) => {
                 let carrier = shell.map_or(Carrier::Daemon, Carrier::Shell);
-                let opened = match program {
-                    DaemonProgram::Stock(protocol) => OpenedLink::Stock(link, Some(protocol)),
-                    DaemonProgram::Native => {
-                        let opened = self.open(env, link, None, self.paths_by(&carrier), &prepared, None);
-                        OpenedLink::Native(opened.map(Box::new))
-                    }
-                };
+                let stock = stock_protocol.map(|protocol| ReachedProgram::Stock(Some(protocol)));
+                let reached = Reached { carrier, link, program: stock.unwrap_or(ReachedProgram::Native(None)) };
+                let (carrier, opened) = self.open(env, reached, &prepared, None);
                 self.converse(env, OpenedSession { carrier, prepared, opened }, None, since)
             }
             Ok((_, None)) => {
@@ -568,34 +551,20 @@ impl RemoteCopy {
         let forbids = reconnect::forbids_repeat(&near);
         let is_net = matches!(carrier, Carrier::Net(_));
         let near = Client { repeats: is_net && forbids.is_none(), is_net, gauge, ..near };
-        let first = match opened {
-            OpenedLink::Native(Ok(opened)) => near.play(*opened, early, &mut reporter, &mut tally),
-            OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(&mut reporter)),
-            OpenedLink::Stock(link, agreed) => {
-                let link = narrowed(link);
-                self.stock(&near).run(link, agreed, &self.far.server_words, early, &mut reporter, &mut tally)
-            }
-            OpenedLink::Batch(batch) => {
-                let (file, header) = *batch;
-                self.stock(&near).read_batch(file, &header, &mut reporter, &mut tally)
-            }
-        };
-        let outcome = match &mut carrier {
-            Carrier::Net(redial) => {
-                let attempts = Attempts { side: self, env, near: &near, forbids, display: display.as_ref() };
-                attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
-            }
-            Carrier::Shell(_) | Carrier::EphemeralServer(_) | Carrier::Daemon | Carrier::Batch => {
-                RunOutcome::Ended(first)
-            }
+        let first = self.play(&near, opened, early, &mut reporter, &mut tally);
+        let outcome = if let Carrier::Net(redial) = &mut carrier {
+            let attempts = Attempts { side: self, env, near: &near, forbids, display: display.as_ref() };
+            attempts.go_on(redial, (first, made), &mut reporter, &mut tally)
+        } else {
+            RunOutcome::Ended(first)
         };
         drop(near);
-        let mut ended = match (outcome, &carrier) {
+        let ended = match (outcome, &carrier) {
             (RunOutcome::Stopped(error), Carrier::Net(redial)) => {
                 let peer = redial.peer.clone();
                 let earlier = reconnect::problems_so_far(reporter.problems(), self.far.operand.server_sends);
                 match self.connect_by_shell(env, Some(&peer)) {
-                    Ok(ReachedProgram::Native { carrier: shell, link, .. }) => {
+                    Ok(Reached { carrier: shell, link, program: ReachedProgram::Native(_) }) => {
                         let near = self.near(env, &rules, &listed, wants, self.paths_by(&shell));
                         let near = Client { gauge, ..near };
                         carrier = shell;
@@ -607,18 +576,49 @@ impl RemoteCopy {
                         ended
                     }
                     // It would start the run over and print everything a second time.
-                    Ok(ReachedProgram::Stock(..)) => Err(error),
+                    Ok(Reached { program: ReachedProgram::Stock(_), .. }) => Err(error),
                     Err(error) => Err(error),
                 }
             }
             (RunOutcome::Ended(ended), _) => ended,
             (RunOutcome::Stopped(error), _) => Err(error),
         };
-        let is_net = matches!(carrier, Carrier::Net(_));
         if matches!(carrier, Carrier::Daemon) {
             // There is no exit code of the other end, which could outweigh failures at this one.
             tally.failed_at_peer += std::mem::take(&mut tally.failed);
         }
+        let ended = self.end(env, carrier, is_stock, ended);
+        copy::close(env, reporter, display.as_ref(), &tally, since, ended, self.role())
+    }
+
+    /// Runs the session for the first time.
+    fn play(
+        &self,
+        near: &Client<'_>,
+        opened: OpenedLink,
+        early: Option<Early<'_>>,
+        reporter: &mut TextReporter,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let recorder = self.written.as_ref().map(|written| written.recorder.clone());
+        let stock = StockClient { client: near, recorder };
+        match opened {
+            OpenedLink::Native(Ok(opened)) => near.play(*opened, early, reporter, tally),
+            OpenedLink::Native(Err(refusal)) => Err(refusal.print_details(reporter)),
+            OpenedLink::Stock(link, agreed) => {
+                stock.run(narrowed(link), agreed, &self.far.server_words, early, reporter, tally)
+            }
+            OpenedLink::Batch(batch) => {
+                let (file, header) = *batch;
+                stock.read_batch(file, &header, reporter, tally)
+            }
+        }
+    }
+
+    /// Ends the transport after a session. Returns the error of the run, or the exit code in place of that of a complete
+    /// session.
+    fn end(&self, env: &Env, carrier: Carrier, is_stock: bool, mut ended: Result<()>) -> Result<Option<Exit>> {
+        let is_net = matches!(carrier, Carrier::Net(_));
         // After a complete session the remote side has nothing left to do. After a broken one it may not have noticed
         // yet.
         let limit = if ended.is_ok() { LEAVING_MAX } else { FAREWELL };
@@ -636,7 +636,7 @@ impl RemoteCopy {
                 false => Error { exit, hint: hint.or(error.hint.take()), ..error.clone() },
             };
         }
-        copy::close(env, reporter, display.as_ref(), &tally, since, ended.map(|()| instead), self.role())
+        ended.map(|()| instead)
     }
 
     /// Returns the route for the live display, with the reason for it.

@@ -36,16 +36,9 @@ pub struct ReachedDaemon {
     pub shell: Option<Shell>,
     /// The stream, at the beginning of the session.
     pub link: Link,
-    /// The program that runs the daemon.
-    pub program: DaemonProgram,
-}
-
-/// The program that runs a daemon.
-pub enum DaemonProgram {
-    /// A sparsync, which begins a session in its own protocol.
-    Native,
-    /// An rsync, or a sparsync that serves this run as one: the protocol version that was agreed on.
-    Stock(u8),
+    /// The protocol version that was agreed on with an rsync, or with a sparsync that serves this run as one. `None`: a
+    /// sparsync begins a session in its own protocol.
+    pub stock_protocol: Option<u8>,
 }
 
 /// Connects to the daemon of a copy and requests the module. `None`: the daemon printed a list, such as that of its
@@ -120,11 +113,8 @@ impl DaemonClient<'_> {
                     talk.send_secluded_args(&secluded)?;
                 }
                 let may_be_native = side.options.requires_stock().is_none() && protocol >= BEHIND_RSYNC_OLDEST;
-                let (program, link) = match may_be_native {
-                    true => recognize(link, protocol),
-                    false => (DaemonProgram::Stock(protocol), link),
-                };
-                Some(ReachedDaemon { shell, link, program })
+                let (is_native, link) = if may_be_native { recognize(link) } else { (false, link) };
+                Some(ReachedDaemon { shell, link, stock_protocol: (!is_native).then_some(protocol) })
             }
         })
     }
@@ -307,8 +297,8 @@ impl DaemonClient<'_> {
     }
 }
 
-/// Finds out which program answers, from the first bytes after the arguments. The returned link begins with them.
-fn recognize(mut link: Link, protocol: u8) -> (DaemonProgram, Link) {
+/// Returns whether a sparsync answers, from the first bytes after the arguments. The returned link begins with them.
+fn recognize(mut link: Link) -> (bool, Link) {
     let mut first = [0; MAGIC.len()];
     let mut len = 0;
     let mut failure = None;
@@ -323,9 +313,8 @@ fn recognize(mut link: Link, protocol: u8) -> (DaemonProgram, Link) {
             }
         }
     }
-    let program = if first == MAGIC { DaemonProgram::Native } else { DaemonProgram::Stock(protocol) };
     let seen = io::Cursor::new(first[..len].to_vec()).chain(FailedRead(failure));
-    (program, Link { reader: Box::new(seen.chain(link.reader)), ..link })
+    (first == MAGIC, Link { reader: Box::new(seen.chain(link.reader)), ..link })
 }
 
 /// A stream that fails once with this error, if there is one.
