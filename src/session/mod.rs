@@ -202,14 +202,11 @@ impl Client<'_> {
         reporter.banner();
         let sends = !self.setup.server_sends;
         let when = compression_choice::compression_policy(codec, compress.level, theirs.features);
-        let link = dress(link, sends, when, &connection);
-        let dialect = (self.support.dialect)(version);
-        let timeout_secs = self.options.connect.timeout_secs;
         let session_io = SessionIo {
             connection: &connection,
-            intake: Box::new(dialect),
-            timeout_secs,
-            link,
+            intake: Box::new((self.support.dialect)(version)),
+            timeout_secs: self.options.connect.timeout_secs,
+            link: dress(link, sends, when, &connection),
             traffic: traffic.clone(),
         };
         let checksums = SessionChecksums::native(ours.key);

@@ -7,7 +7,7 @@ use crate::flist::Kind;
 use crate::fs::trusted_path;
 use crate::options::{CreatedDir, Options, Output};
 use crate::proto::message::{ACTS_AS_SUPER, ASKS_FIRST};
-use crate::proto::{DirListing, Encoder, Message, ProtocolSupport, Roots, Setup};
+use crate::proto::{Dialect, DirListing, Encoder, Greeting, Message, ProtocolSupport, Roots, Setup};
 use crate::report::event::{Event, Item, Problem, Update};
 use crate::report::line_filter::{Choice, LineKind};
 use crate::report::{PutLine, Tally, final_error, format, totals_line};
@@ -169,19 +169,12 @@ impl Server<'_> {
     pub fn play(&self, begun: Begun) -> Exit {
         let Begun { setup, theirs, version, support, mut link } = begun;
         let settled = (self.settle)(&setup);
-        if support.features & theirs.features & ASKS_FIRST != 0 {
-            let refused = match &settled {
-                Ok(settled) => settled.beyond.as_ref(),
-                Err(Refusal::NotGranted(error)) => Some(error),
-                Err(Refusal::Failed(_)) => None,
-            };
-            let why = refused.map(Error::text);
-            let sent = send_verdict(&mut link, &mut *(support.dialect)(version), why);
-            if let Some(error) = sent.as_ref().err().or(refused) {
-                return error.exit;
-            }
+        if support.features & theirs.features & ASKS_FIRST != 0
+            && let Err(exit) = answer_request(&mut link, &mut *(support.dialect)(version), &settled)
+        {
+            return exit;
         }
-        let role = if setup.server_sends { "sender" } else { "receiver" };
+        let (role, server_sends) = (if setup.server_sends { "sender" } else { "receiver" }, setup.server_sends);
         let settled = settled.map_err(Refusal::into_error);
         let ceiling = settled.as_ref().map_or_else(|_| Ceiling::default(), |settled| settled.ceiling.clone());
         let timeout_secs = settled.as_ref().map_or(0, |settled| settled.options.connect.timeout_secs);
@@ -193,42 +186,64 @@ impl Server<'_> {
             compression_choice::compression_policy(compress.choice, compress.level, theirs.features)
         });
         let (link, traffic) = counted(link);
-        let counts = traffic.clone();
-        let link = dress(link, setup.server_sends, when, &connection);
         let session_io = SessionIo {
             connection: &connection,
             intake: Box::new((support.dialect)(version)),
             timeout_secs,
-            link,
-            traffic,
+            link: dress(link, server_sends, when, &connection),
+            traffic: traffic.clone(),
         };
-        let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = match settled {
+        let settled = match settled {
             Ok(settled) => settled,
             Err(error) => {
                 let exit = error.exit;
                 self.daemon.iter().for_each(|log| log.end(&error, role));
-                let inbox = SenderInbox::default();
                 // Sends the error, which this end has as well.
-                let _ = session_io.hold(&inbox, || Err(error));
+                let _ = session_io.hold(&SenderInbox::default(), || Err(error));
                 return exit;
             }
         };
-        let interrupted = &AtomicBool::new(false);
-        let gauge = None;
-        let terms = Terms { options: &options, rules: &rules, process: self.process, repeats, interrupted, gauge };
-        let (checksums, mut tally) = (SessionChecksums::native(theirs.key), Tally::default());
+        let mut tally = Tally::default();
+        let ended = self.run_role(session_io, settled, setup, theirs, &mut tally);
+        let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
+        if let Some(log) = &self.daemon {
+            if server_sends || exit == Exit::Ok {
+                let (sent, received) = traffic.counts();
+                (log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
+            }
+            if let Err(error) = &ended {
+                log.end(error, role);
+            }
+        }
+        exit
+    }
+
+    /// Runs this end's role.
+    fn run_role(
+        &self,
+        session_io: SessionIo<'_>,
+        settled: SettledSetup,
+        setup: Setup,
+        theirs: Greeting,
+        tally: &mut Tally,
+    ) -> Result<(), Error> {
+        let SettledSetup { options, rules, operands, listed, repeats, server_stops, .. } = settled;
+        let (connection, interrupted) = (session_io.connection, &AtomicBool::new(false));
+        let (process, gauge) = (self.process, None);
+        let terms = Terms { options: &options, rules: &rules, process, repeats, interrupted, gauge };
+        let checksums = SessionChecksums::native(theirs.key);
         let with_cause = |error: Error| match error.exit {
             Exit::Signal if server_stops.load(Ordering::Relaxed) => {
                 Error::new(Exit::Terminated, "sparsync: the server was stopped")
             }
             _ => error,
         };
-        let ended = if setup.server_sends {
+        if setup.server_sends {
             let inbox = SenderInbox::default();
             let report = |event: Event| connection.send(&Message::Event(event));
             let sender = Sender {
                 terms,
-                connection: &connection,
+                connection,
                 inbox: &inbox,
                 checksums,
                 guess: theirs.guess,
@@ -238,40 +253,28 @@ impl Server<'_> {
                 profile: setup.profile,
                 report: &report,
             };
-            session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), &mut tally).map_err(with_cause))
-        } else {
-            let inbox = ReceiverInbox::default();
-            let handler = receiver_handler(&terms, setup.wants, &inbox, &connection, false);
-            // Wildcards may have expanded to several names; rsync uses the first.
-            let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
-            let receiver = Receiver {
-                request: ResponseValidator::anything(&terms),
-                terms,
-                connection: &connection,
-                inbox: &inbox,
-                checksums,
-                prescan: None,
-                dest,
-                wants: setup.wants,
-                is_client: false,
-                listing_client: None,
-                awaits_bye: false,
-                profile: setup.profile,
-            };
-            let mut reporter = RemoteReporter { connection: &connection, lost: None };
-            session_io.hold(&handler, || receiver.run(&mut reporter, &mut tally).map_err(with_cause))
-        };
-        let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
-        if let Some(log) = &self.daemon {
-            if setup.server_sends || exit == Exit::Ok {
-                let (sent, received) = counts.counts();
-                (log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
-            }
-            if let Err(error) = &ended {
-                log.end(error, role);
-            }
+            return session_io.hold(&inbox, || sender.run(&operands, listed.as_deref(), tally).map_err(with_cause));
         }
-        exit
+        let inbox = ReceiverInbox::default();
+        let handler = receiver_handler(&terms, setup.wants, &inbox, connection, false);
+        // Wildcards may have expanded to several names; rsync uses the first.
+        let dest = operands.into_iter().next().filter(|_| !options.select.list_only);
+        let receiver = Receiver {
+            request: ResponseValidator::anything(&terms),
+            terms,
+            connection,
+            inbox: &inbox,
+            checksums,
+            prescan: None,
+            dest,
+            wants: setup.wants,
+            is_client: false,
+            listing_client: None,
+            awaits_bye: false,
+            profile: setup.profile,
+        };
+        let mut reporter = RemoteReporter { connection, lost: None };
+        session_io.hold(&handler, || receiver.run(&mut reporter, tally).map_err(with_cause))
     }
 
     /// Returns the encoder of a session, which in a daemon also writes its log.
@@ -283,10 +286,25 @@ impl Server<'_> {
     }
 }
 
+/// Sends whether the client's request was granted. Returns the exit code if it was not, or if this cannot be sent.
+fn answer_request(
+    link: &mut Link,
+    dialect: &mut dyn Dialect,
+    settled: &Result<SettledSetup, Refusal>,
+) -> Result<(), Exit> {
+    let refused = match settled {
+        Ok(settled) => settled.beyond.as_ref(),
+        Err(Refusal::NotGranted(error)) => Some(error),
+        Err(Refusal::Failed(_)) => None,
+    };
+    let sent = send_verdict(link, dialect, refused.map(Error::text));
+    sent.as_ref().err().or(refused).map_or(Ok(()), |error| Err(error.exit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Dialect as _, Native};
+    use crate::proto::Native;
     use crate::report::event::Weight;
     use parking_lot::Mutex;
 
