@@ -30,8 +30,7 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
     live_display::settle(env, &mut options, dest.is_none());
     // Until the lists are read, a signal ends the process at once: a read from standard input could block forever.
     let prepared = set_charset(&options, "sender").and_then(|()| prepare(env, &options, false)).and_then(|prepared| {
-        let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        env.handle_signals().map_err(no_signals)?;
+        handle_signals(env)?;
         start_deadline(env, &options)?;
         Ok(prepared)
     });
@@ -39,6 +38,12 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
         Ok(prepared) => carry_out(env, &options, sources, dest, prepared, since),
         Err(error) => fail(env, &error),
     }
+}
+
+/// Makes signals stop the run from now on.
+pub fn handle_signals(env: &Env) -> Result<(), Error> {
+    let failed = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
+    env.handle_signals().map_err(failed)
 }
 
 /// The files that were read and opened before a run.

@@ -47,7 +47,7 @@ use crate::trust::timestamp::Timestamp;
 use crate::walk::run_context::{Process, Terms};
 use crate::work::clock::{self, Since};
 use parking_lot::Mutex;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -329,10 +329,7 @@ impl RemoteCopy {
 
     /// Connects to the other machine by the planned route. Files that are read on the way are left in `prepared`.
     fn reach(&self, env: &mut Env, prepared: &mut Option<Prepared>, early: Option<&Early<'_>>) -> Result<Reached> {
-        let no_signals = |error: io::Error| {
-            Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}")).by(self.role())
-        };
-        env.handle_signals().map_err(no_signals)?;
+        copy::handle_signals(env).map_err(|error| error.by(self.role()))?;
         if self.far.is_child {
             *prepared = Some(copy::prepare(env, &self.options, self.far.operand.server_sends)?);
             return via_child::start(self, env).map(Reached::from);
@@ -507,8 +504,7 @@ impl RemoteCopy {
     /// Copies from a batch file.
     fn copy_from_batch(&self, env: &mut Env, batch: (BatchFile, BatchHeader), since: Since) -> Exit {
         let prepared = copy::start_deadline(env, &self.options).and_then(|()| {
-            let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-            env.handle_signals().map_err(no_signals)?;
+            copy::handle_signals(env)?;
             let prepared = copy::prepare(env, &self.options, false)?;
             copy::copy_as(&self.options, self.role())?;
             Ok(prepared)

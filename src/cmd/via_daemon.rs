@@ -76,8 +76,7 @@ impl DaemonClient<'_> {
         if module.contains(&b'\n') {
             return Err(Error::usage("sparsync: invalid module name: it contains a line break"));
         }
-        let no_signals = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
-        self.env.handle_signals().map_err(no_signals)?;
+        copy::handle_signals(self.env)?;
         let (shell, mut link) = match side.options.connect.shell.is_empty() {
             true => (None, self.connect(port)?),
             false => {
