@@ -467,10 +467,7 @@ fn exchange_versions(link: &mut Link, newest: u8) -> Result<u8> {
     out.put_int(i32::from(newest));
     send(link, &out)?;
     let theirs = (&mut *link.reader).int().map_err(failed)?;
-    handshake::choose_version(newest, theirs).map_err(|_| {
-        let words = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
-        Error::new(Exit::Protocol, words)
-    })
+    handshake::choose_version(newest, theirs).map_err(|_| Error::new(Exit::Protocol, handshake::VERSION_MISMATCH))
 }
 
 /// The option that names the checksums.

@@ -144,27 +144,40 @@ pub fn reach(
             Ok(ServerOrShell::Server(Box::new(redial), link))
         }
         RaceWinner::Shell(found, held) => {
-            let peer = server.peer;
-            match contest.no_server {
-                Some(why @ Trouble::NotAdmitted) => {
-                    side.print_denied(env, &format!("{why}\nhint: {}", advice(peer, &why)));
-                }
-                Some(why) => {
-                    side.print_fallback(env, peer, &without_server(peer, &why), &advice(peer, &why));
-                    // A server that answers, but does not serve, costs no time: each run asks it.
-                    if !matches!(why, Trouble::Busy(_)) {
-                        remember(places, peer, Route::Ssh, Some(format!("port {}: {why}", peer.port)));
-                    }
-                }
-                None => {
-                    let trouble = so_far.lock().as_ref().map(|(kind, why)| format!("; {kind}: {why}"));
-                    let why = format!("ssh answered before the server{}", trouble.unwrap_or_default());
-                    side.print_fallback(env, peer, &why, &format!("run `sparsync doctor {}`", peer.name));
-                    remember(places, peer, Route::Ssh, Some(why));
-                }
-            }
+            let no_server = contest.no_server.ok_or_else(|| {
+                let trouble = so_far.lock().as_ref().map(|(kind, why)| format!("; {kind}: {why}"));
+                format!("ssh answered before the server{}", trouble.unwrap_or_default())
+            });
+            explain_shell(side, env, places, server.peer, no_server);
             held.print(env);
             Ok(ServerOrShell::Shell(found))
+        }
+    }
+}
+
+/// Prints why the route is a remote shell, and remembers it if asking the server costs time. `no_server`: why the server
+/// was out of the race; `Err` if it was only slower.
+fn explain_shell(
+    side: &RemoteCopy,
+    env: &mut Env,
+    places: &Places,
+    peer: &Peer,
+    no_server: std::result::Result<Trouble, String>,
+) {
+    match no_server {
+        Ok(why @ Trouble::NotAdmitted) => {
+            side.print_denied(env, &format!("{why}\nhint: {}", advice(peer, &why)));
+        }
+        Ok(why) => {
+            side.print_fallback(env, peer, &without_server(peer, &why), &advice(peer, &why));
+            // A server that answers, but does not serve, costs no time: each run asks it.
+            if !matches!(why, Trouble::Busy(_)) {
+                remember(places, peer, Route::Ssh, Some(format!("port {}: {why}", peer.port)));
+            }
+        }
+        Err(why) => {
+            side.print_fallback(env, peer, &why, &format!("run `sparsync doctor {}`", peer.name));
+            remember(places, peer, Route::Ssh, Some(why));
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::fs::charset;
 use crate::options::{ArgStyle, StderrMode};
 use crate::path;
 use crate::proto::rsync::daemon::secluded_args;
+use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use crate::report::escape::{self, Charset};
 use crate::report::event::errno_words;
 use crate::transport::Link;
@@ -164,15 +165,7 @@ impl<'a> ByShell<'a> {
                 paths: side.far_paths(),
             };
             let argv = call.argv();
-            let mut shell = Shell::start(&argv, self.umask, stderr).map_err(|error| {
-                let start = format!("rsync: [{}] Failed to exec ", side.role()).into_bytes();
-                Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(side.role())
-            })?;
-            if let Some(arguments) = call.secluded() {
-                let arguments: Vec<_> =
-                    arguments.iter().map(|argument| charset::line_to_wire(argument).into_owned()).collect();
-                shell.write_first(&secluded_args(&arguments));
-            }
+            let mut shell = self.start(&call, &argv, stderr)?;
             let mut noise = Vec::new();
             let answer = shell.answer(&self.patience, &mut noise);
             if is_last || matches!(answer, Ok(ShellAnswer::Native(_))) {
@@ -196,12 +189,11 @@ impl<'a> ByShell<'a> {
                 Ok(ShellAnswer::Silent) => {
                     let ended = shell.wait(Some(FAREWELL), &self.patience.stop).unwrap_or(ShellExit::Killed);
                     let is_refused = program == EITHER && ended != ShellExit::Code(SSH_FAILED);
-                    if is_last || !is_refused && ended != ShellExit::Code(Exit::CmdNotFound.code()) {
+                    let is_missing = ended == ShellExit::Code(Exit::CmdNotFound.code());
+                    if is_last || !is_refused && !is_missing {
                         cached.remember(None);
-                        if cached.recalled.is_some()
-                            && skipped > 0
-                            && ended == ShellExit::Code(Exit::CmdNotFound.code())
-                        {
+                        // Only a cached answer skips programs.
+                        if skipped > 0 && is_missing {
                             return Ok(None);
                         }
                         shell.show_stderr();
@@ -212,9 +204,7 @@ impl<'a> ByShell<'a> {
                 Ok(ShellAnswer::TooNoisy) if !is_last => {}
                 Ok(ShellAnswer::TooNoisy) => {
                     shell.show_stderr();
-                    let words =
-                        "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
-                    return Err(Error::new(Exit::Protocol, words).by(side.role()));
+                    return Err(Error::new(Exit::Protocol, VERSION_MISMATCH).by(side.role()));
                 }
                 Ok(ShellAnswer::GaveUp(error)) | Err(error) => {
                     shell.show_stderr();
@@ -223,6 +213,19 @@ impl<'a> ByShell<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Starts the remote shell, and sends the arguments that are not on its command line.
+    fn start(&self, call: &ShellCall<'_>, argv: &[Vec<u8>], stderr: Stderr) -> Result<Shell> {
+        let mut shell = Shell::start(argv, self.umask, stderr).map_err(|error| {
+            let start = format!("rsync: [{}] Failed to exec ", self.side.role()).into_bytes();
+            Error::new(Exit::Ipc, [&start, &argv[0][..], b": ", &errno_words(&error)].concat()).by(self.side.role())
+        })?;
+        if let Some(arguments) = call.secluded() {
+            let arguments: Vec<_> = arguments.iter().map(|arg| charset::line_to_wire(arg).into_owned()).collect();
+            shell.write_first(&secluded_args(&arguments));
+        }
+        Ok(shell)
     }
 
     fn log_command(&self, argv: &[Vec<u8>], held: &mut HeldOutput) {

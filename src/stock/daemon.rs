@@ -8,7 +8,7 @@ use crate::proto::rsync::daemon::{
     AuthDigest, BadGreeting, DaemonGreeting, DaemonLine, args_end, encode_args, read_line, secluded_args,
 };
 use crate::proto::rsync::decode_error::DecodeError;
-use crate::proto::rsync::handshake::VERSIONS;
+use crate::proto::rsync::handshake::{VERSION_MISMATCH, VERSIONS};
 use crate::report::event::errno_words;
 use crate::transport::Link;
 use std::io::{self, ErrorKind};
@@ -102,8 +102,7 @@ impl<'a> DaemonTalk<'a> {
         })?;
         talk.protocol = ours.agree(&talk.theirs);
         if !VERSIONS.contains(&talk.protocol) {
-            let words = "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
-            return Err(Error::new(Exit::Protocol, words).by(role));
+            return Err(Error::new(Exit::Protocol, VERSION_MISMATCH).by(role));
         }
         Ok(talk)
     }

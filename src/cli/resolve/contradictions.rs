@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::options::algorithm::Algorithm as _;
 use crate::options::{Batch, Checksums, Compression, Options, Recurse};
+use crate::proto::rsync::handshake::VERSION_MISMATCH;
 use std::ops::RangeInclusive;
 
 /// Checks what rsync checks while it reads the options or right after. Returns the choice of `--checksum-choice`.
@@ -121,9 +122,7 @@ pub fn check_protocol(args: &Args) -> Result<()> {
         Some(protocol) if protocol > *PROTOCOLS.end() => {
             format!("--protocol must be no more than {} on the Client.", PROTOCOLS.end())
         }
-        Some(protocol) if protocol < *PROTOCOLS.start() => {
-            "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)".to_string()
-        }
+        Some(protocol) if protocol < *PROTOCOLS.start() => VERSION_MISMATCH.to_string(),
         Some(_) | None => return Ok(()),
     };
     Err(Error::new(Exit::Protocol, message).by("sender"))

@@ -9,6 +9,10 @@ use std::ops::RangeInclusive;
 
 /// The protocol versions that this codec supports.
 pub const VERSIONS: RangeInclusive<u8> = 27..=32;
+
+/// rsync's message if the ends have no version in common, or if something else than an rsync answers.
+pub const VERSION_MISMATCH: &str =
+    "protocol version mismatch -- is your shell clean?\n(see the rsync manpage for an explanation)";
 /// The versions that a peer may announce. What exceeds [`VERSIONS`] is lowered.
 const PEER_VERSIONS: RangeInclusive<i32> = 27..=40;
 
