@@ -1,4 +1,4 @@
-//! Calls a function at the end of a scope, however that ends: threads that a panic leaves waiting would never be joined.
+//! Calls a function at the end of a scope, even after a panic, so that no other thread waits forever.
 
 /// Calls its function when it is dropped.
 pub struct OnDrop<F: FnMut()>(pub F);
