@@ -2,10 +2,12 @@
 //!
 //! Most daemons run on a socket of the client (`RSYNC_CONNECT_PROG`), as under inetd, so that they need no port.
 
-use crate::kit::{oracle, skip, until};
+use crate::kit::tree::letter;
+use crate::kit::{Tree, oracle, skip, until};
+use rustix::fs::FileType;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -132,17 +134,6 @@ impl Scene {
 
     fn seen(&self, output: &Output) -> Seen {
         let log = std::fs::read(self.path("log")).unwrap_or_default();
-        let tree = |name: &str| {
-            let lines = Command::new("find")
-                .args([name, "-mindepth", "1", "-printf", "%P %y %m %s %l %U:%G\n"])
-                .current_dir(self.dir.path())
-                .output()
-                .unwrap();
-            let text = String::from_utf8_lossy(&lines.stdout).into_owned();
-            let mut lines: Vec<_> = text.lines().collect();
-            lines.sort_unstable();
-            lines.join("\n")
-        };
         Seen {
             code: output.status.code(),
             stdout: lines(&output.stdout),
@@ -153,7 +144,7 @@ impl Scene {
                 .filter(|line| !line.contains("] total: matches="))
                 .map(|line| line[line.find("] ").map_or(0, |at| at + 2)..].to_owned())
                 .collect(),
-            trees: ["dst", "mod"].map(tree),
+            trees: ["dst", "mod"].map(|name| list(&self.path(name))),
         }
     }
 
@@ -165,19 +156,20 @@ impl Scene {
     /// Returns a scene to push in: `src` has new, changed and equal files, and each call begins with the same module.
     fn to_push() -> Scene {
         let scene = Scene::new();
-        scene.shell(
-            "rm mod/up mod/abs; mkdir -p src/sub/new src/hid mod/alt mod/hid; cp -p mod/a src/a; echo n > src/n
-            echo longer > src/sub/d; echo y > src/sub/new/y; echo x > src/x.bak; echo h > src/hid/h; echo o > mod/hid/o
-            ln -s ../out/secret src/l; ln -s n src/m; ln src/n src/o; chmod 640 src/n; echo k > mod/k.bak
-            touch -d 2021-02-03 src/n src/sub/d src/sub/new/y src/x.bak src/hid/h; touch -hd 2021-02-03 src/l src/m
-            mkdir -p links/sub/new; cd links; n=0
-            for v in a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b; do
-                ln -s -- $v L$n; n=$((n + 1))
-            done
-            cp -a L* sub; cp -a L* sub/new; cd ..
-            cp -p src/n src/x.bak mod/alt; chown -Rh 5:7 mod; chown -Rh 5:7 src/sub
-            touch -d 2021-01-01 src src/sub src/sub/new src/hid mod/sub mod/sub/deep mod/hid mod/alt mod; cp -a mod orig",
-        );
+        for link in ["mod/up", "mod/abs"] {
+            std::fs::remove_file(scene.path(link)).unwrap();
+        }
+        let tree = |name: &str| Tree::open(&[scene.dir.path().to_owned()], name.as_bytes());
+        tree("src").text("a n=new%640 o==n m->n l->../out/secret sub/d=longer sub/new/y=y x.bak=x hid/h=h");
+        tree("mod").text("a sub/ sub/deep/ hid/o=o k.bak=k alt/n=new%640 alt/x.bak=x");
+        let links = tree("links");
+        let targets = "a ../a ../../../a /etc/x .. ../.. ./../../a b/../../../../c // a/ a//b a/./b";
+        for dir in ["", "sub/", "sub/new/"] {
+            for (n, target) in targets.split(' ').enumerate() {
+                links.symlink(format!("{dir}L{n}"), target);
+            }
+        }
+        scene.shell("chown -Rh 5:7 mod src/sub; cp -a mod orig");
         scene
     }
 
@@ -210,6 +202,26 @@ impl Scene {
         assert_eq!(Seen { log: theirs.log.clone(), ..ours.clone() }, theirs, "{config:?} {args:?}");
         ours
     }
+}
+
+/// Returns a line for each entry below `top`: path, type, mode, length, target and owners.
+fn list(top: &Path) -> String {
+    let (mut lines, mut dirs) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(top.join(&dir)).into_iter().flatten() {
+            let entry = entry.unwrap();
+            let (path, meta) = (dir.join(entry.file_name()), entry.metadata().unwrap());
+            let (kind, mode, len) = (letter(FileType::from_raw_mode(meta.mode())), meta.mode() & 0o7777, meta.len());
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            let (shown, target, uid, gid) = (path.display(), target.display(), meta.uid(), meta.gid());
+            lines.push(format!("{shown} {kind} {mode:o} {len} {target} {uid}:{gid}"));
+            if meta.is_dir() {
+                dirs.push(path);
+            }
+        }
+    }
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 /// Returns the lines of a text without what differs between implementations: places in a source file, byte counts, and

@@ -211,7 +211,8 @@ fn xattrs(dir: &OwnedFd, name: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     pairs.collect()
 }
 
-fn letter(kind: FileType) -> char {
+/// Returns the letter of a file type, as `find` prints it.
+pub fn letter(kind: FileType) -> char {
     match kind {
         FileType::RegularFile => 'f',
         FileType::Directory => 'd',
