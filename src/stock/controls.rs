@@ -10,7 +10,7 @@ use crate::proto::rsync::mux::{Control, Demultiplexer, FrameTag};
 use crate::proto::{Class, Message};
 use crate::report::event::{Event, Problem, Weight};
 use crate::session::connection::{Connection, MessageHandler, undecodable, unexpected};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::Read;
 
 /// The maximum length of a line of text.
@@ -53,32 +53,36 @@ pub fn read_all(
     has_frames: bool,
     connection: &Connection,
     handler: &dyn MessageHandler,
-    read: impl FnOnce(&mut Input<'_>, &Mutex<Controls<'_>>) -> decode_error::Result<()>,
+    read: impl FnOnce(&mut Input<'_>, &Controls<'_>) -> decode_error::Result<()>,
 ) -> Result<()> {
-    let controls = Mutex::new(Controls::new(role, connection, handler));
+    let controls = Controls { role, connection, handler, state: Mutex::default() };
     let mut handle = |control: Control| {
         sys::note_work();
-        let mut controls = controls.lock();
-        let handled = controls.handle(control);
-        handled.map_err(|error| controls.fail(error))
+        controls.handle(control).map_err(|error| controls.fail(error))
     };
     let mut input = Input::new(reader, &mut handle);
     input.set_frames(has_frames);
     let ended = read(&mut input, &controls);
-    let mut controls = controls.into_inner();
     // If this fails, the session's own error is more important.
     let _ = controls.report_incomplete_lines();
-    ended.map_err(|error| controls.failed.take().unwrap_or_else(|| undecodable(error)))
+    let failed = controls.lock().failed.take();
+    ended.map_err(|error| failed.unwrap_or_else(|| undecodable(error)))
 }
 
 /// The data of a peer.
 pub type Input<'r> = Demultiplexer<&'r mut dyn Read, &'r mut dyn FnMut(Control) -> decode_error::Result<()>>;
 
-/// Handles control messages.
+/// Handles control messages, and passes on what the data contains.
 pub struct Controls<'a> {
     role: &'a PeerRole<'a>,
-    connection: &'a Connection,
-    handler: &'a dyn MessageHandler,
+    pub connection: &'a Connection,
+    pub handler: &'a dyn MessageHandler,
+    state: Mutex<ControlState>,
+}
+
+/// What the control messages have said so far.
+#[derive(Default)]
+pub struct ControlState {
     /// The data is inside of a file.
     pub is_in_file: bool,
     /// Files that will not come, reported while another one was under way.
@@ -93,29 +97,29 @@ pub struct Controls<'a> {
     failed: Option<Error>,
 }
 
-impl<'a> Controls<'a> {
-    fn new(role: &'a PeerRole<'a>, connection: &'a Connection, handler: &'a dyn MessageHandler) -> Controls<'a> {
-        let (unsent, partial) = (Vec::new(), Vec::new());
-        let (is_in_file, has_failed) = (false, false);
-        Controls { role, connection, handler, is_in_file, unsent, partial, io_error: 0, has_failed, failed: None }
+impl Controls<'_> {
+    pub fn lock(&self) -> MutexGuard<'_, ControlState> {
+        self.state.lock()
     }
 
     /// Handles one message. Text is passed on as events.
-    fn handle(&mut self, control: Control) -> Result<()> {
+    fn handle(&self, control: Control) -> Result<()> {
         match (control, self.role) {
             (Control::Text(tag, text), PeerRole::Sender { unread, .. }) => {
                 let is_about_unread = reports_unread(&text);
                 self.text(tag, &text)?;
-                if is_about_unread { unread(self.is_in_file) } else { Ok(()) }
+                let is_in_file = self.lock().is_in_file;
+                if is_about_unread { unread(is_in_file) } else { Ok(()) }
             }
             (Control::Text(tag, text), PeerRole::Receiver(_)) => self.text(tag, &text),
             (Control::IoError(bits), PeerRole::Sender { .. }) => {
-                self.io_error |= bits;
+                self.lock().io_error |= bits;
                 Ok(())
             }
-            (Control::NoSend(index), PeerRole::Sender { .. }) if self.is_in_file => {
-                self.unsent.push(index);
-                if self.unsent.len() > UNSENT_MAX {
+            (Control::NoSend(index), PeerRole::Sender { .. }) if self.lock().is_in_file => {
+                let mut state = self.lock();
+                state.unsent.push(index);
+                if state.unsent.len() > UNSENT_MAX {
                     Err(unexpected("too many files that will not come"))
                 } else {
                     Ok(())
@@ -148,9 +152,7 @@ impl<'a> Controls<'a> {
 
     /// Passes on an event.
     fn report(&self, event: Event, len_bytes: usize) -> Result<()> {
-        let cost = len_bytes as u64 + EVENT_COST;
-        self.connection.take_in(Class::Events, cost)?;
-        self.handler.handle(Message::Event(event), cost)
+        self.take_in(Class::Events, Message::Event(event), len_bytes as u64 + EVENT_COST)
     }
 
     /// Passes on a line of the peer.
@@ -159,13 +161,14 @@ impl<'a> Controls<'a> {
         self.report(event_of(tag, line), len_bytes)
     }
 
-    fn text(&mut self, tag: FrameTag, text: &[u8]) -> Result<()> {
-        let at = self.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
-            self.partial.push((tag, Vec::new()));
-            self.partial.len() - 1
+    fn text(&self, tag: FrameTag, text: &[u8]) -> Result<()> {
+        let mut state = self.lock();
+        let at = state.partial.iter().position(|(of, _)| *of == tag).unwrap_or_else(|| {
+            state.partial.push((tag, Vec::new()));
+            state.partial.len() - 1
         });
-        self.has_failed |= tag == FrameTag::ErrorXfer;
-        let partial = &mut self.partial[at].1;
+        state.has_failed |= tag == FrameTag::ErrorXfer;
+        let partial = &mut state.partial[at].1;
         partial.extend_from_slice(text);
         if partial.len() > LINE_MAX_BYTES {
             return Err(unexpected("endless line of text"));
@@ -175,6 +178,7 @@ impl<'a> Controls<'a> {
             return Ok(());
         }
         let line = std::mem::take(partial);
+        drop(state);
         // The client prints its own line about matches.
         if line.starts_with(b"total: matches=") {
             return Ok(());
@@ -183,21 +187,34 @@ impl<'a> Controls<'a> {
     }
 
     /// Reports the text of the peer that does not end with a newline. Called before the last message of a session.
-    pub fn report_incomplete_lines(&mut self) -> Result<()> {
-        let lines = std::mem::take(&mut self.partial).into_iter().filter(|(_, text)| !text.is_empty());
-        lines.into_iter().try_for_each(|(tag, text)| self.report_line(tag, text))
+    pub fn report_incomplete_lines(&self) -> Result<()> {
+        let partial = std::mem::take(&mut self.lock().partial);
+        let mut lines = partial.into_iter().filter(|(_, text)| !text.is_empty());
+        lines.try_for_each(|(tag, text)| self.report_line(tag, text))
     }
 
     /// Notes that the content of a file has ended. Returns the files that will not come, reported meanwhile.
-    pub fn end_file(&mut self) -> Vec<i32> {
-        self.is_in_file = false;
-        std::mem::take(&mut self.unsent)
+    pub fn end_file(&self) -> Vec<i32> {
+        let mut state = self.lock();
+        state.is_in_file = false;
+        std::mem::take(&mut state.unsent)
+    }
+
+    /// Passes on a message that has its own window.
+    pub fn take_in(&self, class: Class, message: Message, cost: u64) -> Result<()> {
+        self.connection.take_in(class, cost)?;
+        self.handler.handle(message, cost)
+    }
+
+    /// Passes on a message that costs nothing. An error ends the reading.
+    pub fn pass_on(&self, message: Message) -> decode_error::Result<()> {
+        self.handler.handle(message, 0).map_err(|error| self.fail(error))
     }
 
     /// Notes the error that ends the session, and returns one that ends the reading.
-    pub fn fail(&mut self, error: Error) -> DecodeError {
+    pub fn fail(&self, error: Error) -> DecodeError {
         let violation = broken_stream(String::from_utf8_lossy(&error.message).into_owned());
-        self.failed = Some(error);
+        self.lock().failed = Some(error);
         violation
     }
 }

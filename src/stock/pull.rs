@@ -212,7 +212,7 @@ impl Intake for PullIntake<'_> {
                 let failed = |error: Error| broken_stream(String::from_utf8_lossy(&error.message));
                 input.record_with(Box::new(move |data| recorder.record(data).map_err(failed)));
             }
-            Reading::new(self, (connection, handler, controls), tokens, input).run()
+            Reading::new(self, controls, tokens, input).run()
         })
     }
 }

@@ -16,7 +16,6 @@ use crate::proto::rsync::attributes::IdsWithName;
 use crate::proto::rsync::decode_error::{self, DecodeError, violation};
 use crate::proto::rsync::file_list::{FileEntry, HardLink, IdLists, ListDecoder, ListItem};
 use crate::proto::rsync::handshake::VERSIONS;
-use crate::proto::rsync::mux::{Control, Demultiplexer};
 use crate::proto::rsync::number::{Ndx, NdxDecoder};
 use crate::proto::rsync::sort;
 use crate::proto::rsync::stats::{DeletionCounts, Stats};
@@ -24,13 +23,10 @@ use crate::proto::rsync::tokens::TokenDecoder;
 use crate::proto::{Class, DirId, IdName, Message, Roots, SubdirFlags};
 use crate::report::Tally;
 use crate::report::event::{Problem, Weight, strerror};
-use crate::session::connection::{Connection, MessageHandler};
 use crate::stock::attributes::{AclOf, acl_from_wire, xattrs_from_wire};
-use crate::stock::controls::Controls;
-use crate::stock::controls::{IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED};
-use parking_lot::Mutex;
+use crate::stock::controls::{Controls, IO_ERROR_DELETE_LIMIT, IO_ERROR_GENERAL, IO_ERROR_VANISHED, Input};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
 /// A directory in the order in which a sender numbers them for its piecewise lists.
@@ -50,11 +46,9 @@ impl NumberedDir {
 }
 
 /// The lists and contents of a sender, as they are read.
-pub(super) struct Reading<'a, 'i, 'c, R, H> {
-    intake: &'i PullIntake<'a>,
-    connection: &'i Connection,
-    handler: &'i dyn MessageHandler,
-    controls: &'i Mutex<Controls<'c>>,
+pub(super) struct Reading<'i, 'r> {
+    intake: &'i PullIntake<'i>,
+    controls: &'i Controls<'i>,
     lists: ListDecoder,
     indices: NdxDecoder,
     tokens: TokenDecoder,
@@ -78,22 +72,19 @@ pub(super) struct Reading<'a, 'i, 'c, R, H> {
     xattrs_bytes: u64,
     /// The ids in ACLs whose names have come.
     named: IdsWithName,
-    input: &'i mut Demultiplexer<R, H>,
+    input: &'i mut Input<'r>,
 }
 
-impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'a, 'i, 'c, R, H> {
-    /// Returns a reading at its start. `passed_to`: the connection, the receiver, and what the sender reports.
+impl<'i, 'r> Reading<'i, 'r> {
+    /// Returns a reading at its start.
     pub(super) fn new(
-        intake: &'i PullIntake<'a>,
-        passed_to: (&'i Connection, &'i dyn MessageHandler, &'i Mutex<Controls<'c>>),
+        intake: &'i PullIntake<'i>,
+        controls: &'i Controls<'i>,
         tokens: TokenDecoder,
-        input: &'i mut Demultiplexer<R, H>,
-    ) -> Reading<'a, 'i, 'c, R, H> {
-        let (connection, handler, controls) = passed_to;
+        input: &'i mut Input<'r>,
+    ) -> Reading<'i, 'r> {
         Reading {
             intake,
-            connection,
-            handler,
             controls,
             lists: ListDecoder::new(intake.terms.list_options(intake.options)),
             indices: NdxDecoder::new(intake.terms.protocol),
@@ -120,7 +111,7 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         let mut has_all_lists = !is_incremental;
         self.intake.shared.lock().has_all_lists = has_all_lists;
         if has_all_lists {
-            self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+            self.controls.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
         }
         // How many lists and phases the sender has ended. A server without any entry leaves at once.
         let is_empty = is_empty && !self.intake.is_served();
@@ -141,7 +132,7 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
                     let path = |listing: &PendingListing| listing.message.path.as_bytes().to_vec();
                     held.sort_by(|(a, _), (b, _)| compare_paths((&path(a), true), (&path(b), true)));
                     held.into_iter().try_for_each(|(listing, list)| self.deliver(listing, Some(list)))?;
-                    self.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
+                    self.controls.pass_on(Message::DirsEnd(Box::new(self.counted.clone())))?;
                 }
                 Ndx::Entry(index) => self.item(index)?,
                 Ndx::Done if has_all_lists || ended + 1 < self.list_count() => {
@@ -178,16 +169,16 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         if is_empty || self.intake.is_served() && self.intake.terms.protocol < 29 {
             // The end of the reading closes the connection, so the receiver must have sent its last message.
             let waited = self.intake.inbox.wait(|state| state.has_reported_all.then_some(()));
-            waited.map_err(|error| self.fail(error))?;
+            waited.map_err(|error| self.controls.fail(error))?;
         } else if !self.intake.inbox.has_all() {
             return Err(violation("the end before all requested files"));
         }
         if !is_empty {
-            self.connection.send(&Message::Bye(Box::default())).map_err(|error| self.fail(error))?;
+            self.controls.connection.send(&Message::Bye(Box::default())).map_err(|error| self.controls.fail(error))?;
         }
-        let reported = self.controls.lock().report_incomplete_lines();
-        reported.map_err(|error| self.fail(error))?;
-        self.pass_on(Message::Bye(Box::new(rest)))
+        let reported = self.controls.report_incomplete_lines();
+        reported.map_err(|error| self.controls.fail(error))?;
+        self.controls.pass_on(Message::Bye(Box::new(rest)))
     }
 
     fn list_count(&self) -> usize {
@@ -217,22 +208,13 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         Ok(Tally { list_generation_ms, list_transfer_ms, ..Tally::default() })
     }
 
-    /// Notes the error that ends the session, and returns one that ends the reading.
-    fn fail(&self, error: Error) -> DecodeError {
-        self.controls.lock().fail(error)
-    }
-
     fn max_alloc_bytes(&self) -> u64 {
         self.intake.options.connect.max_alloc_bytes.unwrap_or(u64::MAX)
     }
 
     fn lists_too_long(&self) -> DecodeError {
         let error = Error::new(Exit::Malloc, "sparsync: the file list exceeds --max-alloc");
-        self.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
-    }
-
-    fn pass_on(&self, message: Message) -> decode_error::Result<()> {
-        self.handler.handle(message, 0).map_err(|error| self.fail(error))
+        self.controls.fail(error.with_hint("use a larger --max-alloc, or --max-alloc=0 for no limit"))
     }
 
     /// Reads one list, in the order of sending, and returns it with the names of ids.
@@ -362,7 +344,8 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
                 Some(SentRequest::Request(index)) => {
                     shared.unread = shared.unread.saturating_sub(1);
                     drop(shared);
-                    unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error))?;
+                    unsent(index, &self.intake.shared, self.controls.handler)
+                        .map_err(|error| self.controls.fail(error))?;
                 }
                 Some(SentRequest::Probe(_) | SentRequest::End) => {}
                 None => return Err(violation("answer without a request")),
@@ -434,10 +417,10 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         if is_incremental {
             // The top is the first of the numbered directories.
             self.dirs.extend(top.map(|_| Some(NumberedDir { path: RelPath::root(), is_walked: false, has_content })));
-            self.pass_on(Message::Roots(Box::new(roots)))?;
+            self.controls.pass_on(Message::Roots(Box::new(roots)))?;
             self.pass_on_listing(RelPath::root(), list, has_content)?;
         } else {
-            self.pass_on(Message::Roots(Box::new(roots)))?;
+            self.controls.pass_on(Message::Roots(Box::new(roots)))?;
             self.pass_on_tree(list, has_content)?;
         }
         Ok(is_empty)
@@ -639,11 +622,11 @@ impl<'a, 'i, 'c, R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading
         shared.listings.push(ListingIndex { first: listing.first, places, list, dirs: listing.dirs });
         drop(shared);
         // The reader must not wait for the generator, which may wait for content that comes later.
-        if !self.connection.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
+        if !self.controls.connection.count_queued(Class::Dirs, listing.cost, self.max_alloc_bytes()) {
             return Err(self.lists_too_long());
         }
         let message = Message::Dir(Box::new(listing.message));
-        self.handler.handle(message, listing.cost).map_err(|error| self.fail(error))
+        self.controls.handler.handle(message, listing.cost).map_err(|error| self.controls.fail(error))
     }
 }
 

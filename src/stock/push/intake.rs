@@ -18,9 +18,8 @@ use crate::proto::{Basis, Class, DirId, FileId, Lane, Message};
 use crate::report::Tally;
 use crate::report::event::{Item, Update, Wants, Weight};
 use crate::session::connection::{Connection, Intake, MessageHandler, undecodable as failed};
-use crate::stock::controls::{self, Controls, PeerRole};
+use crate::stock::controls::{self, Controls, Input, PeerRole};
 use crate::stock::stock_terms::{StockTerms, phases};
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
@@ -51,26 +50,16 @@ impl Intake for PushIntake<'_> {
         };
         let role = PeerRole::Receiver(&success);
         let has_frames = !self.is_server || self.terms.client_has_frames;
-        controls::read_all(reader, &role, has_frames, connection, handler, |input, controls| {
-            self.read_items(input, connection, handler, controls)
-        })
+        let read = |input: &mut Input<'_>, controls: &Controls<'_>| self.read_items(input, controls);
+        controls::read_all(reader, &role, has_frames, connection, handler, read)
     }
 }
 
 impl<'a> PushIntake<'a> {
-    fn read_items(
-        &self,
-        input: &mut impl Read,
-        connection: &Connection,
-        handler: &dyn MessageHandler,
-        controls: &Mutex<Controls<'_>>,
-    ) -> decode_error::Result<()> {
+    fn read_items(&self, input: &mut impl Read, controls: &Controls<'_>) -> decode_error::Result<()> {
         let protocol = self.terms.protocol;
-        let pass_on = |message| handler.handle(message, 0).map_err(|error| controls.lock().fail(error));
-        let request = |message, cost| {
-            let taken = connection.take_in(Class::Wants, cost).and_then(|()| handler.handle(message, cost));
-            taken.map_err(|error| controls.lock().fail(error))
-        };
+        let request =
+            |message, cost| controls.take_in(Class::Wants, message, cost).map_err(|error| controls.fail(error));
         let mut indices = NdxDecoder::new(protocol);
         let mut tally = Tally::default();
         // The files of which only the rest was requested.
@@ -98,7 +87,7 @@ impl<'a> PushIntake<'a> {
                     if is_goodbye {
                         break;
                     }
-                    pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
+                    controls.pass_on(Message::Done(dir.unwrap_or(NO_LISTING)))?;
                 }
                 Ndx::Deletions => {
                     let decoded = DeletionCounts::decode(input)?;
@@ -122,9 +111,8 @@ impl<'a> PushIntake<'a> {
         if controls.lock().has_failed {
             tally.at_peer(|tally| tally.problem(Weight::Failed));
         }
-        let reported = controls.lock().report_incomplete_lines();
-        reported.map_err(|error| controls.lock().fail(error))?;
-        pass_on(Message::WantsEnd(Box::new(tally)))
+        controls.report_incomplete_lines().map_err(|error| controls.fail(error))?;
+        controls.pass_on(Message::WantsEnd(Box::new(tally)))
     }
 
     fn item(

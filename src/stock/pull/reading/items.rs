@@ -9,7 +9,6 @@ use crate::proto::rsync::attributes::decode_xattr_answer;
 use crate::proto::rsync::decode_error::{self, violation};
 use crate::proto::rsync::item::{ItemFlags, ItemHead, SumHead};
 use crate::proto::rsync::limits::XATTRS_MAX;
-use crate::proto::rsync::mux::Control;
 use crate::proto::rsync::tokens::{self, Token};
 use crate::proto::{Class, Lane, Message};
 use std::collections::VecDeque;
@@ -18,7 +17,7 @@ use std::io::Read;
 /// The cost of a range of the basis in the window of its class, in bytes.
 const COPY_COST: u64 = 32;
 
-impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, '_, R, H> {
+impl Reading<'_, '_> {
     /// Reads the requested values of extended attributes of an entry.
     fn requested_xattrs(&mut self, index: i32) -> decode_error::Result<()> {
         let requested = self.intake.shared.lock().requested_xattrs.get(&index).and_then(VecDeque::front).cloned();
@@ -80,7 +79,7 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, '_,
         self.answered(SentRequest::Request(index))?;
         let (file, lane) = take_requested(index, &self.intake.shared)?;
         self.controls.lock().is_in_file = true;
-        self.pass_on(Message::Begin { file, lane })?;
+        self.controls.pass_on(Message::Begin { file, lane })?;
         loop {
             let piece = match self.tokens.next(self.input)? {
                 Token::Literal(data) => Message::Data { lane, data },
@@ -91,21 +90,23 @@ impl<R: Read, H: FnMut(Control) -> decode_error::Result<()>> Reading<'_, '_, '_,
                 Token::End => break,
             };
             let cost = if let Message::Data { data, .. } = &piece { data.len() as u64 } else { COPY_COST };
-            self.connection.take_in(Class::of(lane), cost).map_err(|error| self.fail(error))?;
-            self.handler.handle(piece, cost).map_err(|error| self.fail(error))?;
+            let taken = self.controls.take_in(Class::of(lane), piece, cost);
+            taken.map_err(|error| self.controls.fail(error))?;
             sys::note_work();
         }
         let mut sum = vec![0; self.digest_len_bytes];
         self.input.read_exact(&mut sum)?;
         let digest = digest::padded(&sum);
         self.intake.inbox.count_moved((lane, file), self.input.read_bytes() - begin_bytes);
-        self.pass_on(Message::End { lane, digest })?;
+        self.controls.pass_on(Message::End { lane, digest })?;
         if lane == Lane::Again {
-            self.connection.repeated_has_come();
+            self.controls.connection.repeated_has_come();
         }
-        let unsent_files = self.controls.lock().end_file();
-        let report = |index| unsent(index, &self.intake.shared, self.handler).map_err(|error| self.fail(error));
+        let unsent_files = self.controls.end_file();
+        let report = |index| {
+            unsent(index, &self.intake.shared, self.controls.handler).map_err(|error| self.controls.fail(error))
+        };
         unsent_files.into_iter().try_for_each(report)?;
-        unread(&self.intake.shared, self.handler).map_err(|error| self.fail(error))
+        unread(&self.intake.shared, self.controls.handler).map_err(|error| self.controls.fail(error))
     }
 }
