@@ -49,7 +49,7 @@ use crate::proto::rsync::number::{ReadWire as _, WriteWire as _};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::Event;
-use crate::report::{Tally, TextReporter};
+use crate::report::{Tally, TextReporter, Traffic};
 use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
@@ -125,8 +125,7 @@ impl StockClient<'_> {
                 }
             }
         });
-        let (sent, received) = traffic.counts();
-        reporter.traffic(sent, received);
+        reporter.traffic(traffic.counts());
         let ended = match &self.recorder {
             Some(recorder) => ended.and_then(|()| recorder.end()).map_err(|error| recorder.cause_of(error)),
             None => ended,
@@ -160,7 +159,8 @@ impl StockClient<'_> {
             spawn(scope, "batch", || *played.lock() = player.play(far))?;
             self.pull(AgreedTerms { stock, options: &options }, link, &traffic, reporter, tally)
         });
-        reporter.traffic(read_bytes.unsigned_abs(), written_bytes.unsigned_abs());
+        let [sent_bytes, received_bytes] = [read_bytes, written_bytes].map(i64::unsigned_abs);
+        reporter.traffic(Traffic { sent_bytes, received_bytes });
         // The receiver only knows that the player has ended.
         let ended = match (ended, played.into_inner()) {
             (Err(error), Err(cause)) if error.exit == Exit::Stream => Err(cause),

@@ -4,7 +4,7 @@ use crate::env::{self, Env};
 use crate::options::Options;
 use crate::report::escape::Charset;
 use crate::report::live::{self, Moment, Rates};
-use crate::report::{Gauge, Tally};
+use crate::report::{Gauge, Tally, Traffic};
 use crate::transport::net::tls_upgrade::Progress;
 use crate::work::clock::Since;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -115,7 +115,7 @@ impl LiveDisplay {
     }
 
     /// Prints the summary of a completed run.
-    pub fn summarize(&self, tally: &Tally, traffic: Option<(u64, u64)>, elapsed: Duration) {
+    pub fn summarize(&self, tally: &Tally, traffic: Option<Traffic>, elapsed: Duration) {
         let mut state = self.screen.state.lock();
         let lines = live::summary(tally, traffic, elapsed, self.dry_run, &state.route.shown());
         state.write(vec![(1, lines.map(|line| line + "\n").concat().into_bytes())]);

@@ -4,7 +4,7 @@ use super::escape;
 use super::event::{Event, Item, Problem, Update, Weight};
 use super::itemize::{DELETING, itemize};
 use super::progress::ListTotal;
-use super::tally::{Kinds, Tally};
+use super::tally::{Kinds, Tally, Traffic};
 use crate::exit::Exit;
 use crate::flist::Kind;
 use crate::plan::changes::Changes;
@@ -351,7 +351,7 @@ pub fn progress(name: Option<&[u8]>, (done_bytes, total_bytes): (u64, u64), chec
 }
 
 /// Returns the line of a run's counts.
-pub fn summary(tally: &Tally, sent_bytes: u64, received_bytes: u64, elapsed: Duration, dry_run: bool) -> Line<'static> {
+pub fn summary(tally: &Tally, traffic: Traffic, elapsed: Duration, dry_run: bool) -> Line<'static> {
     Line::Summary(Box::new(SummaryLine {
         dry_run,
         listed: (&tally.listed).into(),
@@ -362,8 +362,8 @@ pub fn summary(tally: &Tally, sent_bytes: u64, received_bytes: u64, elapsed: Dur
         transferred_bytes: tally.transferred_bytes,
         literal_bytes: tally.literal_bytes,
         matched_bytes: tally.matched_bytes,
-        sent_bytes,
-        received_bytes,
+        sent_bytes: traffic.sent_bytes,
+        received_bytes: traffic.received_bytes,
         elapsed_secs: elapsed.as_secs_f64(),
     }))
 }

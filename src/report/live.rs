@@ -3,7 +3,7 @@
 use super::escape::{self, Charset};
 use super::gauge::Counts;
 use super::number::put_int;
-use super::tally::Tally;
+use super::tally::{Tally, Traffic};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -103,13 +103,7 @@ pub fn lines(moment: &Moment<'_>, width: usize) -> Vec<String> {
 }
 
 /// Returns the three lines that remain of a completed run. `traffic`: bytes sent to and received from a peer.
-pub fn summary(
-    tally: &Tally,
-    traffic: Option<(u64, u64)>,
-    elapsed: Duration,
-    dry_run: bool,
-    route: &str,
-) -> [String; 3] {
+pub fn summary(tally: &Tally, traffic: Option<Traffic>, elapsed: Duration, dry_run: bool, route: &str) -> [String; 3] {
     let would = if dry_run { "would be " } else { "" };
     let changed = format!(
         "{} of {} files {would}copied, {} entries {would}created, {} {would}deleted",
@@ -128,7 +122,7 @@ pub fn summary(
             format!("{}B would be copied{}", size(tally.transferred_bytes), share(tally.transferred_bytes))
         }
         (false, None) => format!("{}B written{}", size(tally.literal_bytes), share(tally.literal_bytes)),
-        (false, Some((sent, received))) => {
+        (false, Some(Traffic { sent_bytes: sent, received_bytes: received })) => {
             format!("{}B sent, {}B received{}", size(sent), size(received), share(sent.max(received)))
         }
     };
@@ -276,7 +270,10 @@ mod tests {
                 "2.5 s, 400.00KB/s, local copy",
             ]
         );
-        assert_eq!(of(Some((30_000, 200)), false)[1], "30.00KB sent, 200B received, 0.3% of a full copy (10.00MB)");
+        assert_eq!(
+            of(Some(Traffic { sent_bytes: 30_000, received_bytes: 200 }), false)[1],
+            "30.00KB sent, 200B received, 0.3% of a full copy (10.00MB)"
+        );
         assert_eq!(
             of(None, true),
             [

@@ -1,6 +1,6 @@
 //! Metrics in the text format of OpenMetrics, which Prometheus and the textfile collector of node_exporter read as well.
 
-use super::tally::Tally;
+use super::tally::{Tally, Traffic};
 use crate::exit::Exit;
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -45,10 +45,7 @@ impl Metrics {
 pub struct RunCounts {
     /// What the run did.
     pub tally: Tally,
-    /// Bytes sent to the other end.
-    pub sent_bytes: u64,
-    /// Bytes received from the other end.
-    pub received_bytes: u64,
+    pub traffic: Traffic,
 }
 
 /// Returns the metrics of a run. They are gauges, because the next run starts from 0. `counts`: `None` if the run ended
@@ -59,7 +56,7 @@ pub fn of_run(version: &str, exit: Exit, counts: Option<&RunCounts>, duration: D
     metrics.gauge("run_exit_code", "The exit code of the last run", exit.code());
     metrics.gauge("run_end_timestamp_seconds", "When the last run ended, in seconds since 1970", end);
     metrics.gauge("run_duration_seconds", "How long the last run took", duration.as_secs_f64());
-    let Some(RunCounts { tally, sent_bytes, received_bytes }) = counts else { return metrics.text() };
+    let Some(RunCounts { tally, traffic }) = counts else { return metrics.text() };
     let errors = tally.source_errors + tally.failed + tally.failed_at_peer;
     for (name, help, value) in [
         ("listed_entries", "Entries in the list of the source", tally.listed.total()),
@@ -72,8 +69,8 @@ pub fn of_run(version: &str, exit: Exit, counts: Option<&RunCounts>, duration: D
         ("transferred_bytes", "The total length of the transferred files", tally.transferred_bytes),
         ("literal_bytes", "Bytes of data that came from the source", tally.literal_bytes),
         ("matched_bytes", "Bytes of data that the destination already had", tally.matched_bytes),
-        ("sent_bytes", "Bytes sent to the other end", *sent_bytes),
-        ("received_bytes", "Bytes received from the other end", *received_bytes),
+        ("sent_bytes", "Bytes sent to the other end", traffic.sent_bytes),
+        ("received_bytes", "Bytes received from the other end", traffic.received_bytes),
     ] {
         metrics.gauge(&format!("run_{name}"), help, value);
     }

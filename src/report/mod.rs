@@ -20,5 +20,5 @@ pub mod times;
 
 pub use event::{ErrorRole, Event, Item, Problem, Update, Wants, Weight};
 pub use gauge::Gauge;
-pub use tally::Tally;
+pub use tally::{Tally, Traffic};
 pub use text::{Banner, PutLine, RunFacts, TextReporter, totals_line};

@@ -214,16 +214,21 @@ impl Tally {
         Tally { failed: self.failed_at_peer, failed_at_peer: self.failed, ..self.clone() }.exit()
     }
 
-    /// Returns an estimate of the bytes that the source would have sent over a connection: names, about twenty bytes of
-    /// attributes for each, and the data. A local copy sends nothing.
-    pub fn sent_bytes(&self) -> u64 {
-        self.literal_bytes + self.name_bytes + 20 * (self.listed.total() + self.transferred) + 19
+    /// Returns an estimate of the bytes that the source would have sent over a connection, as a local copy sends nothing:
+    /// names, about twenty bytes of attributes for each, and the data; and of those that it would have received.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            sent_bytes: self.literal_bytes + self.name_bytes + 20 * (self.listed.total() + self.transferred) + 19,
+            received_bytes: 19 * self.transferred + 5 * (self.created.total() + self.deleted.total()) + 12,
+        }
     }
+}
 
-    /// Returns an estimate of the bytes that the destination would have answered.
-    pub fn received_bytes(&self) -> u64 {
-        19 * self.transferred + 5 * (self.created.total() + self.deleted.total()) + 12
-    }
+/// The bytes sent to a peer, and those received from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub use self::log::PutLine;
 
 use self::log::Log;
 use self::screen::Screen;
-use self::summary::{Traffic, put_statistics, put_totals};
+use self::summary::{put_statistics, put_totals};
 use super::escape::Charset;
 use super::event::{Event, Item, Problem, Wants, Weight};
 use super::final_error::error_line;
@@ -23,7 +23,7 @@ use super::line_filter::{Choice, LineKind};
 use super::list::{self, ListStyle};
 use super::metrics::RunCounts;
 use super::progress::{ListTotal, Meter, ProgressScope};
-use super::tally::Tally;
+use super::tally::{Tally, Traffic};
 use super::times::LocalTimes;
 use crate::exit::Exit;
 use crate::flist::Kind;
@@ -105,9 +105,9 @@ pub struct TextReporter {
     /// Whether `N files to consider` must still be printed.
     count_is_due: bool,
     /// Bytes sent to and received from a peer, if there was one.
-    traffic: Option<(u64, u64)>,
+    traffic: Option<Traffic>,
     /// Sent, received and total bytes, for the last line of the log if the run fails.
-    totals: Option<[u64; 3]>,
+    totals: Option<(Traffic, u64)>,
     /// The problems reported so far.
     problems: Tally,
     /// The name of the last item, for the progress of its file under `--json`.
@@ -292,12 +292,11 @@ impl TextReporter {
 
     /// Prints the statistics and the summary of a completed run, as the options request.
     pub fn summary(&mut self, tally: &Tally, elapsed: Duration) {
-        let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
-        self.totals = Some([sent, received, tally.total_bytes]);
-        let traffic = Traffic { sent_bytes: sent, received_bytes: received };
+        let traffic = self.traffic.unwrap_or(tally.traffic());
+        self.totals = Some((traffic, tally.total_bytes));
         self.finish_progress();
         if self.output.json {
-            self.screen.put_object(&json::summary(tally, sent, received, elapsed, self.facts.dry_run));
+            self.screen.put_object(&json::summary(tally, traffic, elapsed, self.facts.dry_run));
         }
         if self.output.debug.deltasum >= 1 {
             let line = format!("total: matches=0  hash_hits=0  false_alarms=0 data={}", tally.literal_bytes);
@@ -327,27 +326,26 @@ impl TextReporter {
     }
 
     /// Adds bytes sent to and received from a peer.
-    pub fn traffic(&mut self, sent: u64, received: u64) {
-        let (before_sent, before_received) = self.traffic.unwrap_or((0, 0));
-        self.traffic = Some((before_sent + sent, before_received + received));
+    pub fn traffic(&mut self, more: Traffic) {
+        let traffic = self.traffic.get_or_insert_default();
+        traffic.sent_bytes += more.sent_bytes;
+        traffic.received_bytes += more.received_bytes;
     }
 
     /// Returns the counts of the run so far, with the bytes sent and received.
     pub fn counts(&self, tally: &Tally) -> RunCounts {
-        let (sent_bytes, received_bytes) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
-        RunCounts { tally: tally.clone(), sent_bytes, received_bytes }
+        RunCounts { tally: tally.clone(), traffic: self.traffic.unwrap_or(tally.traffic()) }
     }
 
     /// Returns the bytes sent to and received from a peer; `None` if there was none.
-    pub fn measured_traffic(&self) -> Option<(u64, u64)> {
+    pub fn measured_traffic(&self) -> Option<Traffic> {
         self.traffic
     }
 
     /// Records the totals of a run that ends before its summary, for the log file. Must be called before
     /// [`TextReporter::final_error`].
     pub fn interrupted(&mut self, tally: &Tally) {
-        let (sent, received) = self.traffic.unwrap_or((tally.sent_bytes(), tally.received_bytes()));
-        self.totals = Some([sent, received, tally.total_bytes]);
+        self.totals = Some((self.traffic.unwrap_or(tally.traffic()), tally.total_bytes));
     }
 
     /// Handles one event. Its output is visible when this returns, or after the next flush.
@@ -622,14 +620,14 @@ impl TextReporter {
 
     /// Logs the short last line, once.
     fn log_totals(&mut self) {
-        if let Some([sent, received, total]) = self.totals.take() {
-            self.log_text(totals_line(sent, received, total).as_bytes());
+        if let Some((traffic, total_bytes)) = self.totals.take() {
+            self.log_text(totals_line(traffic, total_bytes).as_bytes());
         }
     }
 }
 
 /// Returns the last line of a log.
-pub fn totals_line(sent_bytes: u64, received_bytes: u64, total_bytes: u64) -> String {
+pub fn totals_line(Traffic { sent_bytes, received_bytes }: Traffic, total_bytes: u64) -> String {
     format!("sent {sent_bytes} bytes  received {received_bytes} bytes  total size {total_bytes}")
 }
 

@@ -213,8 +213,7 @@ impl Client<'_> {
         let peer_is_super = theirs.features & ACTS_AS_SUPER != 0;
         let before = SessionStart { checksums, peer_is_super, early, sent_roots, known };
         let ended = self.run_role(session_io, before, reporter, tally);
-        let (sent, received) = traffic.counts();
-        reporter.traffic(sent, received);
+        reporter.traffic(traffic.counts());
         if self.setup.profile {
             connection.cost("client").iter().for_each(|line| reporter.error(line.as_bytes()));
         }

@@ -208,8 +208,7 @@ impl Server<'_> {
         let exit = ended.as_ref().map_or_else(|error| error.exit, |()| tally.exit_of_server());
         if let Some(log) = &self.daemon {
             if server_sends || exit == Exit::Ok {
-                let (sent, received) = traffic.counts();
-                (log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
+                (log.put)(totals_line(traffic.counts(), tally.total_bytes).as_bytes());
             }
             if let Err(error) = &ended {
                 log.end(error, role);

@@ -138,9 +138,8 @@ impl StockServer<'_> {
 
     /// Adds the totals to the log.
     pub(super) fn end_log(&self, traffic: &LinkBytes, tally: &Tally, is_complete: bool) {
-        let (sent, received) = traffic.counts();
         let Some(mut log) = self.log.map(Mutex::lock).filter(|_| self.daemon.is_none()) else { return };
-        log.traffic(sent, received);
+        log.traffic(traffic.counts());
         if is_complete {
             log.summary(tally, Duration::ZERO);
         }
@@ -150,8 +149,7 @@ impl StockServer<'_> {
     /// Adds the totals to the log of a daemon.
     pub(super) fn log_totals(&self, traffic: &LinkBytes, tally: &Tally) {
         let Some(daemon) = &self.daemon else { return };
-        let (sent, received) = traffic.counts();
-        (daemon.log.put)(totals_line(sent, received, tally.total_bytes).as_bytes());
+        (daemon.log.put)(totals_line(traffic.counts(), tally.total_bytes).as_bytes());
     }
 
     fn send_over(&self, link: Link, traffic: &Arc<LinkBytes>, tally: &mut Tally) -> Result<()> {

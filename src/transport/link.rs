@@ -1,6 +1,7 @@
 //! [`Link`]: a blocking byte stream in each direction.
 
 use crate::fs::sys::{self, WorkObserver};
+use crate::report::Traffic;
 use crate::work::clock::Since;
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
@@ -36,8 +37,9 @@ pub struct LinkBytes {
 
 impl LinkBytes {
     /// Returns the bytes sent, and those received.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    pub fn counts(&self) -> Traffic {
+        let [sent_bytes, received_bytes] = [&self.sent, &self.received].map(|bytes| bytes.load(Ordering::Relaxed));
+        Traffic { sent_bytes, received_bytes }
     }
 }
 

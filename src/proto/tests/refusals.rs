@@ -505,7 +505,7 @@ fn tally_sums_are_clamped_to_their_limits() {
     // Sums of a few of them stay below 2^64.
     let mut sum = (*tally).clone();
     (0..3).for_each(|_| sum.merge(&tally));
-    sum.sent_bytes();
+    sum.traffic();
 }
 
 #[test]

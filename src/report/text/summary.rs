@@ -1,16 +1,9 @@
 //! The end of a completed run: the block of `--stats`, and the two lines of `-v`.
 
 use crate::report::number::{put_count, put_fraction, put_fraction_grouped};
-use crate::report::tally::{Kinds, Tally};
+use crate::report::tally::{Kinds, Tally, Traffic};
 use std::io::Write;
 use std::time::Duration;
-
-/// The bytes that a run has sent and received.
-#[derive(Clone, Copy)]
-pub(super) struct Traffic {
-    pub(super) sent_bytes: u64,
-    pub(super) received_bytes: u64,
-}
 
 /// Appends the block of `--stats`, without the blank line before it.
 pub(super) fn put_statistics(out: &mut Vec<u8>, tally: &Tally, traffic: Traffic, human: u8, protocol: Option<u8>) {

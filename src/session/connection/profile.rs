@@ -1,5 +1,6 @@
 //! What a session costs: messages, bytes, round trips, and the time spent waiting.
 
+use crate::report::Traffic;
 use crate::work::clock::Since;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,14 +70,14 @@ impl Profile {
     /// `moved`: when the link moved.
     ///
     /// Several threads work at once, so their waits need not add up to the elapsed time.
-    pub(super) fn table(&self, end: &str, (written, read): (u64, u64), moved: Option<Since>) -> Vec<String> {
+    pub(super) fn table(&self, end: &str, traffic: Traffic, moved: Option<Since>) -> Vec<String> {
         let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
         let one = |name: &str, value: String| format!("profile: {end:<6} {name:<14} {value:>11}");
         let mut lines = vec![
             one("ms", ms(self.begun.elapsed())),
             one("round-trips", self.round_trips.to_string()),
-            one("bytes-written", written.to_string()),
-            one("bytes-read", read.to_string()),
+            one("bytes-written", traffic.sent_bytes.to_string()),
+            one("bytes-read", traffic.received_bytes.to_string()),
         ];
         let [before, after] = self.waited;
         let both = before.iter().zip(after).map(|(before, after)| *before + after);

@@ -20,8 +20,8 @@ use crate::proto::rsync::number::{Ndx, NdxEncoder};
 use crate::proto::rsync::stats::Stats;
 use crate::proto::rsync::tokens::TokenEncoder;
 use crate::proto::{DirListing, Encoder, FileId, IdName, Lane, Message};
-use crate::report::Tally;
 use crate::report::event::{Event, Item, Wants};
+use crate::report::{Tally, Traffic};
 use crate::session::connection::{MessageHandler, undecodable as failed, unexpected};
 use crate::session::sender::SenderInbox;
 use crate::stock::attributes::{AclOf, acl_to_wire, xattrs_to_wire};
@@ -520,10 +520,10 @@ impl PushEncoder {
     }
 
     fn stats(&self, traffic: &LinkBytes) -> Stats {
-        let (written, read) = traffic.counts();
+        let Traffic { sent_bytes, received_bytes } = traffic.counts();
         Stats {
-            read_bytes: read.cast_signed(),
-            written_bytes: written.cast_signed(),
+            read_bytes: received_bytes.cast_signed(),
+            written_bytes: sent_bytes.cast_signed(),
             // Without what several arguments name.
             total_bytes: self.progress.listed_bytes.cast_signed(),
             list_build_ms: self.listed.list_generation_ms.cast_signed(),
