@@ -45,6 +45,7 @@ impl Metrics {
 pub struct RunCounts {
     /// What the run did.
     pub tally: Tally,
+    /// The bytes exchanged with the other end.
     pub traffic: Traffic,
 }
 

@@ -224,10 +224,12 @@ impl Tally {
     }
 }
 
-/// The bytes sent to a peer, and those received from it.
+/// The bytes exchanged with a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
+    /// To the peer.
     pub sent_bytes: u64,
+    /// From it.
     pub received_bytes: u64,
 }
 

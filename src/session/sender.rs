@@ -120,18 +120,7 @@ impl<'a> Sender<'a> {
             self.connection.spare(Class::Dirs);
         }
         let start = prefetch.start()?;
-        let sent_roots = match sent {
-            Some(sent_roots) => sent_roots,
-            None => {
-                let (mut roots, mut sent_roots) =
-                    sent_roots(&self.terms, self.shortcuts(), self.is_stock(), &start, prefetch.ids());
-                if self.is_stock() {
-                    sent_roots.take_trouble_of(&mut roots);
-                }
-                self.connection.send(&Message::Roots(Box::new(roots)))?;
-                sent_roots
-            }
-        };
+        let sent_roots = sent.map_or_else(|| self.send_roots(prefetch, &start), Ok)?;
         let PrefetchStart { gathered, root, .. } = start;
         let SentRoots { whole, named, failed, more: (problems, notes) } = sent_roots;
         let named = SentNames { ids: prefetch.ids(), sent: named, is_on: !options.preserve.numeric_ids };
@@ -187,6 +176,16 @@ impl<'a> Sender<'a> {
         // A receiver that has everything may have left: it waits for this message only if something may be in it.
         let _ = self.connection.send(&Message::Bye(Box::new(removed)));
         Ok(())
+    }
+
+    fn send_roots(&self, prefetch: &SourcePrefetch<'_>, start: &PrefetchStart) -> Result<SentRoots> {
+        let (mut roots, mut sent_roots) =
+            sent_roots(&self.terms, self.shortcuts(), self.is_stock(), start, prefetch.ids());
+        if self.is_stock() {
+            sent_roots.take_trouble_of(&mut roots);
+        }
+        self.connection.send(&Message::Roots(Box::new(roots)))?;
+        Ok(sent_roots)
     }
 
     fn scan_terms(&self) -> ScanTerms {
