@@ -12,9 +12,9 @@ use crate::exit::Exit;
 use crate::fs::{ids, sandbox, sys};
 use crate::report::event::errno_words;
 use crate::trust::Pin;
-use crate::trust::enroll_reply::{Granted, Introduction, ServerState};
+use crate::trust::enroll_reply::{Introduction, ServerState};
 use crate::trust::files::List as _;
-use crate::trust::grants::{Grant, Grants, NO_SUCH_GRANT, Put};
+use crate::trust::grants::{Grant, Granted, Grants, NO_SUCH_GRANT};
 use crate::trust::identity::Identity;
 use crate::trust::paths::Places;
 use crate::trust::timestamp::Timestamp;
@@ -158,6 +158,12 @@ impl GrantChange {
     }
 }
 
+/// Prints warnings. A lost one does not affect the command.
+fn warn(env: &mut Env, lines: impl IntoIterator<Item = String>) {
+    let text: String = lines.into_iter().map(|line| format!("sparsync: warning: {line}\n")).collect();
+    let _ = env.stderr.write_all(text.as_bytes());
+}
+
 /// Adds or changes a grant.
 pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     let now = Timestamp(clock::now_unix().0);
@@ -186,10 +192,7 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     };
     if started && ![0, status.port].contains(&wanted_port) {
         let (holder, port) = (server_listen::holder_of(wanted_port), status.port);
-        let words =
-            format!("sparsync: warning: port {wanted_port} is in use by {holder}; the server uses port {port}\n");
-        // A lost warning does not affect the command.
-        let _ = env.stderr.write_all(words.as_bytes());
+        warn(env, [format!("port {wanted_port} is in use by {holder}; the server uses port {port}")]);
     }
     // Another process may have changed the grant since it was checked above.
     let changed = Grants::change(places, |grants| {
@@ -199,24 +202,16 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
     })?;
     let (put, others, before, new) = changed?;
     let (name, rights) = (new.name.clone(), new.rights(now));
-    let rights_before = before.filter(|_| put == Put::Changed).map(|before| before.rights(now));
-    // A key that may do all that the login may cannot exceed its grant.
+    let rights_before = before.filter(|_| put == Granted::Changed).map(|before| before.rights(now));
     let is_limited =
         new.read_only || new.expires.is_some() || new.owner.is_some() || !sandbox::are_everything(&new.roots);
-    if put != Put::Same {
+    if put != Granted::Same {
+        // A key that may do all that the login may cannot exceed its grant.
         let limits = is_limited.then(|| exceeded(places, &new)).flatten();
-        let others = others.iter().filter(|_| put == Put::New).map(another_key);
-        let lines = limits.into_iter().chain(unreachable_roots(&new)).chain(others);
-        let text: String = lines.map(|line| format!("sparsync: warning: {line}\n")).collect();
-        // The grant is stored, whether or not its warnings can be printed.
-        let _ = env.stderr.write_all(text.as_bytes());
+        let others = others.iter().filter(|_| put == Granted::New).map(another_key);
+        warn(env, limits.into_iter().chain(unreachable_roots(&new)).chain(others));
     }
     if json {
-        let granted = match put {
-            Put::New => Granted::New,
-            Put::Changed => Granted::Changed,
-            Put::Same => Granted::Same,
-        };
         let server = match (status.running, started) {
             (true, true) => ServerState::Started,
             (true, false) => ServerState::Runs,
@@ -227,18 +222,18 @@ pub fn grant(env: &mut Env, places: &Places, new: NewGrant) -> Result<Exit> {
         let addresses = given_addresses(&status).iter().map(ToString::to_string).collect();
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let pin = status.pin.unwrap_or(identity.pin);
-        let grant = granted;
-        let reply = Introduction { version, pin, port, addresses, grant, rights, rights_before, server, is_limited };
+        let reply =
+            Introduction { version, pin, port, addresses, grant: put, rights, rights_before, server, is_limited };
         print_line(env, &reply.to_json())?;
         return Ok(Exit::Ok);
     }
     match put {
-        Put::New => print_line(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
-        Put::Changed => {
+        Granted::New => print_line(env, &format!("sparsync: added a grant for {name}: {rights}"))?,
+        Granted::Changed => {
             let before = rights_before.unwrap_or_default();
             print_line(env, &format!("sparsync: changed the grant of {name}: {before} -> {rights}"))?;
         }
-        Put::Same => print_line(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
+        Granted::Same => print_line(env, &format!("sparsync: {name} already has this grant: {rights}"))?,
     }
     Ok(Exit::Ok)
 }

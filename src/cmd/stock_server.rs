@@ -163,19 +163,12 @@ pub(super) fn serve_over(
         |is_due: bool| confinement.filter(|_| is_due).map_or(Ok(()), |dir| confine(dir, (&env.cwd, request), options));
     confine(!is_opened)?;
     let mut refusal = daemon.as_ref().and_then(|daemon| daemon.refusal.clone());
-    let listed = match &options.select.files_from {
-        Some(from @ FilesFrom::File(_)) if refusal.is_none() => {
-            let list = input_files::files_from(env, from, options.preserve.link_owners);
-            match list.map(|list| listed_names(&list, options.select.from0, request.serve.sends)) {
-                Ok(listed) => Some(listed),
-                Err(error) if daemon.is_none() => return Err(error),
-                Err(error) => {
-                    refusal = Some(error.by(role_of(request)));
-                    None
-                }
-            }
+    let listed = match refusal.is_none().then(|| read_listed(env, request, options)).transpose() {
+        Err(error) if daemon.is_some() => {
+            refusal = Some(error.by(role_of(request)));
+            None
         }
-        _ => None,
+        listed => listed?.flatten(),
     };
     confine(is_opened)?;
     // The rules come from the client. This reads those of `-C`.
@@ -238,6 +231,13 @@ pub(super) fn serve_over(
         None if request.serve.sends => server.send(link, tally),
         None => server.receive(link, tally),
     }
+}
+
+/// Reads the names of a `--files-from` list on this machine, if there is one.
+fn read_listed(env: &Env, request: &cli::ServeStock, options: &Options) -> Result<Option<Vec<Vec<u8>>>> {
+    let Some(from @ FilesFrom::File(_)) = &options.select.files_from else { return Ok(None) };
+    let list = input_files::files_from(env, from, options.preserve.link_owners)?;
+    Ok(Some(listed_names(&list, options.select.from0, request.serve.sends)))
 }
 
 /// What a daemon adds to a session.

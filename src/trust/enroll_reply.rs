@@ -1,23 +1,12 @@
 //! The answer of `server grant --json`: what a server reports about itself to a client that it has granted access. Read
 //! by `enroll`.
 
+use super::grants::Granted;
 use super::pin::Pin;
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of an answer: names and addresses.
 pub const INTRODUCTION_MAX_BYTES: usize = 64 << 10;
-
-/// What happened to the requested grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Granted {
-    /// It is new.
-    New,
-    /// It existed with other rights.
-    Changed,
-    /// It existed already.
-    Same,
-}
 
 /// The state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -77,8 +77,9 @@ pub enum KeyStatus<'a> {
 }
 
 /// The effect of adding a grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Granted {
     /// The key was not known.
     New,
     /// The key was known and its rights have changed.
@@ -120,16 +121,16 @@ impl Grants {
     }
 
     /// Adds a grant, or replaces the one of the same key.
-    pub fn put(&mut self, grant: Grant) -> Put {
+    pub fn put(&mut self, grant: Grant) -> Granted {
         match self.grants.iter_mut().find(|known| known.pin == grant.pin) {
-            Some(known) if *known == grant => Put::Same,
+            Some(known) if *known == grant => Granted::Same,
             Some(known) => {
                 *known = grant;
-                Put::Changed
+                Granted::Changed
             }
             None => {
                 self.grants.push(grant);
-                Put::New
+                Granted::New
             }
         }
     }
@@ -261,14 +262,14 @@ mod tests {
         let (_top, places) = scratch();
         let ends = Grant { expires: Some(Timestamp(100)), read_only: true, ..grant(2, "b") };
         let put = |grant: &Grant| Grants::change(&places, |grants| grants.put(grant.clone())).unwrap();
-        assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Put::New, Put::New, Put::Same));
+        assert_eq!((put(&grant(1, "a")), put(&ends), put(&ends)), (Granted::New, Granted::New, Granted::Same));
         let grants = Grants::load(&places).unwrap();
         assert_eq!(grants.find(&Pin([1; 32]), Timestamp(0)), Some(&grant(1, "a")));
         assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(99)), KeyStatus::Granted(&ends));
         assert_eq!(grants.standing(&Pin([2; 32]), Timestamp(100)), KeyStatus::Expired(&ends));
         assert_eq!(grants.find(&Pin([2; 32]), Timestamp(100)), None);
         assert_eq!(grants.standing(&Pin([3; 32]), Timestamp(0)), KeyStatus::Unknown);
-        assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Put::Changed);
+        assert_eq!(put(&Grant { expires: None, ..ends.clone() }), Granted::Changed);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), [grant(1, "a")]);
         assert_eq!(Grants::change(&places, |grants| grants.revoke("a")).unwrap(), []);
         let pin = Pin([2; 32]).to_string();
