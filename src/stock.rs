@@ -187,10 +187,7 @@ impl StockClient<'_> {
         let (terms, mut wants) = (Terms { options, ..self.client.terms() }, reporter.wants());
         let inbox = ReceiverInbox::default();
         let is_batch = matches!(options.batch, Some(Batch::Read(_)));
-        let opening = match is_batch {
-            true => Vec::new(),
-            false => self.opening(self.client.setup.listed.as_deref(), &stock)?,
-        };
+        let opening = if is_batch { Vec::new() } else { self.opening(self.client.setup.listed.as_deref(), &stock)? };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
         let encoder = match is_left {

@@ -299,10 +299,7 @@ fn server(places: &Places) -> Vec<DoctorCheck> {
 
 fn granted(name: &'static str, grant: &Grant, who: &str) -> DoctorCheck {
     let facts = format!("{who} {}", grant.rights(now()));
-    match grant.stands(now()) {
-        true => DoctorCheck::ok(name, facts),
-        false => DoctorCheck::warn(name, facts),
-    }
+    if grant.stands(now()) { DoctorCheck::ok(name, facts) } else { DoctorCheck::warn(name, facts) }
 }
 
 /// Checks the kernel and the file system of a directory.

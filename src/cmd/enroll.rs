@@ -104,10 +104,7 @@ fn enroll(env: &mut Env, places: &Places, wanted: &EnrollHost) -> Result<String>
         let (last_route, last_until, last_trouble) = (last.last_route, last.last_until, last.last_trouble);
         Peer { met: known.met, last_route, last_until, last_trouble, ..peer.clone() } == *known
     });
-    Peers::change(places, |peers| match is_same {
-        true => peers.answers(host),
-        false => peers.put(peer.clone()),
-    })?;
+    Peers::change(places, |peers| if is_same { peers.answers(host) } else { peers.put(peer.clone()) })?;
     let is_unchanged = is_same && introduction.grant == Granted::Same;
     let result = EnrollResult {
         outcome: if is_unchanged { EnrollOutcome::Unchanged } else { EnrollOutcome::Enrolled },

@@ -129,10 +129,7 @@ fn run_copy(env: &mut Env, wanted: cli::Copy) -> Exit {
     let since = Since::now();
     let Options { output, preserve, .. } = &wanted.options;
     let file = output.metrics_file.clone().map(|path| MetricsFile { path, owners: preserve.link_owners });
-    let exit = match wanted.far.is_some() {
-        true => remote::run(env, wanted),
-        false => copy::run(env, wanted),
-    };
+    let exit = if wanted.far.is_some() { remote::run(env, wanted) } else { copy::run(env, wanted) };
     if let Some(file) = file {
         file.write(env, exit, since);
     }

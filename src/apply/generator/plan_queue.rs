@@ -138,10 +138,7 @@ impl<'a> PlanPool<'a> {
 
     /// Takes the plan of a directory, held or not. `None`: see [`Plans::take`].
     pub(super) fn take(&mut self, task_id: TaskId, path: &RelPath, dest_state: &DestState) -> Result<Option<DirPlan>> {
-        let plan = match self.is_ahead {
-            true => self.take_held(task_id),
-            false => self.plans.take(task_id, path, dest_state)?,
-        };
+        let plan = if self.is_ahead { self.take_held(task_id) } else { self.plans.take(task_id, path, dest_state)? };
         Ok(self.reopened(plan))
     }
 

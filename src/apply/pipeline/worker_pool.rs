@@ -43,10 +43,7 @@ pub(super) fn run(
     };
     let order = InOrder::new(|events: Vec<Event>| state.report(&events, listener, context, &end_of_list));
     let must_not_wait = context.is_peer_silent();
-    let waiting_max = match must_not_wait {
-        true => usize::MAX,
-        false => sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING),
-    };
+    let waiting_max = if must_not_wait { usize::MAX } else { sys::share_of_open_files(OPEN_PARTS, BATCHES_WAITING) };
     let queue: Queue<WorkBatch> = Queue::new(waiting_max.max(1));
     let retries = Retries::default();
     let apply = || {

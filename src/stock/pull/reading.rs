@@ -189,10 +189,7 @@ impl<'i, 'r> Reading<'i, 'r> {
     fn goodbye(&mut self) -> decode_error::Result<Tally> {
         // A client sends no statistics.
         let protocol = self.intake.terms.protocol;
-        let stats = match self.intake.is_served() {
-            true => Stats::default(),
-            false => Stats::decode(self.input, protocol)?,
-        };
+        let stats = if self.intake.is_served() { Stats::default() } else { Stats::decode(self.input, protocol)? };
         if protocol >= 31 {
             let mut ndx = self.indices.decode(self.input)?;
             if ndx == Ndx::Deletions {
