@@ -50,7 +50,6 @@ use crate::proto::rsync::stats::Stats;
 use crate::proto::{Message, Setup};
 use crate::report::event::Event;
 use crate::report::{Tally, TextReporter, Traffic};
-use crate::session::compression_choice;
 use crate::session::connection::{Connection, Intake, undecodable as failed};
 use crate::session::event_relay::{EventQueue, SenderHandler};
 use crate::session::handshake::lost;
@@ -59,7 +58,7 @@ use crate::session::receiver::ReceiverInbox;
 use crate::session::response_validation::ResponseValidator;
 use crate::session::sender::SenderInbox;
 use crate::session::source_prefetch::{Early, SourcePrefetch};
-use crate::session::{Client, Refusal, receive, receiver_handler};
+use crate::session::{Client, Refusal, compression_choice, receive, receiver_handler};
 use crate::transport::{Link, LinkBytes, pipe};
 use crate::walk::run_context::Terms;
 use crate::work::thread::spawn;
@@ -190,10 +189,8 @@ impl StockClient<'_> {
         let opening = if is_batch { Vec::new() } else { self.opening(self.client.setup.listed.as_deref(), &stock)? };
         let (encoder, intake) = pull::directions(stock, opening, options, &inbox);
         let intake = intake.recording(self.recorder.clone());
-        let encoder = match is_left {
-            true => encoder.leaving(UnchangedDest::of(options, self.client.dest.clone().unwrap_or_default())),
-            false => encoder,
-        };
+        let dest = || self.client.dest.clone().unwrap_or_default();
+        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
         // A batch file has the items, and so has the log of a server. Older senders do not return those without content,
         // and values of extended attributes are requested by items of their own.
         let keeps_items = self.recorder.is_some() || options.connect.server_log;

@@ -5,14 +5,12 @@ use crate::exit::Exit;
 use crate::flist::{Entry, Kind};
 use crate::fs::root::{Dir, Root};
 use crate::fs::sys::{self, Follow};
-use crate::fs::trusted_path;
-use crate::fs::{acl, errno};
+use crate::fs::{acl, errno, trusted_path};
 use crate::options::{Check, LinkOwners, Options};
 use crate::path;
 use crate::report::event::{ErrorRole, Problem};
-use crate::walk::arg_path;
-use crate::walk::enter_by;
 use crate::walk::run_context::Terms;
+use crate::walk::{arg_path, enter_by};
 use std::io;
 use std::os::fd::AsFd as _;
 

@@ -1,9 +1,8 @@
 //! Carries out the step of one entry that is not a directory.
 
-use crate::apply::attributes;
 use crate::apply::attributes::Has;
 use crate::apply::job::Job;
-use crate::apply::{Context, Outcome, backup, file, remove_source};
+use crate::apply::{Context, Outcome, attributes, backup, file, remove_source};
 use crate::flist::{Entry, Kind};
 use crate::fs::root::Dir;
 use crate::fs::{errno, sys, write};

@@ -4,10 +4,9 @@ use crate::apply::job::Job;
 use crate::apply::{Context, Loss, Wire};
 use crate::flist::{Kind, Time};
 use crate::fs::root::Dir;
-use crate::fs::sandbox;
 use crate::fs::sys::{self, Follow};
-use crate::fs::trusted_path;
 use crate::fs::write::{Leftover, Pending, is_superseded, is_temp_name, remove_stale, remove_unseen};
+use crate::fs::{sandbox, trusted_path};
 use std::io;
 
 /// The time of a partial file under its final name: with the epoch, the next quick check sees a difference.

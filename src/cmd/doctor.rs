@@ -2,9 +2,8 @@
 //! nothing.
 
 use super::command_end::write_text;
-use super::exec_rsync;
 use super::route::{self, RoutePlan};
-use super::{control_socket, enroll, input_files, port_owner, server_listen, via_server};
+use super::{control_socket, enroll, exec_rsync, input_files, port_owner, server_listen, via_server};
 use crate::cli::subcommand::{Doctor, RemoteHost, ServerAction, Start};
 use crate::cli::{self, Invocation, Request};
 use crate::env::Env;

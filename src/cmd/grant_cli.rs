@@ -2,9 +2,8 @@
 
 use super::command_end::{print_line, to_json};
 use super::control_socket::{self, Status};
-use super::server_listen;
 use super::server_process::{ensure, given_addresses};
-use super::server_session;
+use super::{server_listen, server_session};
 use crate::cli::subcommand::{NewGrant, Rights, Start};
 use crate::env::Env;
 use crate::error::{Error, Result};

@@ -3,19 +3,17 @@
 //! The other machine is reached through a remote shell or a sparsync server ([`route`] decides). If sparsync answers,
 //! the two run a native session. If a stock rsync answers, this program runs the session in rsync's protocol.
 
-use super::batch;
 use super::command_end::{self, fail};
 use super::copy::{self, Prepared};
-use super::input_files;
 use super::live_display::{self, LiveDisplay, LiveRoute};
 use super::reconnect::{self, Attempts, RunOutcome};
 use super::remote_copy::RemoteCopy;
 use super::route::{self, RoutePlan};
-use super::via_child;
 use super::via_daemon::{self, ReachedDaemon};
 use super::via_ephemeral::{self, EphemeralServer};
 use super::via_server::{self, Redial, ServerOrShell, ServerRoute};
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
+use super::{batch, input_files, via_child};
 use crate::cli;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -29,17 +27,15 @@ use crate::proto::rsync::batch::BatchHeader;
 use crate::proto::{ProtocolSupport, Setup};
 use crate::report::event::{Event, Wants};
 use crate::report::{Tally, TextReporter};
-use crate::session::compression_choice;
 use crate::session::dest_prescan::{Guess, guessed_name};
 use crate::session::shortcuts::Shortcuts;
 use crate::session::source_prefetch::{EARLY_IS_GOOD_FOR, Early, PrefetchParams};
-use crate::session::{Client, FirstWords, OpenSession, Refusal};
+use crate::session::{Client, FirstWords, OpenSession, Refusal, compression_choice};
 use crate::stock::batch_player::BatchFile;
 use crate::stock::{self, StockClient};
-use crate::transport::Link;
 use crate::transport::link::FAREWELL;
-use crate::transport::pipe;
 use crate::transport::shell::{Shell, ShellExit};
+use crate::transport::{Link, pipe};
 use crate::trust::files::List as _;
 use crate::trust::paths::Places;
 use crate::trust::peers::{Peer, Peers};

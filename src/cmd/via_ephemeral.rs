@@ -5,16 +5,14 @@
 //! messages only agree on where the session takes place.
 
 use super::remote_copy::RemoteCopy;
-use super::route;
 use super::shell_keepalive::ShellKeepalive;
-use super::via_server;
 use super::via_shell::{ByShell, HeldOutput, RemoteProgram};
+use super::{route, via_server};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::proto::{Meeting, ProtocolSupport};
-use crate::session::FirstWords;
-use crate::session::{compression_choice, handshake};
+use crate::session::{FirstWords, compression_choice, handshake};
 use crate::transport::Link;
 use crate::transport::link::{FAREWELL, Patience};
 use crate::transport::net::Trouble;

@@ -22,9 +22,8 @@ use crate::session::digest_exchange::{
     Half, Known, PredictedDigests, Rest, ScanResults, ScannedDir, ScannedLists, Survey, SurveyStep,
 };
 use crate::session::dir_digest::Digester;
-use crate::walk::arg_path;
 use crate::walk::run_context::Terms;
-use crate::walk::{Look, Scanner, TaskId, enter_dir};
+use crate::walk::{Look, Scanner, TaskId, arg_path, enter_dir};
 use crate::work::parallel;
 use crate::work::thread::spawn;
 use parking_lot::Mutex;

@@ -10,10 +10,9 @@ use crate::fs::ids::{Ids, Name};
 use crate::options::permits::Permits;
 use crate::options::{IdFrom, IdMap, IdTo, Options, PeerLinks, Preserve};
 use crate::path::RelPath;
-use crate::plan::Compared;
 use crate::plan::idmap::{IdClass, first_match};
 use crate::plan::quick_check::examined_time;
-use crate::plan::safelink;
+use crate::plan::{Compared, safelink};
 use crate::proto::message::DIGEST_LEN_BYTES;
 use std::collections::HashMap;
 

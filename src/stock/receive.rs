@@ -81,10 +81,8 @@ impl StockServer<'_> {
         let lists = self.options.select.list_only;
         let inbox = ReceiverInbox::default();
         let (encoder, intake) = pull::directions(stock, Vec::new(), options, &inbox);
-        let encoder = match is_left {
-            true => encoder.leaving(UnchangedDest::of(options, self.operands.first().cloned().unwrap_or_default())),
-            false => encoder,
-        };
+        let dest = || self.operands.first().cloned().unwrap_or_default();
+        let encoder = encoder.leaving(is_left.then(|| UnchangedDest::of(options, dest())));
         // The values of a batch that is only written are requested as well.
         let has_xattrs = options.preserve.xattrs > 0 && !self.options.dry_run;
         let (encoder, client) = (encoder.serving(&stock, has_xattrs), intake.serving(has_xattrs));

@@ -2,9 +2,8 @@
 
 use crate::error::Error;
 use crate::filter::Chain;
-use crate::fs::read;
 use crate::fs::root::Dir;
-use crate::fs::{errno, trusted_path};
+use crate::fs::{errno, read, trusted_path};
 use crate::options::LinkOwners;
 use crate::path::RelPath;
 use crate::report::event::{Problem, Weight};

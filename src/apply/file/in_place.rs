@@ -1,12 +1,11 @@
 //! `--inplace` and `--append` write into the destination's own file, `--write-devices` into a device.
 
-use crate::apply::attributes;
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, basis_of_retry, open_basis};
 use crate::apply::file::failure::{Failure, io_failed, no_backup};
 use crate::apply::file::write_content::{fill, record_retry};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Outcome, backup};
+use crate::apply::{BlockSums, Outcome, attributes, backup};
 use crate::flist::entry::{S_IFMT, Stat};
 use crate::flist::{Entry, Kind};
 use crate::fs::compare::same_bytes;

@@ -1,19 +1,16 @@
 //! Writes content into a temporary or unnamed file, which then replaces the old one. Under `--inplace`, writes a new
 //! file under its final name.
 
-use crate::apply::attributes;
 use crate::apply::attributes::Has;
 use crate::apply::content::{Content, ContentCounts, ContentTarget, NewContent, basis_file};
 use crate::apply::delayed::{delay, staging_dir};
 use crate::apply::file::failure::{Failure, io_failed, no_backup, rename_failed};
 use crate::apply::file::write_content::fill;
 use crate::apply::job::Job;
-use crate::apply::{Outcome, TempDir, backup, partial, refusal};
-use crate::fs::errno;
+use crate::apply::{Outcome, TempDir, attributes, backup, partial, refusal};
 use crate::fs::root::Dir;
-use crate::fs::sys;
-use crate::fs::trusted_path;
 use crate::fs::write::Pending;
+use crate::fs::{errno, sys, trusted_path};
 use crate::proto::limits::content_max_bytes;
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use std::io;

@@ -1,10 +1,9 @@
 //! Writes content into an open file, from this machine or from a peer.
 
-use crate::apply::attributes;
 use crate::apply::content::{Content, ContentCounts, ContentError, ContentTarget, basis_of_retry, write_content};
 use crate::apply::file::failure::{Failure, cannot_read, io_failed, no_longer_regular};
 use crate::apply::job::Job;
-use crate::apply::{BlockSums, Outcome, Retry};
+use crate::apply::{BlockSums, Outcome, Retry, attributes};
 use crate::error::Error;
 use crate::flist::Kind;
 use crate::fs::copy::{Copier, CopyError, CopyMethod};

@@ -1,11 +1,9 @@
 //! Batches: numbered pieces of work that the generator makes and appliers carry out.
 
-use crate::apply::entry;
 use crate::apply::generator::shared_files::{self, Renewed};
-use crate::apply::hard_links;
 use crate::apply::hard_links::Leader;
 use crate::apply::job::Job;
-use crate::apply::{Context, Outcome, Spot};
+use crate::apply::{Context, Outcome, Spot, entry, hard_links};
 use crate::plan::Action;
 use crate::proto::FileId;
 use crate::report::event::{Event, Problem};

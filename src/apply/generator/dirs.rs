@@ -3,13 +3,12 @@
 //! The rest is left to their [`LastTouch`].
 
 use crate::apply::abbreviated::LocalValues;
-use crate::apply::attributes;
 use crate::apply::attributes::{AttributeTarget, Has};
 use crate::apply::dir_finalize::{LastTouch, Target};
 use crate::apply::entry::SKIPPED_CONTENT;
 use crate::apply::generator::Top;
 use crate::apply::job::Job;
-use crate::apply::{Context, Spot, backup, delete};
+use crate::apply::{Context, Spot, attributes, backup, delete};
 use crate::flist::{Entry, Kind};
 use crate::fs::errno;
 use crate::fs::root::{Dir, Root};

@@ -2,9 +2,8 @@
 
 use crate::apply::{Context, Spot, partial};
 use crate::flist::{DirList, Kind};
-use crate::fs::read;
-use crate::fs::sys;
 use crate::fs::write::is_temp_name;
+use crate::fs::{read, sys};
 use crate::plan::Action;
 use crate::walk::DirPlan;
 

@@ -3,9 +3,8 @@
 use crate::flist::{Entry, Kind};
 use crate::fs::acl;
 use crate::options::PeerLinks;
-use crate::plan::NO_ID;
 use crate::plan::idmap::{IdClass, IdMapper, IdNames, Privileges};
-use crate::plan::safelink;
+use crate::plan::{NO_ID, safelink};
 
 /// Changes entries, as the source reported them, into what the destination must have.
 pub(super) struct Adoption<'a> {

@@ -90,9 +90,9 @@ impl PullEncoder {
         }
     }
 
-    /// Makes the encoder request files although nothing is changed.
-    pub fn leaving(self, dest: UnchangedDest) -> PullEncoder {
-        PullEncoder { unchanged_dest: Some(dest), ..self }
+    /// Makes the encoder request files although nothing is changed, if `unchanged_dest` is set.
+    pub fn leaving(self, unchanged_dest: Option<UnchangedDest>) -> PullEncoder {
+        PullEncoder { unchanged_dest, ..self }
     }
 
     /// Makes the sender a client that reports all items. See [`PullIntake::serving`](super::PullIntake::serving).

@@ -151,10 +151,8 @@ impl<'a> PushIntake<'a> {
             sums = Some(decoded);
         }
         let event = self.event(index, found, &head, request.len() as u64, tally)?;
-        let file = match found.filter(|_| with_sums) {
-            Some(file) => file,
-            None => FileId { dir: NO_LISTING, entry: index.cast_unsigned() },
-        };
+        let unlisted = FileId { dir: NO_LISTING, entry: index.cast_unsigned() };
+        let file = found.filter(|_| with_sums).unwrap_or(unlisted);
         let has_blocks = sums.is_some_and(|sums| sums.count > 0);
         let prefix = sums.filter(|_| appends && has_blocks);
         let flags = head.flags;
