@@ -15,6 +15,8 @@ use crate::options::{Batch, FilesFrom, Options, Output, Recurse};
 use crate::report::event::{Event, Problem, Wants, Weight, errno_words};
 use crate::report::format::Format;
 use crate::report::{Banner, PutLine, RunFacts, Tally, TextReporter};
+use crate::transport::link::Patience;
+use crate::transport::{Link, stdio};
 use crate::walk::arg_path::{listed_names, rooted};
 use crate::walk::run_context::{Process, Terms};
 use crate::work::clock::{self, Since};
@@ -44,6 +46,12 @@ pub fn run(env: &mut Env, wanted: cli::Copy) -> Exit {
 pub fn handle_signals(env: &Env) -> Result<(), Error> {
     let failed = |error| Error::new(Exit::Ipc, format!("rsync: cannot listen to signals: {error}"));
     env.handle_signals().map_err(failed)
+}
+
+/// Returns the link of a server to its client, over standard input and output. Signals stop the run from now on.
+pub fn stdio_link(env: &Env, patience: Patience) -> Result<Link, Error> {
+    let failed = |error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}"));
+    env.handle_signals().and_then(|()| stdio::link(patience)).map_err(failed)
 }
 
 /// The files that were read and opened before a run.

@@ -35,10 +35,6 @@ struct GrantJson<'a> {
     owner: Option<&'a str>,
 }
 
-fn roots_shown(grant: &Grant) -> Vec<String> {
-    grant.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect()
-}
-
 /// Prints all grants.
 pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
     let grants = Grants::load(places)?.grants;
@@ -49,7 +45,7 @@ pub fn grants(env: &mut Env, places: &Places, json: bool) -> Result<Exit> {
             .map(|grant| GrantJson {
                 name: &grant.name,
                 pin: grant.pin,
-                roots: roots_shown(grant),
+                roots: grant.roots.iter().map(|root| String::from_utf8_lossy(root).into_owned()).collect(),
                 read_only: grant.read_only,
                 expires: grant.expires,
                 expired: !grant.stands(now),

@@ -20,7 +20,6 @@ use crate::session::handshake::Opening;
 use crate::session::server::{ModuleLog, Server, SettledSetup};
 use crate::session::{Refusal, compression_choice, handshake};
 use crate::transport::link::{Link, Patience};
-use crate::transport::stdio;
 use crate::transport::window_limit::Ceiling;
 use crate::walk::arg_path::{listed_names, split_kept};
 use crate::work::clock;
@@ -163,9 +162,9 @@ pub fn can_limit() -> Result<(), Error> {
 
 fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) -> Exit {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle) };
-    let link = match env.handle_signals().and_then(|()| stdio::link(patience.clone())) {
+    let link = match copy::stdio_link(env, patience.clone()) {
         Ok(link) => link,
-        Err(error) => return fail(env, &cannot_serve(&error)),
+        Err(error) => return fail(env, &error),
     };
     let link = Link { reader: Box::new(AfterArguments { inner: link.reader, is_first: true }), ..link };
     sys::share_memory_pools();
@@ -236,10 +235,6 @@ impl<R: Read> Read for AfterArguments<R> {
         rest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
         self.inner.read(buffer)
     }
-}
-
-fn cannot_serve(error: &io::Error) -> Error {
-    Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}"))
 }
 
 /// Parses and checks a client's request. Rejects it if it exceeds what was authorized.

@@ -19,8 +19,8 @@ use crate::report::{Tally, TextReporter};
 use crate::session::connection::undecodable;
 use crate::stock;
 use crate::stock::serve::{DaemonTerms, SERVER_SUMS, StockServer};
+use crate::transport::Link;
 use crate::transport::link::Patience;
-use crate::transport::{Link, stdio};
 use crate::walk::arg_path::{self, listed_names};
 use crate::walk::run_context::Process;
 use crate::work::clock;
@@ -66,10 +66,7 @@ pub fn run(env: &mut Env, request: cli::ServeStock) -> Exit {
 fn link(env: &mut Env, request: &cli::ServeStock) -> Result<ClientLink> {
     let patience = Patience { stop: env.stop.clone(), ..Patience::of_a_copy(idle(request.serve.timeout_secs)) };
     let (leaves, requested) = (patience.beaten.clone(), patience.requested.clone());
-    let link = env
-        .handle_signals()
-        .and_then(|()| stdio::link(patience))
-        .map_err(|error| Error::new(Exit::Ipc, format!("sparsync: cannot use standard input and output: {error}")))?;
+    let link = copy::stdio_link(env, patience)?;
     let leave: Box<dyn Fn() + Send + Sync> = Box::new(move || leaves.store(true, Ordering::Relaxed));
     // Arguments are read byte by byte.
     let reader = Box::new(BufReader::new(link.reader));

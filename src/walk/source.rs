@@ -44,13 +44,6 @@ struct Looked {
     digest: Option<ContentDigest>,
 }
 
-impl Looked {
-    /// Returns whether this process may read the entry. A symlink that is sent as one can always be read.
-    fn is_readable(&self, dir: &Dir, name: &[u8]) -> bool {
-        Kind::of_mode(self.stat.mode) == Some(Kind::Symlink) || sys::may_read(dir.fd(), name)
-    }
-}
-
 /// Returns the attributes of what the symlink `name` in `dir` leads to, if the options follow it although they do not
 /// follow all. `path`: that of `dir` below the root of the transfer; `target`: the value of the symlink.
 pub fn stat_followed(
@@ -303,8 +296,10 @@ impl SourceWalk<'_> {
                 if is_lost && [false, true].iter().any(|&is_dir| !takes_part(name, is_dir, &mut found.listing.notes)) {
                     continue;
                 }
-                let is_readable = |looked: &Looked| place.dir().is_ok_and(|dir| looked.is_readable(&dir, name));
-                if self.select.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !is_readable(looked)) {
+                // A symlink that is sent as one can always be read.
+                let is_link = |looked: &Looked| Kind::of_mode(looked.stat.mode) == Some(Kind::Symlink);
+                let may_read = |looked| place.dir().is_ok_and(|dir| is_link(looked) || sys::may_read(dir.fd(), name));
+                if self.select.ignore_unreadable && looked.as_ref().is_ok_and(|looked| !may_read(looked)) {
                     continue;
                 }
                 let problems = found.listing.problems.len();

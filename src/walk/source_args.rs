@@ -79,12 +79,6 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// Adds one argument of the command line.
-    fn argument(&mut self, arg: &[u8]) -> Result<()> {
-        self.argument += 1;
-        if self.select.relative { self.relative(arg) } else { self.plain(arg) }
-    }
-
     /// Gathers all arguments, or the names listed by `--files-from` relative to the only argument.
     pub fn all(mut self, arguments: &[Vec<u8>], listed: Option<&[Vec<u8>]>) -> Result<Gathered> {
         let began = Since::now();
@@ -92,7 +86,8 @@ impl<'a> Gatherer<'a> {
             Some(names) => self.listed(&arguments[0], names)?,
             None => {
                 for argument in arguments {
-                    self.argument(argument)?;
+                    self.argument += 1;
+                    if self.select.relative { self.relative(argument)? } else { self.plain(argument)? }
                 }
             }
         }

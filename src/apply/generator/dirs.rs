@@ -240,7 +240,8 @@ impl Model<'_> {
         match sys::chmod(at.0.fd(), at.1, working) {
             Ok(()) => (late, true),
             Err(error) => {
-                head.push(Event::Problem(cannot_open_up(self.full, &error)));
+                let what = "failed to modify permissions on";
+                head.push(Event::Problem(Problem::about(ErrorRole::Generator, what, self.full, &error)));
                 (None, true)
             }
         }
@@ -296,9 +297,4 @@ pub(super) fn cannot_make(full: &[u8], error: &io::Error) -> [Event; 2] {
         Event::Problem(Problem::failed(ErrorRole::Generator, "recv_generator: mkdir", full, error)),
         Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)),
     ]
-}
-
-/// Returns the message for a directory that could not be made accessible.
-fn cannot_open_up(full: &[u8], error: &io::Error) -> Problem {
-    Problem::about(ErrorRole::Generator, "failed to modify permissions on", full, error)
 }
