@@ -468,6 +468,17 @@ synctest!(missing_argument_in_a_directory_creates_no_implied_directories, |w: Wo
     w.agree_paths(&options, &["src/x", "src/./f", "dst/"]).exits(0);
 });
 
+synctest!(missing_arguments_behind_other_entries, as both, |w: World| {
+    let reason = "rsync warns, because the list lacks the directories";
+    w.not_pushed_to_stock(reason).not_served_pull(reason);
+    w.source("file/ fifo/ loop/ away/ closed/ link/").tree("other", "x");
+    w.dest("file fifo| loop->loop away->../other closed/%000 closed/x link->real real/x").once();
+    for dir in ["file", "fifo", "loop", "away", "closed", "link"] {
+        let source = format!("src/./{dir}/x");
+        w.agree_paths(&["-aiR", "--delete-missing-args", "--no-implied-dirs"], &[&source, "dst/"]).exits(0);
+    }
+});
+
 synctest!(missing_arguments_below_missing_directories, |w: World| {
     w.source("b").dest("gone/sub/q d/sub/q").file("list", "d/sub/q\ngone/sub/q\ngone/sub/r\nb\n");
     w.once().agree(&["-ai", "--delete-missing-args", "--files-from=list"]).exits(24);

@@ -405,13 +405,12 @@ impl<'a> Deletions<'a> {
                 head.push(Event::Missing(path.as_bytes().to_vec()));
             }
             let Some(dest) = self.context.dest else { continue };
-            let found = errno::if_there(dest.open_dir_to_search(&parent)).and_then(|dir| {
-                let Some(dir) = dir else { return Ok(None) };
-                Ok(errno::if_there(sys::stat(dir.fd(), path.name(), false))?.map(|stat| (dir, stat)))
-            });
+            let found = dest
+                .open_dir_to_search(&parent)
+                .and_then(|dir| sys::stat(dir.fd(), path.name(), false).map(|stat| (dir, stat)));
             let (dir, stat) = match found {
-                Ok(Some(found)) => found,
-                Ok(None) => continue,
+                Ok(found) => found,
+                Err(error) if errno::is_unreachable(&error) => continue,
                 Err(error) => {
                     head.push(cannot_stat(self.context, &path, &error));
                     continue;
