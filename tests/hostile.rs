@@ -412,6 +412,27 @@ fn endless_requests_are_rejected() {
 }
 
 #[test]
+fn client_without_a_request_learns_the_reason_and_the_server_logs_it() {
+    const WORDS: &str = "sparsync: protocol error: no request from the client";
+    for (line, log) in [
+        (&["server", "session", "--root", "/", "--memory=100000000"][..], format!("{WORDS}\n")),
+        // A remote shell would print the reason twice.
+        (&["--server", "-re.iLsfxCIvuZ", ".", "dst"], String::new()),
+    ] {
+        let mut command = Command::new(oracle::under_test());
+        command.args(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be run");
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        stdin.write_all(&[greeting(), frame(PING, &[])].concat()).expect("the program reads it");
+        drop(stdin);
+        let output = child.wait_with_output().expect("its output can be read");
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.ends_with(WORDS) && output.status.code() == Some(2), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), log);
+    }
+}
+
+#[test]
 fn huge_grants_are_rejected() {
     for class in 0..=6 {
         let grant = frame(GRANT, &[&[class][..], &varint(1 << 40)].concat());

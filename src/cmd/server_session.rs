@@ -184,20 +184,22 @@ fn converse(env: &mut Env, idle: Option<Duration>, authority: &Authority<'_>) ->
     let asks_first = if authority.is_limited() { ASKS_FIRST } else { 0 };
     let support = support(env, asks_first);
     let server = Server { process: copy::process(env), settle: &settle, daemon: None };
-    if !matches!(authority, Authority::CommandLine(_)) {
-        return server.serve(link, &support);
-    }
+    let is_by_shell = matches!(authority, Authority::CommandLine(_));
     let played = handshake::greet(link, &support).and_then(|opening| match opening {
         Opening::Session(begun) => Ok(server.play(*begun)),
-        Opening::Meeting(client) => {
+        Opening::Meeting(client) if is_by_shell => {
             let (once, link) = AcceptedEphemeral::open(env, client, &patience)?;
             let exit = server.serve(link, &support);
             once.leave();
             Ok(exit)
         }
+        Opening::Meeting(client) => Err(client.reject()),
     });
-    // Without a common protocol version no message can be sent.
-    played.unwrap_or_else(|error| error.exit)
+    played.unwrap_or_else(|error| match error.exit {
+        // The standard error of a session is the log of its server, which contains lost connections anyway.
+        exit if is_by_shell || exit == Exit::Stream => exit,
+        _ => fail(env, &error),
+    })
 }
 
 /// Serves one client of a module. The link begins behind the arguments.

@@ -53,30 +53,50 @@ pub fn greet(mut link: Link, support: &ProtocolSupport) -> Result<Opening> {
     let mut flight = Vec::new();
     encode_greeting(&ours, &mut flight);
     send(&mut *link.writer, &flight)?;
-    let (theirs, link) = receive_greeting(link)?;
+    let (theirs, mut link) = receive_greeting(link)?;
+    // Without a common version, the error cannot be sent. The client finds it out itself.
     let version = agree(&ours, &theirs)?;
-    let (message, link) = receive_first_message(link, (support.dialect)(version))?;
-    match message {
-        Message::Setup(setup) => {
+    let dialect = || (support.dialect)(version);
+    match receive(&mut link, &mut decoded_by(dialect())) {
+        Ok(Message::Setup(setup)) => {
             Ok(Opening::Session(Box::new(Begun { setup: *setup, theirs, version, support: support.clone(), link })))
         }
-        Message::Meet(client) => {
-            Ok(Opening::Meeting(EndpointRequest { client, link, dialect: (support.dialect)(version) }))
-        }
-        _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")),
+        Ok(Message::Meet(client)) => Ok(Opening::Meeting(EndpointRequest { client, link, dialect: dialect() })),
+        Ok(_) => Err(refused(&mut link, &mut *dialect(), no_request())),
+        Err(error) => Err(refused(&mut link, &mut *dialect(), error)),
     }
+}
+
+fn no_request() -> Error {
+    Error::new(Exit::Protocol, "sparsync: protocol error: no request from the client")
+}
+
+/// Sends an error to a client, which may be gone, and returns it.
+fn refused(link: &mut Link, dialect: &mut dyn Dialect, error: Error) -> Error {
+    let _ = send_message(link, dialect, &failure(&error));
+    error
+}
+
+fn failure(error: &Error) -> Message {
+    Message::Fail { exit: error.exit, message: error.text(), role: error.role }
+}
+
+fn send_message(link: &mut Link, dialect: &mut dyn Dialect, message: &Message) -> Result<()> {
+    let mut flight = Vec::new();
+    dialect.encode(message, &mut flight)?;
+    send(&mut *link.writer, &flight)
 }
 
 impl EndpointRequest {
     /// Sends the endpoint of the session, or the reason why there is none.
     pub fn answer(&mut self, answer: std::result::Result<Meeting, &Error>) -> Result<()> {
-        let answer = match answer {
-            Ok(place) => Message::Meet(place),
-            Err(error) => Message::Fail { exit: error.exit, message: error.text(), role: error.role },
-        };
-        let mut flight = Vec::new();
-        self.dialect.encode(&answer, &mut flight)?;
-        send(&mut *self.link.writer, &flight)
+        let answer = answer.map_or_else(failure, Message::Meet);
+        send_message(&mut self.link, &mut *self.dialect, &answer)
+    }
+
+    /// Rejects the request of a client that can only have a session here. Returns the error that was sent.
+    pub fn reject(mut self) -> Error {
+        refused(&mut self.link, &mut *self.dialect, no_request())
     }
 }
 
@@ -93,25 +113,23 @@ pub fn request_other_endpoint(link: Link, support: &ProtocolSupport, client: Mee
     })?;
     (support.dialect)(version).encode(&Message::Meet(client), &mut flight)?;
     send(&mut *link.writer, &flight)?;
-    match receive_first_message(link, (support.dialect)(version))? {
-        (Message::Meet(place), link) => Ok((place, link)),
-        (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
+    match receive(&mut link, &mut decoded_by((support.dialect)(version)))? {
+        Message::Meet(place) => Ok((place, link)),
+        Message::Fail { exit, message, role } => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no session address from the server")),
     }
 }
 
 /// Sends whether the client's request was granted; `refused` is the reason if not.
 pub fn send_verdict(link: &mut Link, dialect: &mut dyn Dialect, refused: Option<Vec<u8>>) -> Result<()> {
-    let mut flight = Vec::new();
-    dialect.encode(&Message::Verdict { refused }, &mut flight)?;
-    send(&mut *link.writer, &flight)
+    send_message(link, dialect, &Message::Verdict { refused })
 }
 
 /// Reads whether the request was granted; returns the reason if not.
-pub fn receive_verdict(link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link)> {
-    match receive_first_message(link, dialect)? {
-        (Message::Verdict { refused }, link) => Ok((refused, link)),
-        (Message::Fail { exit, message, role }, _) => Err(Error::of_text(exit, &message).by(role)),
+pub fn receive_verdict(mut link: Link, dialect: Box<dyn Dialect + Send>) -> Result<(Option<Vec<u8>>, Link)> {
+    match receive(&mut link, &mut decoded_by(dialect))? {
+        Message::Verdict { refused } => Ok((refused, link)),
+        Message::Fail { exit, message, role } => Err(Error::of_text(exit, &message).by(role)),
         _ => Err(Error::new(Exit::Protocol, "sparsync: protocol error: no verdict from the server")),
     }
 }
@@ -128,14 +146,16 @@ pub fn lost(what: &str, error: &io::Error) -> Error {
 /// Decodes a value from the available bytes and returns it with its length; `None` if more bytes are needed.
 type Take<'t, T> = dyn FnMut(&[u8]) -> Result<Option<(T, usize)>> + 't;
 
-/// Reads until `take` returns a value. The returned link continues behind the bytes of that value.
-fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link)> {
+/// Reads until `take` returns a value. Afterwards, the link continues behind the bytes of that value.
+fn receive<T>(link: &mut Link, take: &mut Take<'_, T>) -> Result<T> {
     let mut received = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
         if let Some((found, len)) = take(&received)? {
             let beyond = io::Cursor::new(received.split_off(len));
-            return Ok((found, Link { reader: Box::new(beyond.chain(link.reader)), ..link }));
+            let rest = std::mem::replace(&mut link.reader, Box::new(io::empty()));
+            link.reader = Box::new(beyond.chain(rest));
+            return Ok(found);
         }
         if received.len() > 2 * OPENING_MAX_BYTES {
             return Err(Error::new(Exit::Protocol, "sparsync: protocol error: first message too long"));
@@ -150,15 +170,16 @@ fn receive<T>(mut link: Link, take: &mut Take<'_, T>) -> Result<(T, Link)> {
 }
 
 /// Reads the peer's greeting.
-pub fn receive_greeting(link: Link) -> Result<(Greeting, Link)> {
-    receive(link, &mut decode_greeting)
+pub fn receive_greeting(mut link: Link) -> Result<(Greeting, Link)> {
+    receive(&mut link, &mut decode_greeting).map(|greeting| (greeting, link))
 }
 
-fn receive_first_message(link: Link, mut dialect: Box<dyn Dialect + Send>) -> Result<(Message, Link)> {
-    receive(link, &mut |bytes| {
+/// Returns what decodes a first message.
+fn decoded_by(mut dialect: Box<dyn Dialect + Send>) -> impl FnMut(&[u8]) -> Result<Option<(Message, usize)>> {
+    move |bytes| {
         let mut input = bytes;
         Ok(dialect.decode(&mut input)?.map(|message| (message, bytes.len() - input.len())))
-    })
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +208,31 @@ mod tests {
                 request_other_endpoint(near, &ProtocolSupport::ours(0), place(CLIENT, 0)).map(|(place, _)| place);
             (requested, server.join().unwrap())
         })
+    }
+
+    /// Sends a server `flight` as the first message of its client. Returns the error of the server, and what it sent.
+    fn refusal_of(flight: &[u8]) -> (Error, Message) {
+        let (mut near, far) = pipe::pair(1 << 10);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || greet(far, &ProtocolSupport::ours(0)).err().unwrap());
+            let mut greeting = Vec::new();
+            encode_greeting(&ProtocolSupport::ours(0).greeting([0; 16]), &mut greeting);
+            send(&mut *near.writer, &[&greeting, flight].concat()).unwrap();
+            let (_, mut link) = receive_greeting(near).unwrap();
+            let answer = receive(&mut link, &mut decoded_by((ProtocolSupport::ours(0).dialect)(1))).unwrap();
+            (server.join().unwrap(), answer)
+        })
+    }
+
+    #[test]
+    fn client_without_a_request_receives_the_error() {
+        let mut verdict = Vec::new();
+        (ProtocolSupport::ours(0).dialect)(1).encode(&Message::Verdict { refused: None }, &mut verdict).unwrap();
+        for flight in [&verdict[..], &[0xff; 64]] {
+            let (error, answer) = refusal_of(flight);
+            let Message::Fail { exit, message, .. } = answer else { panic!("{answer:?}") };
+            assert_eq!((exit, message), (Exit::Protocol, error.text()));
+        }
     }
 
     #[test]

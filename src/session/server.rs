@@ -155,13 +155,14 @@ impl Encoder for ModuleEncoder {
 impl Server<'_> {
     /// Runs a session. `support` must include [`compression_choice::features`].
     pub fn serve(&self, link: Link, support: &ProtocolSupport) -> Exit {
-        match handshake::greet(link, support) {
-            Ok(Opening::Session(begun)) => self.play(*begun),
+        let error = match handshake::greet(link, support) {
+            Ok(Opening::Session(begun)) => return self.play(*begun),
             // This server has only this one session.
-            Ok(Opening::Meeting(_)) => Exit::Protocol,
-            // Without a common version, the error cannot be sent.
-            Err(error) => error.exit,
-        }
+            Ok(Opening::Meeting(client)) => client.reject(),
+            Err(error) => error,
+        };
+        self.daemon.iter().for_each(|log| log.end(&error, "receiver"));
+        error.exit
     }
 
     /// Runs a session after the handshake.
