@@ -85,6 +85,7 @@ fn with_secluded_args(env: &Env, serve: &cli::Serve, mut link: ClientLink) -> Re
     let line: Vec<_> = line.map(OsString::from_vec).collect();
     let (mut request, _) = cli::read_stock_args(&line, env.umask, clock::now_unix().0, &|name| env.var(name));
     if let Some(idle) = idle(request.serve.timeout_secs) {
+        // The arguments are read once, so it was not set before.
         let _ = link.requested.set(idle);
     }
     request.serve.operands = request.serve.operands.iter().flat_map(|path| glob::expand(path)).collect();
