@@ -473,9 +473,24 @@ synctest!(missing_arguments_behind_other_entries, as both, |w: World| {
     w.not_pushed_to_stock(reason).not_served_pull(reason);
     w.source("file/ fifo/ loop/ away/ closed/ link/").tree("other", "x");
     w.dest("file fifo| loop->loop away->../other closed/%000 closed/x link->real real/x").once();
-    for dir in ["file", "fifo", "loop", "away", "closed", "link"] {
+    for dir in ["file", "fifo", "loop", "closed", "link", "away"] {
+        if dir == "away" {
+            w.not_with_daemon("rsync's daemon deletes behind a symlink that leads to another directory of the module");
+        }
         let source = format!("src/./{dir}/x");
         w.agree_paths(&["-aiR", "--delete-missing-args", "--no-implied-dirs"], &[&source, "dst/"]).exits(0);
+    }
+});
+
+synctest!(missing_arguments_that_rules_protect_stay, |w: World| {
+    let delete = ["-ai", "--delete", "--delete-missing-args", "--files-from=list"];
+    w.source("d/.r=P_x").file("list", "x\nd/x\nd/dir\n").once();
+    for rule in ["--filter=P x", "--filter=-r /d/x", "--filter=-s x", "--filter=: .r", "--filter=P d/dir/y"] {
+        w.dest("x d/x d/dir/y d/dir/z d/.r=P_x");
+        if rule == "--filter=-s x" {
+            w.not_pulled("rsync rejects a list with excluded names");
+        }
+        w.agree(&[&delete[..], &["--force", rule]].concat()).exits(0);
     }
 });
 

@@ -331,7 +331,7 @@ impl<'a> Remover<'a> {
 
     /// Removes what has the name of a missing argument (`--delete-missing-args`). A directory loses its content only if
     /// the options permit that.
-    pub fn remove_missing(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: Option<&Chain>) -> Removed {
+    pub fn remove_missing(&mut self, dir: &Dir, path: &RelPath, is_dir: bool, chain: &Chain) -> Removed {
         if is_dir
             && !may_empty(&self.context.options.delete)
             && let Some(inside) = self.open_for_removal(dir, path)
@@ -340,7 +340,7 @@ impl<'a> Remover<'a> {
             self.events.push(not_empty(path));
             return Removed::Stays;
         }
-        self.remove(dir, path, is_dir, chain)
+        self.remove(dir, path, is_dir, Some(chain))
     }
 }
 

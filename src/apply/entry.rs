@@ -51,6 +51,14 @@ pub(super) fn checked(context: &Context<'_>, out: &mut Outcome<'_>) {
 /// Follows an error about a directory that is left alone.
 pub(super) const SKIPPED_CONTENT: &str = "*** Skipping any contents from this failed directory ***";
 
+/// Returns the messages about an entry that the rules of a module exclude.
+pub(super) fn refused_by_module(name: &[u8], is_dir: bool) -> impl Iterator<Item = Event> {
+    let what = if is_dir { "directory" } else { "file" };
+    let line = [format!("ERROR: daemon refused to receive {what} \"").as_bytes(), name, b"\""].concat();
+    let skipped = is_dir.then(|| Problem::new(SKIPPED_CONTENT, Weight::Warning));
+    std::iter::once(Problem::new(line, Weight::Failed)).chain(skipped).map(Event::Problem)
+}
+
 pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     let info = &job.context.options.output.info;
     // Reasons that concern the destination use the name there.
@@ -62,19 +70,7 @@ pub(super) fn refuse(job: &Job<'_>, reason: Reason, out: &mut Outcome<'_>) {
     };
     let quoted = |before: &str, after: &str| [before.as_bytes(), name, after.as_bytes()].concat();
     if reason == Reason::Forbidden {
-        let is_dir = job.source().is_dir();
-        let line = quoted(
-            if is_dir {
-                "ERROR: daemon refused to receive directory \""
-            } else {
-                "ERROR: daemon refused to receive file \""
-            },
-            "\"",
-        );
-        out.events.push(Event::Problem(Problem::new(line, Weight::Failed)));
-        if is_dir {
-            out.events.push(Event::Problem(Problem::new(SKIPPED_CONTENT, Weight::Warning)));
-        }
+        out.events.extend(refused_by_module(name, job.source().is_dir()));
         return;
     }
     let line = match reason {

@@ -304,6 +304,7 @@ impl<'a> Generator<'a> {
             }
         }
         let last = dirs::prepare_root(self.context, top, &mut self.out.head);
+        self.deletions.hold(&RelPath::root(), &last);
         let spot = Arc::new(Spot::new(RelPath::root(), self.context.dest.map(|dest| dest.dir().clone()), last));
         if !has_plan && top.is_some() {
             self.deletions.pass_unchanged(&mut self.out.head);
@@ -576,6 +577,9 @@ impl<'a> Generator<'a> {
             self.out.report_and_await_xattrs(job.file_id(), job.source())?;
         }
         let opened = dirs::open_or_make(&job, is_bare, changes, &mut self.out.head);
+        if let Some(opened) = &opened {
+            self.deletions.hold(&job.path, &opened.last);
+        }
         let (Some(Opened { dir, last }), Some(task_id)) = (opened, sub.task_id) else {
             // As in rsync, it is reported as created even if that failed.
             self.out.head.extend(item);

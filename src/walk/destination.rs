@@ -542,7 +542,9 @@ impl DestWalk<'_> {
                 && plan::safelink::is_unsafe(entry.target(), path().as_bytes())
         };
         let subject = match () {
-            () if self.is_forbidden(&path, entry.is_dir()) => Subject::Forbidden,
+            () if self.receiver_chain.has_module_rules() && self.is_forbidden(&path(), entry.is_dir()) => {
+                Subject::Forbidden
+            }
             () if is_unsafe_link() => Subject::UnsafeLink,
             () => Subject::Entry,
         };
@@ -551,8 +553,8 @@ impl DestWalk<'_> {
     }
 
     /// Returns whether the rules of a daemon's module exclude an entry.
-    fn is_forbidden(&self, path: &dyn Fn() -> RelPath, is_dir: bool) -> bool {
-        self.receiver_chain.has_module_rules() && self.receiver_chain.module_excludes(path().as_bytes(), is_dir)
+    pub fn is_forbidden(&self, path: &RelPath, is_dir: bool) -> bool {
+        self.receiver_chain.module_excludes(path.as_bytes(), is_dir)
     }
 
     /// Lets the alternate trees change a decision, and records what they have.

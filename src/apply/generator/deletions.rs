@@ -2,15 +2,16 @@
 
 use crate::apply::delete::{Removed, Remover, remove_leftover};
 use crate::apply::dir_finalize::LastTouch;
+use crate::apply::entry::refused_by_module;
 use crate::apply::{Context, Spot};
 use crate::error::Result;
 use crate::filter::Chain;
 use crate::flist::{DirList, Kind, Time, order};
-use crate::fs::root::Dir;
+use crate::fs::root::{Dir, Root};
 use crate::fs::{errno, sys};
 use crate::options::When;
 use crate::path::RelPath;
-use crate::plan::delete::are_extras_known;
+use crate::plan::delete::{Extras, are_extras_known};
 use crate::plan::{Action, InTheWay, Reason};
 use crate::report::event::{ErrorRole, Event, Problem, Weight};
 use crate::walk::destination::DestWalk;
@@ -28,6 +29,10 @@ pub(super) struct Deletions<'a> {
     stays_on: HashMap<RelPath, StaysOn>,
     /// What `--delete-missing-args` must remove. The first to be removed is last.
     missing: Vec<RelPath>,
+    /// The directories that have missing arguments, with their times if these are set.
+    above_missing: HashMap<RelPath, Option<Arc<LastTouch>>>,
+    /// The excluded directory that was last reported because of a missing argument below it.
+    refused: Option<RelPath>,
     /// Part of the source, or a directory to be deleted, could not be read. No further directory loses anything.
     source_failed: bool,
     has_reported_failure: bool,
@@ -72,6 +77,8 @@ impl<'a> Deletions<'a> {
             remover: Remover::new(context),
             stays_on: HashMap::new(),
             missing: Vec::new(),
+            above_missing: HashMap::new(),
+            refused: None,
             source_failed: false,
             has_reported_failure: false,
             delayed: Vec::new(),
@@ -368,6 +375,14 @@ impl<'a> Deletions<'a> {
         self.missing = missing.to_vec();
         self.missing.sort_by(|a, b| compare(b, a));
         self.missing.dedup();
+        self.above_missing = self.missing.iter().filter_map(RelPath::parent).map(|dir| (dir, None)).collect();
+    }
+
+    /// Keeps the time of a directory from being set before the missing arguments in it are removed.
+    pub(super) fn hold(&mut self, dir: &RelPath, last: &Arc<LastTouch>) {
+        if let Some(held) = self.above_missing.get_mut(dir) {
+            *held = Some(last.clone());
+        }
     }
 
     /// Returns whether `--list-only` prints a missing argument before this entry, which is not a directory.
@@ -379,13 +394,13 @@ impl<'a> Deletions<'a> {
     /// Removes the missing arguments that come before such an entry.
     pub(super) fn missing_before(&mut self, spot: &Spot, name: &[u8], head: &mut Vec<Event>) {
         let path = spot.path.join(name);
-        self.remove_missing(Some(spot), head, |missing| compare(missing, &path).is_lt());
+        self.remove_missing(head, |missing| compare(missing, &path).is_lt());
     }
 
     /// Removes the missing arguments that come before the subdirectories of a directory: rsync lists them as files.
     pub(super) fn missing_before_dirs(&mut self, spot: &Spot, head: &mut Vec<Event>) {
         let dir = &spot.path;
-        self.remove_missing(Some(spot), head, |missing| {
+        self.remove_missing(head, |missing| {
             let is_in = missing.parent().unwrap_or_default() == *dir;
             let is_before = || order::compare_paths((missing.as_bytes(), false), (dir.as_bytes(), true)).is_lt();
             is_in || !dir.is_root() && is_before()
@@ -394,17 +409,22 @@ impl<'a> Deletions<'a> {
 
     /// Removes the remaining missing arguments.
     pub(super) fn missing_at_the_end(&mut self, head: &mut Vec<Event>) {
-        self.remove_missing(None, head, |_| true);
+        self.remove_missing(head, |_| true);
+        self.above_missing.clear();
     }
 
-    /// `here`: the directory in progress.
-    fn remove_missing(&mut self, spot: Option<&Spot>, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
+    fn remove_missing(&mut self, head: &mut Vec<Event>, is_due: impl Fn(&RelPath) -> bool) {
         while let Some(path) = self.missing.pop_if(|path| is_due(path)) {
             let parent = path.parent().unwrap_or_default();
             if self.context.policy.list_only {
                 head.push(Event::Missing(path.as_bytes().to_vec()));
             }
             let Some(dest) = self.context.dest else { continue };
+            // As in rsync, a module refuses a name even if there is no such file.
+            if self.walk.is_forbidden(&path, false) {
+                self.refuse_missing(&path, head);
+                continue;
+            }
             let found = dest
                 .open_dir_to_search(&parent)
                 .and_then(|dir| sys::stat(dir.fd(), path.name(), false).map(|stat| (dir, stat)));
@@ -420,12 +440,57 @@ impl<'a> Deletions<'a> {
                 continue;
             }
             let is_dir = Kind::of_mode(stat.mode) == Some(Kind::Dir);
-            let removed = self.remover.remove_missing(&dir, &path, is_dir, None);
+            if is_dir && self.walk.is_forbidden(&path, true) {
+                head.extend(refused_by_module(path.as_bytes(), true));
+                continue;
+            }
+            let chain = match self.chain_in(dest, &parent) {
+                Ok(chain) => chain,
+                Err(error) => {
+                    self.remover.fatal.get_or_insert(error);
+                    continue;
+                }
+            };
+            if !Extras::new(&parent, &chain, true, false).contain(path.name(), is_dir, &mut Vec::new()) {
+                continue;
+            }
+            let removed = self.remover.remove_missing(&dir, &path, is_dir, &chain);
             head.append(&mut self.remover.events);
-            if let Some(spot) = spot.filter(|spot| removed == Removed::Gone && spot.path == parent) {
-                spot.last.touch();
+            if removed == Removed::Gone
+                && let Some(Some(last)) = self.above_missing.get(&parent)
+            {
+                last.touch();
             }
         }
+    }
+
+    /// Reports a missing argument that the module excludes, or the directory above it that the module excludes.
+    fn refuse_missing(&mut self, path: &RelPath, head: &mut Vec<Event>) {
+        let above = std::iter::successors(path.parent(), RelPath::parent);
+        match above.filter(|dir| self.walk.is_forbidden(dir, true)).last() {
+            None => head.extend(refused_by_module(path.as_bytes(), false)),
+            // Otherwise the directory is an entry, and was refused.
+            Some(dir) if self.context.options.select.no_implied_dirs && self.refused.as_ref() != Some(&dir) => {
+                head.extend(refused_by_module(dir.as_bytes(), true));
+                self.refused = Some(dir);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Returns the receiver's rules in force in a directory, or in the lowest directory above it that can be opened.
+    fn chain_in(&self, dest: &Root, dir: &RelPath) -> Result<Chain> {
+        let above = match dir.parent() {
+            Some(parent) => self.chain_in(dest, &parent)?,
+            None => self.walk.receiver_chain.clone(),
+        };
+        if !above.has_per_dir() {
+            return Ok(above);
+        }
+        let Ok(open) = dest.open_dir_to_search(dir) else { return Ok(above) };
+        // Files that are refused are reported when the directory is decided.
+        let owners = self.context.options.preserve.link_owners;
+        enter_dir(&above, &open, dir, "generator", owners).map(|(chain, _)| chain)
     }
 }
 
