@@ -234,7 +234,8 @@ impl<R: Read> Read for AfterArguments<R> {
             return Ok(len);
         }
         let rest = decode_args(&mut buffer[..1].chain(&mut self.inner), 0);
-        rest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        let invalid = |error| format!("neither a greeting nor arguments: {error}");
+        rest.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, invalid(error)))?;
         self.inner.read(buffer)
     }
 }
