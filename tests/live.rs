@@ -1,13 +1,12 @@
 //! The live display of `--ui`, on a pseudo-terminal.
 
-use crate::kit::{oracle, until};
+use crate::kit::{oracle, until, write_script};
 use crate::server::Scene;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -229,8 +228,7 @@ fn route_is_shown_with_its_reason() {
     let dir = tree();
     let shell = dir.path().join("shell");
     let program = oracle::under_test().display();
-    std::fs::write(&shell, format!("#!/bin/sh\nshift 2\nexec {program} \"$@\"\n")).expect("scratch can be written");
-    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    write_script(&shell, &format!("#!/bin/sh\nshift 2\nexec {program} \"$@\"\n"));
     let dest = format!("box:{}", dir.path().join("dst").display());
     for (from, to) in [("src/", &*dest), (&*format!("{dest}/"), "back")] {
         let terminal = Terminal::new(100);

@@ -4,9 +4,9 @@
 //! a line. `(exit N)` is its exit code, if that is not 0. Each host that ssh reaches is a directory, and `nas` has no
 //! sparsync.
 
-use crate::kit::{oracle, report_skip};
+use crate::kit::{oracle, report_skip, write_script};
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -67,8 +67,7 @@ fn scratch() -> tempfile::TempDir {
         std::fs::create_dir_all(top.join(sub)).expect("scratch can be written");
     }
     symlink(oracle::under_test(), top.join("bin/sparsync")).expect("scratch supports symlinks");
-    std::fs::write(top.join("bin/ssh"), SSH).expect("scratch can be written");
-    std::fs::set_permissions(top.join("bin/ssh"), std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    write_script(&top.join("bin/ssh"), SSH);
     for program in STOCK_PROGRAMS {
         let path = if program == "rsync" { oracle::rsync() } else { Path::new(program) };
         symlink(in_path(path), top.join("stock").join(program)).expect("scratch supports symlinks");
@@ -171,7 +170,9 @@ fn alternatives_select_sparsync_or_rsync() {
         std::fs::create_dir(top.join(sub)).expect("scratch can be written");
     }
     std::fs::write(top.join("dpkg/status"), "").expect("scratch can be written");
-    std::fs::copy(in_path(oracle::rsync()), top.join("bin/rsync")).expect("scratch can be written");
+    // In another process, as in `write_script`.
+    let copied = Command::new("cp").arg(in_path(oracle::rsync())).arg(top.join("bin/rsync")).status();
+    assert!(copied.expect("cp can be started").success());
     symlink(oracle::under_test(), top.join("bin/sparsync")).expect("scratch supports symlinks");
     let shown = top.display();
     let script = recipe

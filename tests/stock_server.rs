@@ -494,8 +494,7 @@ fn pull_confined(client: &Path, options: &[&str]) -> (tempfile::TempDir, Output)
         oracle::under_test().display()
     );
     let shell = dir.path().join("shell");
-    std::fs::write(&shell, script).unwrap();
-    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&shell, &script);
     let mut command = Command::new(client);
     let options = options.iter().map(|option| option.replace("TOP", dir.path().to_str().unwrap()));
     command.arg("-e").arg(&shell).args(options).args(["far:src/", "dst/"]).current_dir(dir.path());
@@ -554,8 +553,7 @@ fn push_behind_rrsync_is_served_without_an_rsync() {
             oracle::under_test().display()
         );
         let shell = dir.path().join("shell");
-        std::fs::write(&shell, script).unwrap();
-        std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&shell, &script);
         let mut command = Command::new(oracle::rsync());
         command.args(["-e", "./shell"]).args(line.split(' ')).current_dir(dir.path());
         let output = command.stdin(Stdio::null()).output().expect("a program can be started");
@@ -625,8 +623,7 @@ fn push_by_protocol(
     }
     let path = if server == oracle::under_test() { "PATH=/nonexistent" } else { "" };
     let script = format!("#!/bin/sh\nshift 2\n{path} exec {} \"$@\"\n", server.display());
-    put("shell", &script);
-    std::fs::set_permissions(dir.path().join("shell"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&dir.path().join("shell"), &script);
     let mut outputs = Vec::new();
     for _ in 0..2 {
         let mut command = Command::new(oracle::rsync());
